@@ -1,0 +1,84 @@
+"""The command line. stdout is data, stderr is talk; exit statuses are those of ``hwbench.errors``. Loads no torch."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from hwbench import __version__
+from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.workspace import writing
+
+app = typer.Typer(
+    name="hwbench",
+    help="Hardware-aware search and profiling of video models: measure blocks on a device, search within a latency "
+    "budget, train, export int8, measure the file.",
+    epilog="Exit status: 0 done; 1 unexpected; 2 usage or a file that does not validate; 3 device unreachable or lost; "
+    "4 budget infeasible; 5 a check failed. Every command takes --json; --debug (anywhere) shows tracebacks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def version(value: bool) -> None:
+    """Prints the version and ends."""
+    if value:
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+@app.callback()
+def options(
+    show: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version and exit."),
+) -> None:
+    """Options of the program itself."""
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs one command and exits with its status; an error is one message on stderr, without a traceback."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    if debug:
+        arguments = [a for a in arguments if a != "--debug"]
+    import hwbench.cli.commands  # noqa: F401  # registers the commands
+
+    try:
+        with writing(_here()):
+            app(arguments, prog_name="hwbench", standalone_mode=True)
+    except HwbenchError as error:
+        _fail(str(error), error.exit_status, debug)
+    except sqlite3.Error as error:
+        _fail(f"database: {error}", WorkspaceError.exit_status, debug)
+    except KeyboardInterrupt:
+        _fail("interrupted; the same command goes on where it stopped", 130, False)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:
+        text = str(error).strip().splitlines() or [""]
+        _fail(f"unexpected {type(error).__name__}: {text[0]} (add --debug for the traceback)", 1, debug)
+
+
+def _here() -> "os.PathLike[str]":
+    from pathlib import Path
+
+    return Path(".")
+
+
+def _fail(message: str, status: int, debug: bool) -> None:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    print(f"hwbench: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""What commands print: one JSON object or a table on stdout, talk and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+
+talk = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def emit(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """Prints a result: with ``as_json`` the object itself, else a two-column table of its plain values."""
+    if as_json:
+        print(json.dumps(values, indent=2, allow_nan=False))
+        return
+    rows = [(key, text(value)) for key, value in values.items() if not isinstance(value, Mapping | list)]
+    print_table(("", ""), rows, title=title, header=False)
+
+
+def text(value: object) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", header: bool = True) -> None:
+    """Prints a table on stdout; plain text where stdout is no terminal."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+    table = Table(title=title or None, show_header=header, title_justify="left", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, overflow="fold", justify="left" if index == 0 else "right" if header else "left")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def say(message: str) -> None:
+    """One line of talk on stderr."""
+    talk.print(message, markup=False)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """A progress display on stderr with counts, rate and time left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=talk, transient=False) as bar:
+        yield bar

@@ -1,0 +1,50 @@
+"""The contract of a runtime: one inference engine.
+
+A runtime builds a file from a module (on the host, in a worker process) and names the runner that times such files on a
+device. What is passed to ``build`` is already in deploy form: frames as batch, (N·T, C, H, W) in. A build that fails raises;
+the campaign turns that into a row with outcome ``build``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Protocol
+
+import torch
+from torch import nn
+
+from hwbench.registry import Registry
+from hwbench.specs import Artifact, Workload
+
+
+class Runtime(Protocol):
+    """One engine. Instances hold no state."""
+
+    name: ClassVar[str]
+    suffix: ClassVar[str]
+
+    def version(self) -> str:
+        """Version of the engine, part of every Target and of every cache key."""
+        ...
+
+    def build(
+        self, module: nn.Module, example: torch.Tensor, workload: Workload, out: Path, calibration: Sequence[torch.Tensor]
+    ) -> Artifact:
+        """Writes ``out`` from a module in eval mode and reports what the delegate took.
+
+        Args:
+            module: Deploy form, (N·T, C, H, W) -> tensor; left as it is.
+            example: One input; its shape is baked in.
+            workload: What the module is; its precision decides about quantisation.
+            out: The file to write (atomically).
+            calibration: Inputs to calibrate int8 with; may be empty for fp32.
+
+        Raises:
+            NotCalibrated: int8 without calibration inputs.
+            DelegationFailed: An operation is left outside the delegate.
+        """
+        ...
+
+
+runtimes: Registry[type[Runtime]] = Registry("runtime")

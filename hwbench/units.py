@@ -1,0 +1,57 @@
+"""Quantities with units, as people write them. The only place that knows prefixes; inside, time is in seconds."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hwbench.errors import InvalidValue
+
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
+
+
+def parse_duration(text: str, *, name: str = "a duration") -> float:
+    """Reads ``60ms``, ``"60 ms"``, ``1.5s`` as seconds.
+
+    Raises:
+        InvalidValue: No unit, an unknown unit, or not a positive number.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        raise InvalidValue(f'{name}: expected a positive number with a unit such as "60ms", got {text!r}')
+    number, unit = match.groups()
+    if not unit:
+        raise InvalidValue(f'{name}: {text!r} has no unit; write for example "{text.strip()}ms"')
+    if unit not in _SECONDS:
+        raise InvalidValue(f"{name}: unknown unit {unit!r} in {text!r}; known units: {', '.join(_SECONDS)}")
+    seconds = float(number) * _SECONDS[unit]
+    if not math.isfinite(seconds) or seconds <= 0:
+        raise InvalidValue(f"{name}: expected more than zero, got {text!r}")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """Writes seconds for people: ``12.3 ms``, ``840 µs``, ``4 min 05 s``."""
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {int(seconds % 60):02d} s"
+    for unit in ("s", "ms", "µs"):
+        if seconds >= _SECONDS[unit] or unit == "µs":
+            return f"{seconds / _SECONDS[unit]:.3g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def milliseconds(seconds: float) -> float:
+    """Seconds as milliseconds, rounded to a nanosecond: the form in which ``--json`` prints times."""
+    return round(seconds * 1e3, 6)
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Writes a size with a binary prefix: ``3.4 MiB``."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(num_bytes) < 1024 or unit == "GiB":
+            return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1024
+    raise AssertionError("unreachable")

@@ -1,0 +1,171 @@
+"""Where files live: a workspace is a directory holding ``search_spaces/``, ``profiles/``, ``zoo/`` and ``experiments/``.
+
+The checkout is one; ``hwbench init`` makes one elsewhere. Names are looked up in the workspace first, then among the files
+that the package ships. Working state (store, caches, studies) lies in ``.hwbench/`` of the workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.errors import UnknownName, WorkspaceError
+from hwbench.registry import suggest
+
+PARTS = ("search_spaces", "profiles", "zoo", "experiments")
+
+
+def shipped() -> Path:
+    """Directory of the spaces, device files and cards that came with the package (in a checkout: its top)."""
+    package = Path(__file__).resolve().parent
+    installed = package / "shipped"
+    return installed if installed.is_dir() else package.parent
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A directory with the parts above, which may be incomplete; shipped files fill in."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, start: Path | None = None) -> Workspace:
+        """The nearest directory from ``start`` (default: the current one) upwards that is a workspace.
+
+        Raises:
+            WorkspaceError: There is none.
+        """
+        start = (start or Path.cwd()).resolve()
+        for path in (start, *start.parents):
+            if (path / "search_spaces").is_dir() and (path / "profiles").is_dir():
+                return cls(path)
+        raise WorkspaceError(f"no workspace at {start} or above; go to one, or make one: hwbench init DIR")
+
+    @classmethod
+    def create(cls, root: Path) -> Workspace:
+        """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are."""
+        with writing(root):
+            for part in PARTS:
+                (root / part).mkdir(parents=True, exist_ok=True)
+            for part in PARTS[:3]:
+                for source in sorted(shipped().joinpath(part).rglob("*.toml")):
+                    target = root / source.relative_to(shipped())
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if not target.exists():
+                        shutil.copyfile(source, target)
+        return cls(root)
+
+    @property
+    def state(self) -> Path:
+        """Directory of the working state; made on first use.
+
+        Raises:
+            WorkspaceError: It cannot be written.
+        """
+        path = self.root / ".hwbench"
+        with writing(path):
+            path.mkdir(exist_ok=True)
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, "not writable", str(path))
+        return path
+
+    @property
+    def store(self) -> Path:
+        """The SQLite file of all measurements."""
+        return self.state / "measurements.sqlite"
+
+    @property
+    def cache(self) -> Path:
+        """Directory of built artifacts."""
+        return self.state / "cache"
+
+    @property
+    def studies(self) -> Path:
+        """Directory of search studies, one folder each."""
+        return self.state / "studies"
+
+    @property
+    def data(self) -> Path:
+        """Directory of generated data sets."""
+        return self.state / "data"
+
+    def space(self, name: str) -> Path:
+        """The TOML file of a search space; UnknownName lists the known ones."""
+        return self._find("search_spaces", "space", name, ".toml")
+
+    def device(self, name: str) -> Path:
+        """The ``device.toml`` of a device; UnknownName lists the known ones."""
+        return self._find("profiles", "device", name, "/device.toml")
+
+    def card(self, name: str) -> Path:
+        """The ``model.toml`` of a zoo model; UnknownName lists the known ones."""
+        return self._find("zoo", "zoo model", name, "/model.toml")
+
+    def names(self, part: str) -> tuple[str, ...]:
+        """Names available in ``search_spaces``, ``profiles`` or ``zoo``."""
+        tail = "*.toml" if part == "search_spaces" else "*/*.toml"
+        found = {p.stem if part == "search_spaces" else p.parent.name
+                 for root in (self.root, shipped()) for p in (root / part).glob(tail)}
+        return tuple(sorted(found))
+
+    def _find(self, part: str, kind: str, name: str, tail: str) -> Path:
+        known = self.names(part)
+        if name in known:
+            for root in (self.root, shipped()):
+                path = root / part / f"{name}{tail}"
+                if path.is_file():
+                    return path
+        raise UnknownName(f"unknown {kind} {name!r}; {suggest(name, known)}")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns the ways in which writing below ``path`` fails for want of rights or room into one WorkspaceError."""
+    try:
+        yield
+    except OSError as error:
+        reasons = {
+            errno.EROFS: "the file system is read-only",
+            errno.EACCES: "it is not writable",
+            errno.EPERM: "it is not writable",
+            errno.ENOSPC: "no space is left on the disk",
+            errno.EDQUOT: "the disk quota is used up",
+            errno.EFBIG: "a file would be larger than the limit allows",
+            errno.ENOTDIR: "a part of the path is a file",
+        }
+        if error.errno not in reasons:
+            raise
+        where = error.filename or path
+        raise WorkspaceError(
+            f"cannot write {where}: {reasons[error.errno]}; nothing already stored was lost. "
+            "Free some space or choose another directory, then run the same command again"
+        ) from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file so that a crash leaves either the old text or the new one."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Writes a file so that a crash leaves either the old bytes or the new ones.
+
+    Raises:
+        WorkspaceError: No rights or no room.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with temporary.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
