@@ -137,6 +137,7 @@ def writing(path: Path) -> Iterator[None]:
             errno.EDQUOT: "the disk quota is used up",
             errno.EFBIG: "a file would be larger than the limit allows",
             errno.ENOTDIR: "a part of the path is a file",
+            errno.EEXIST: "a part of the path is a file",
         }
         if error.errno not in reasons:
             raise

@@ -1,0 +1,1 @@
+"""Building and timing: ``builder`` (artifacts), ``runner`` (a process on the device), ``campaign``, ``store``."""

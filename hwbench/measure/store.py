@@ -1,0 +1,365 @@
+"""The working truth about latencies: every sample and every failure, in one SQLite file.
+
+A row (``measurements``) is one workload on one target under one ``Timing`` and one set of conditions, made from one
+build. Rows that differ in any of these are never pooled. Sessions are committed one by one as they come, so a process
+that is killed loses the session under way and nothing else. The file uses SQLite's rollback journal: after a crash the
+next reader restores it, and it stays a single file which may be copied or lie on a network disk. Several processes may
+write at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.measure.migrations import ForeignDatabase, migrate
+from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
+from hwbench.workspace import writing
+
+# Another writer holds the file for one small commit; half a minute means that it is stuck.
+BUSY_TIMEOUT_S = 30.0
+
+# Sessions of these rows say nothing reliable, so a new attempt does not count them.
+_DISTRUSTED = (Outcome.NOISY, Outcome.THROTTLED, Outcome.MISMATCH)
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
+_REFUSED = {
+    sqlite3.SQLITE_READONLY: "it is not writable",
+    sqlite3.SQLITE_PERM: "it is not writable",
+    sqlite3.SQLITE_CANTOPEN: "it cannot be opened or created",
+    sqlite3.SQLITE_FULL: "no space is left on the disk",
+    sqlite3.SQLITE_IOERR: "the disk refused to read or write (full, or over a size limit)",
+    sqlite3.SQLITE_BUSY: f"another process has held it for more than {BUSY_TIMEOUT_S:.0f} s",
+    sqlite3.SQLITE_LOCKED: "another process holds it",
+}
+
+_SESSION_NUMBERS = (
+    "cpu_s", "wall_s", "involuntary_switches", "load_s", "first_s", "clock_hz", "temperature_celsius", "drift",
+)  # fmt: skip
+
+
+def timing_key(timing: Timing) -> str:
+    """A ``Timing`` as canonical JSON: part of a row's identity."""
+    return json.dumps(asdict(timing), sort_keys=True, separators=(",", ":"))
+
+
+def fingerprint(conditions: Mapping[str, str]) -> str:
+    """Digest of a set of conditions; the order of the names does not matter."""
+    return hashlib.sha256(_conditions_json(conditions).encode()).hexdigest()[:16]
+
+
+def no_build(workload: Workload) -> str:
+    """The build key of measurements that are not made from the cache."""
+    return ""
+
+
+class MeasurementStore:
+    """All measurements of a workspace; opened on construction, made and migrated when needed.
+
+    Use from one thread; other threads and processes open their own.
+
+    Raises:
+        InvalidFile: The file is damaged, of another program, or of a newer version of hwbench.
+        WorkspaceError: The file cannot be made, read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with self._guard():
+            self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+        try:
+            with self._guard():
+                self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def __enter__(self) -> MeasurementStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file; everything added is already in it."""
+        self._connection.close()
+
+    def begin(
+        self,
+        workload: Workload,
+        target: Target,
+        timing: Timing,
+        conditions: Mapping[str, str],
+        *,
+        build: str = "",
+        artifact_sha256: str = "",
+        emulated: bool = False,
+    ) -> int:
+        """The row to add sessions to: the stored one of this identity, or a new one.
+
+        A row that had ended as a failure is open again afterwards; its sessions stay, but those of a row that ended as
+        ``noisy``, ``throttled`` or ``mismatch`` no longer count.
+        """
+        identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO conditions VALUES (?, ?)",
+                (fingerprint(conditions), _conditions_json(conditions)),
+            )
+            db.execute(
+                "INSERT OR IGNORE INTO measurements (workload, target, timing, conditions, build, artifact_sha256, "
+                "reason, emulated, created_at) VALUES (?, ?, ?, ?, ?, '', '', ?, ?)",
+                (*identity, int(emulated), _now()),
+            )
+            row, outcome = db.execute(f"SELECT id, outcome FROM measurements WHERE {_IDENTITY}", identity).fetchone()
+            if outcome in _DISTRUSTED:
+                db.execute(
+                    "UPDATE sessions SET suspect = ? WHERE measurement = ? AND suspect = ''",
+                    (f"an earlier attempt ended as {outcome}", row),
+                )
+            if outcome != Outcome.OK:
+                db.execute(
+                    "UPDATE measurements SET outcome = NULL, reason = '', finished_at = NULL WHERE id = ?", (row,)
+                )
+            if artifact_sha256:
+                db.execute("UPDATE measurements SET artifact_sha256 = ? WHERE id = ?", (artifact_sha256, row))
+        return int(row)
+
+    def add_session(self, row: int, session: Session, *, suspect: str = "") -> None:
+        """Keeps the raw samples of one session; they are on the disk when this returns.
+
+        Args:
+            row: What ``begin`` returned.
+            session: One visit; samples are kept as whole nanoseconds.
+            suspect: Why the session is doubted, in words; such a session is kept and told apart.
+        """
+        if not session.samples_s:
+            raise InvalidValue("a session without samples is a failure, not a measurement")
+        samples = json.dumps([round(s * 1e9) for s in session.samples_s], separators=(",", ":"))
+        numbers = [getattr(session, name) for name in _SESSION_NUMBERS]
+        with self._transaction() as db:
+            db.execute(
+                f"INSERT INTO sessions (measurement, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, taken_at) "
+                f"VALUES (?, ?, {', '.join('?' * len(numbers))}, ?, ?)",
+                (row, samples, *numbers, suspect, _now()),
+            )
+
+    def finish(self, row: int) -> None:
+        """Marks a row as measured.
+
+        Raises:
+            InvalidValue: It has no session.
+        """
+        with self._transaction() as db:
+            (count,) = db.execute("SELECT count(*) FROM sessions WHERE measurement = ?", (row,)).fetchone()
+            if not count:
+                raise InvalidValue("a measurement without sessions cannot end as ok")
+            self._end(db, row, Outcome.OK, "")
+
+    def fail(self, row: int, outcome: Outcome, reason: str) -> None:
+        """Marks a row as failed; its sessions stay, but it has no latency."""
+        if outcome is Outcome.OK or not reason:
+            raise InvalidValue("a failure needs an outcome other than ok and a reason in words")
+        with self._transaction() as db:
+            self._end(db, row, outcome, reason)
+
+    def adopt(
+        self,
+        workload: Workload,
+        target: Target,
+        timing: Timing,
+        conditions: Mapping[str, str],
+        *,
+        build: str,
+        artifact_sha256: str,
+    ) -> bool:
+        """Lets a row stand for a new build that came out byte for byte the same; False where there is no such row."""
+        identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions))
+        with self._transaction() as db:
+            done = db.execute(
+                "UPDATE OR IGNORE measurements SET build = ? WHERE id = (SELECT id FROM measurements WHERE "
+                "workload = ? AND target = ? AND timing = ? AND conditions = ? AND artifact_sha256 = ? AND build != ? "
+                "ORDER BY outcome = 'ok' DESC, id DESC LIMIT 1)",
+                (build, *identity, artifact_sha256, build),
+            )
+            return bool(done.rowcount)
+
+    def missing(
+        self,
+        workloads: Iterable[Workload],
+        target: Target,
+        timing: Timing,
+        conditions: Mapping[str, str],
+        *,
+        build: Callable[[Workload], str] = no_build,
+        retry: Collection[Outcome] = (Outcome.LOST,),
+    ) -> list[Workload]:
+        """The workloads, in the order given, without a finished row (one that ended as one of ``retry`` is none)."""
+        rows = self._select(
+            "SELECT workload, build, outcome FROM measurements WHERE target = ? AND timing = ? AND conditions = ? "
+            "AND outcome IS NOT NULL",
+            (target.key, timing_key(timing), fingerprint(conditions)),
+        )
+        done = {(workload, made) for workload, made, outcome in rows if outcome not in retry}
+        return [w for w in dict.fromkeys(workloads) if (w.key, build(w)) not in done]
+
+    def sessions(
+        self, workload: Workload, target: Target, timing: Timing, conditions: Mapping[str, str], *, build: str = ""
+    ) -> tuple[Session, ...]:
+        """Every session of a row, suspect ones too, in the order taken; empty where there is no row."""
+        identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
+        rows = self._select(f"SELECT id FROM measurements WHERE {_IDENTITY}", identity)
+        return tuple(session for row in rows for session, _ in self.row_sessions(row[0]))
+
+    def row_sessions(self, row: int) -> list[tuple[Session, str]]:
+        """Sessions of one row with the reason for which each is suspect (empty: it is not)."""
+        rows = self._select(
+            f"SELECT samples_ns, suspect, {', '.join(_SESSION_NUMBERS)} FROM sessions "
+            "WHERE measurement = ? ORDER BY id",
+            (row,),
+        )
+        return [(_session(samples, numbers), suspect) for samples, suspect, *numbers in rows]
+
+    def measurement(
+        self, workload: Workload, target: Target, timing: Timing, conditions: Mapping[str, str], *, build: str = ""
+    ) -> Measurement | None:
+        """What a finished row says, or None; see ``measurements``."""
+        identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
+        return next(self._read(f"{_IDENTITY} AND outcome IS NOT NULL", identity), None)
+
+    def measurements(self, target: Target, conditions: Mapping[str, str] | None = None) -> Iterator[Measurement]:
+        """All finished rows of a target (of one set of conditions, or of all), sorted by workload and then by age.
+
+        The sessions of a measurement are the ones that nothing speaks against, where there are at least ``min_rounds``
+        of them, else all; suspect ones stay in the file.
+        """
+        if conditions is None:
+            return self._read("target = ? AND outcome IS NOT NULL", (target.key,))
+        return self._read(
+            "target = ? AND conditions = ? AND outcome IS NOT NULL", (target.key, fingerprint(conditions))
+        )
+
+    def latencies(self, target: Target, conditions: Mapping[str, str]) -> Iterator[Measurement]:
+        """The rows which are latencies of a real device: ended as ``ok`` and not taken under emulation."""
+        rows = self.measurements(target, conditions)
+        return (row for row in rows if row.outcome is Outcome.OK and not row.emulated)
+
+    def counts(self, target: Target | None = None) -> dict[str, int]:
+        """Number of rows by outcome; rows with sessions still to come count as ``unfinished``."""
+        where, values = ("WHERE target = ?", (target.key,)) if target else ("", ())
+        rows = self._select(
+            f"SELECT coalesce(outcome, 'unfinished'), count(*) FROM measurements {where} GROUP BY 1 ORDER BY 1", values
+        )
+        return dict(rows)
+
+    def _read(self, where: str, values: Sequence[object]) -> Iterator[Measurement]:
+        rows = self._select(
+            "SELECT m.id, m.workload, m.target, m.timing, m.outcome, m.reason, m.artifact_sha256, m.emulated, c.json "
+            "FROM measurements AS m JOIN conditions AS c ON c.fingerprint = m.conditions "
+            f"WHERE {where} ORDER BY m.workload, m.id",
+            values,
+        )
+        for row, workload, target, timing, outcome, reason, artifact, emulated, conditions in rows:
+            protocol = Timing(**json.loads(timing))
+            yield Measurement(
+                workload=Workload.parse(workload),
+                target=Target.parse(target),
+                timing=protocol,
+                outcome=Outcome(outcome),
+                sessions=trusted(self.row_sessions(row), protocol),
+                reason=reason,
+                artifact_sha256=artifact,
+                conditions=json.loads(conditions),
+                emulated=bool(emulated),
+            )
+
+    def _end(self, db: sqlite3.Connection, row: int, outcome: Outcome, reason: str) -> None:
+        db.execute(
+            "UPDATE measurements SET outcome = ?, reason = ?, finished_at = ? WHERE id = ?",
+            (outcome.value, reason, _now(), row),
+        )
+
+    def _prepare(self) -> None:
+        db = self._connection
+        db.execute("PRAGMA foreign_keys = ON")
+        db.execute("PRAGMA synchronous = FULL")
+        try:
+            migrate(db)
+        except ForeignDatabase as error:
+            raise InvalidFile(self._advice(str(error))) from error
+        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise InvalidFile(self._advice(f"it is damaged: {verdict}"))
+
+    def _select(self, query: str, values: Sequence[object] = ()) -> list[Any]:
+        with self._guard():
+            return self._connection.execute(query, tuple(values)).fetchall()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """One write: takes the lock at once (so that waiting works) and leaves nothing half done."""
+        with self._guard():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._connection
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Says in words what SQLite says in codes."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code in _DAMAGED:
+                raise InvalidFile(self._advice(f"it is not a readable SQLite database: {error}")) from error
+            if code in _REFUSED:
+                raise WorkspaceError(
+                    f"cannot use {self.path}: {_REFUSED[code]} ({error}); nothing already stored was lost. "
+                    "Free the file, the space or the rights, then run the same command again"
+                ) from error
+            raise
+
+    def _advice(self, problem: str) -> str:
+        return (
+            f"{self.path} is not a measurement store of this version: {problem}. Move it away and run the command "
+            f"again: mv {self.path} {self.path}.old (published tables in profiles/ are separate files)"
+        )
+
+
+_IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND build = ?"
+
+
+def trusted(sessions: Sequence[tuple[Session, str]], timing: Timing) -> tuple[Session, ...]:
+    """The sessions that count: the clean ones where they are at least ``timing.min_rounds``, else all."""
+    clean = tuple(session for session, suspect in sessions if not suspect)
+    return clean if len(clean) >= timing.min_rounds else tuple(session for session, _ in sessions)
+
+
+def _session(samples: str, numbers: Sequence[float]) -> Session:
+    values = dict(zip(_SESSION_NUMBERS, numbers, strict=True))
+    return Session(samples_s=tuple(ns / 1e9 for ns in json.loads(samples)), **values)  # type: ignore[arg-type]
+
+
+def _conditions_json(conditions: Mapping[str, str]) -> str:
+    return json.dumps(dict(conditions), sort_keys=True, separators=(",", ":"))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

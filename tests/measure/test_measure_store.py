@@ -1,0 +1,336 @@
+import os
+import resource
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.measure.migrations import APPLICATION_ID, LATEST
+from hwbench.measure.store import MeasurementStore, fingerprint, timing_key
+from hwbench.specs import Outcome, Session, Target, Timing, Workload
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "store"
+TARGET = Target("local", "executorch", "1.5.1", 1)
+TIMING = Timing()
+CONDITIONS = {"device": "abc", "runner": "native"}
+WORKLOAD = Workload.parse("x3d_i24_m54_o24_k3x3x3_se8_swish@1x24x4x28x28/fp32/auto")
+OTHER = Workload.parse("x3d_i24_m54_o24_k1x3x3_swish@1x24x4x28x28/fp32/auto")
+IDENTITY = (WORKLOAD, TARGET, TIMING, CONDITIONS)
+
+
+def session(median_s=0.001, **values):
+    return Session(samples_s=(median_s, median_s * 1.01, median_s * 0.99), cpu_s=0.003, wall_s=0.0031, **values)
+
+
+def run_python(code, *arguments):
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], stdout=subprocess.PIPE)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "state" / "measurements.sqlite"
+
+
+def add_finished(store, workload=WORKLOAD, conditions=CONDITIONS, sessions=3, median_s=0.001, **values):
+    row = store.begin(workload, TARGET, TIMING, conditions, **values)
+    for _ in range(sessions):
+        store.add_session(row, session(median_s))
+    store.finish(row)
+    return row
+
+
+def test_a_row_reads_back_as_it_was_added_also_after_reopening(path):
+    added = [session(0.001234567, involuntary_switches=2, load_s=0.01, drift=1.02), session(0.0012)]
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY, artifact_sha256="f00")
+        for one in added:
+            store.add_session(row, one)
+        assert store.measurement(*IDENTITY) is None
+        store.finish(row)
+    with MeasurementStore(path) as store:
+        result = store.measurement(*IDENTITY)
+        assert store.sessions(*IDENTITY) == result.sessions
+    assert (result.workload, result.target, result.timing, result.outcome) == (WORKLOAD, TARGET, TIMING, Outcome.OK)
+    assert result.artifact_sha256 == "f00"
+    assert result.conditions == CONDITIONS
+    for kept, given in zip(result.sessions, added, strict=True):
+        assert kept.samples_s == pytest.approx(given.samples_s, abs=1e-9)
+        assert (kept.involuntary_switches, kept.load_s, kept.drift) == (
+            given.involuntary_switches, given.load_s, given.drift)  # fmt: skip
+
+
+def test_rows_of_different_conditions_timings_or_builds_are_never_pooled(path):
+    with MeasurementStore(path) as store:
+        add_finished(store, median_s=0.001)
+        assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == []
+        assert store.missing([WORKLOAD], TARGET, TIMING, {**CONDITIONS, "device": "hot"}) == [WORKLOAD]
+        assert store.missing([WORKLOAD], TARGET, Timing(max_rounds=4), CONDITIONS) == [WORKLOAD]
+        assert store.missing([WORKLOAD], Target("local", "executorch", "1.5.1", 2), TIMING, CONDITIONS) == [WORKLOAD]
+        assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS, build=lambda w: "new") == [WORKLOAD]
+        add_finished(store, conditions={**CONDITIONS, "device": "hot"}, median_s=0.5)
+        assert store.measurement(*IDENTITY).stats.median_s == pytest.approx(0.001)
+        assert [m.stats.median_s for m in store.latencies(TARGET, CONDITIONS)] == [pytest.approx(0.001)]
+        assert len(list(store.measurements(TARGET))) == 2
+
+
+def test_fingerprint_ignores_the_order_of_names():
+    assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"}) != fingerprint({"a": "1", "b": "3"})
+
+
+def test_timing_key_tells_every_field_apart():
+    assert timing_key(Timing()) != timing_key(Timing(warmup_s=0.06))
+
+
+def test_failures_are_rows_without_a_latency(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        store.add_session(row, session())
+        store.fail(row, Outcome.CRASH, "killed by signal 6")
+        add_finished(store, OTHER)
+        failed = store.measurement(*IDENTITY)
+        assert (failed.outcome, failed.reason, len(failed.sessions)) == (Outcome.CRASH, "killed by signal 6", 1)
+        with pytest.raises(InvalidValue, match="killed by signal 6"):
+            _ = failed.stats
+        assert [m.workload for m in store.latencies(TARGET, CONDITIONS)] == [OTHER]
+        assert store.counts(TARGET) == {"crash": 1, "ok": 1}
+        assert store.missing([WORKLOAD, OTHER], TARGET, TIMING, CONDITIONS) == []
+        assert store.missing([WORKLOAD, OTHER], TARGET, TIMING, CONDITIONS, retry=(Outcome.CRASH,)) == [WORKLOAD]
+
+
+def test_a_lost_row_goes_on_where_it_stopped_but_a_noisy_one_starts_anew(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        store.add_session(row, session())
+        store.fail(row, Outcome.LOST, "the cable was pulled")
+        assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == [WORKLOAD]
+        assert store.begin(*IDENTITY) == row
+        assert [suspect for _, suspect in store.row_sessions(row)] == [""]
+        store.fail(row, Outcome.NOISY, "interval of 40 %")
+        store.begin(*IDENTITY)
+        assert [suspect for _, suspect in store.row_sessions(row)] == ["an earlier attempt ended as noisy"]
+        assert store.counts() == {"unfinished": 1}
+
+
+def test_suspect_sessions_stay_but_do_not_count_where_enough_clean_ones_exist(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        store.add_session(row, session(0.009), suspect="preempted")
+        for _ in range(TIMING.min_rounds - 1):
+            store.add_session(row, session(0.001))
+        store.finish(row)
+        assert len(store.measurement(*IDENTITY).sessions) == TIMING.min_rounds
+        store.add_session(row, session(0.001))
+        assert store.measurement(*IDENTITY).stats.median_s == pytest.approx(0.001)
+        assert len(store.measurement(*IDENTITY).sessions) == TIMING.min_rounds
+        assert len(store.sessions(*IDENTITY)) == TIMING.min_rounds + 1
+
+
+def test_an_emulated_row_is_never_a_latency(path):
+    with MeasurementStore(path) as store:
+        add_finished(store, emulated=True)
+        assert store.measurement(*IDENTITY).emulated
+        assert list(store.latencies(TARGET, CONDITIONS)) == []
+
+
+def test_ok_needs_sessions_and_a_failure_needs_a_reason(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        with pytest.raises(InvalidValue, match="without sessions"):
+            store.finish(row)
+        with pytest.raises(InvalidValue, match="reason"):
+            store.fail(row, Outcome.CRASH, "")
+        with pytest.raises(InvalidValue, match="samples"):
+            store.add_session(row, Session(samples_s=()))
+        assert store.counts() == {"unfinished": 1}
+
+
+def test_a_row_is_adopted_by_a_build_with_the_same_bytes_only(path):
+    with MeasurementStore(path) as store:
+        add_finished(store, build="old", artifact_sha256="same")
+        assert not store.adopt(*IDENTITY, build="new", artifact_sha256="different")
+        assert store.adopt(*IDENTITY, build="new", artifact_sha256="same")
+        assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS, build=lambda w: "new") == []
+        assert store.measurement(*IDENTITY, build="new").artifact_sha256 == "same"
+
+
+def test_kill_9_while_writing_loses_no_committed_session_and_opens_clean(path):
+    writer = run_python(
+        """
+        import sys
+        from pathlib import Path
+        from hwbench.measure.store import MeasurementStore
+        from hwbench.specs import Session, Target, Timing, Workload
+        store = MeasurementStore(Path(sys.argv[1]))
+        row = store.begin(Workload.parse(sys.argv[2]), Target.parse(sys.argv[3]), Timing(), {"device": "abc"})
+        while True:
+            store.add_session(row, Session(samples_s=(0.001,) * 500))
+            sys.stdout.write(".")
+            sys.stdout.flush()
+        """,
+        path, WORKLOAD.key, TARGET.key,
+    )  # fmt: skip
+    acknowledged = len(writer.stdout.read(25))
+    writer.send_signal(signal.SIGKILL)
+    acknowledged += len(writer.stdout.read())
+    writer.wait()
+    writer.stdout.close()
+    with MeasurementStore(path) as store:
+        kept = store.sessions(WORKLOAD, TARGET, Timing(), {"device": "abc"})
+        assert acknowledged <= len(kept) <= acknowledged + 1
+        assert all(len(s.samples_s) == 500 for s in kept)
+        add_finished(store, OTHER)
+
+
+def test_processes_which_write_at_once_lose_nothing(path):
+    code = """
+    import sys
+    from pathlib import Path
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.specs import Session, Target, Timing, Workload
+    store = MeasurementStore(Path(sys.argv[1]))
+    for index in range(25):
+        row = store.begin(Workload.parse(sys.argv[2]), Target.parse(sys.argv[3]), Timing(), {"device": "abc"})
+        store.add_session(row, Session(samples_s=(0.001, 0.002)))
+    """
+    writers = [run_python(code, path, WORKLOAD.key, TARGET.key) for _ in range(3)]
+    for writer in writers:
+        writer.communicate(timeout=60)
+        assert writer.returncode == 0
+    with MeasurementStore(path) as store:
+        assert len(store.sessions(WORKLOAD, TARGET, Timing(), {"device": "abc"})) == 75
+        assert store.counts() == {"unfinished": 1}
+
+
+@pytest.mark.parametrize("damage", ["text", "header", "pages", "truncated"])
+def test_a_damaged_file_is_named_and_left_as_it_is(path, damage):
+    with MeasurementStore(path) as store:
+        for _ in range(3):
+            row = add_finished(store, sessions=20)
+    assert row
+    data = path.read_bytes()
+    broken = {
+        "text": b"this is no database, but a note to myself\n" * 40,
+        "header": b"\xff" * 64 + data[64:],
+        "pages": data[:4096] + b"\xa5" * (len(data) - 4096),
+        "truncated": data[: len(data) // 2],
+    }[damage]
+    path.write_bytes(broken)
+    with pytest.raises(InvalidFile, match="Move it away") as caught:
+        MeasurementStore(path)
+    assert str(path) in str(caught.value)
+    assert path.read_bytes() == broken
+
+
+def test_an_empty_file_is_a_new_store(path):
+    path.parent.mkdir()
+    path.touch()
+    with MeasurementStore(path) as store:
+        add_finished(store)
+
+
+def test_a_newer_schema_is_refused(path):
+    MeasurementStore(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {LATEST + 1}")
+    connection.close()
+    with pytest.raises(InvalidFile, match=f"schema {LATEST + 1} .* up to {LATEST}"):
+        MeasurementStore(path)
+
+
+def test_the_database_of_another_program_is_refused_and_left_alone(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(InvalidFile, match="another program"):
+        MeasurementStore(path)
+    assert path.read_bytes() == before
+
+
+def test_a_path_that_is_a_folder_or_below_a_file_is_a_workspace_error(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(WorkspaceError, match="folder"):
+        MeasurementStore(tmp_path / "folder")
+    with pytest.raises(WorkspaceError, match="file"):
+        MeasurementStore(tmp_path / "file" / "measurements.sqlite")
+
+
+def test_a_file_that_cannot_be_written_is_a_workspace_error(path, monkeypatch):
+    MeasurementStore(path).close()
+    # Rights do not stop root, so the read-only state comes from SQLite itself.
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda p, **options: connect(f"file:{p}?mode=ro", uri=True, **options)
+    )  # fmt: skip
+    with MeasurementStore(path) as store, pytest.raises(WorkspaceError, match="not writable"):
+        store.begin(*IDENTITY)
+
+
+def test_a_full_disk_is_a_workspace_error_and_loses_nothing(path):
+    code = """
+    import resource, signal, sys
+    from pathlib import Path
+    from hwbench.errors import WorkspaceError
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.specs import Session, Target, Timing, Workload
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    store = MeasurementStore(Path(sys.argv[1]))
+    row = store.begin(Workload.parse(sys.argv[2]), Target.parse(sys.argv[3]), Timing(), {"device": "abc"})
+    count = 0
+    try:
+        for _ in range(1000):
+            store.add_session(row, Session(samples_s=(0.001234,) * 500))
+            count += 1
+    except WorkspaceError as error:
+        print(count, error)
+    """
+    writer = run_python(code, path, WORKLOAD.key, TARGET.key)
+    output = writer.communicate(timeout=60)[0].decode()
+    assert writer.returncode == 0
+    count, message = output.split(maxsplit=1)
+    assert "nothing already stored was lost" in message
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 200_000
+    with MeasurementStore(path) as store:
+        assert len(store.sessions(WORKLOAD, TARGET, Timing(), {"device": "abc"})) == int(count) > 10
+
+
+@pytest.mark.parametrize("dump", sorted(GOLDEN.glob("schema-*.sql")), ids=lambda p: p.stem)
+def test_files_of_every_schema_open_for_ever(path, dump):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript(dump.read_text())
+    connection.close()
+    with MeasurementStore(path) as store:
+        found = {m.workload: m for m in store.measurements(TARGET)}
+        assert found[WORKLOAD].stats.median_s == pytest.approx(0.00125)
+        assert found[WORKLOAD].sessions[0].samples_s == (0.00125, 0.001251, 0.001249)
+        assert found[WORKLOAD].conditions == CONDITIONS
+        assert (found[OTHER].outcome, found[OTHER].reason) == (Outcome.BUILD, "the lowering said no")
+        assert store.counts() == {"build": 1, "ok": 1}
+        add_finished(store, OTHER)
+    connection = sqlite3.connect(path)
+    assert connection.execute("PRAGMA user_version").fetchone() == (LATEST,)
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    connection.close()
+
+
+def test_there_is_a_golden_file_for_the_schema_in_use():
+    assert (GOLDEN / f"schema-{LATEST}.sql").is_file()
+
+
+def test_a_copy_of_the_file_alone_is_complete(path, tmp_path):
+    with MeasurementStore(path) as store:
+        add_finished(store)
+        shutil.copyfile(path, tmp_path / "copy.sqlite")
+        assert os.listdir(path.parent) == [path.name]
+    with MeasurementStore(tmp_path / "copy.sqlite") as copy:
+        assert copy.counts() == {"ok": 1}
