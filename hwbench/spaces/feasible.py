@@ -1,0 +1,269 @@
+"""Exactly which members of a space fit a latency budget: counted, drawn uniformly, optimised over, repaired into.
+
+Because a predicted latency is a sum over blocks, the members within a budget are counted by dynamic programming over
+the stages, with the width that a stage passes on and the latency still to spend as the state. Latencies lie on a grid
+of ``GRID`` steps; each stage (and the base) is rounded up to it, so every network that is counted is within the budget.
+The price: a network is left out only if it is closer to the budget than one step per stage and one for the base,
+0.025 % of the budget for four stages. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
+
+Source of the idea: counting and backward sampling in knapsack problems (Dyer, STOC 2003, "Approximate counting by
+dynamic programming"); the same tables with (max, +) give optima, with (min, +) repairs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.repair import nearest_within
+from hwbench.spaces.space import StagedSpace
+from hwbench.spaces.stages import StageChoice
+from hwbench.spaces.sums import BlockNumber, CellSums, Floats, Integers, SpaceSums, StageAxis
+from hwbench.specs import Architecture, BlockSpec, TensorSpec
+from hwbench.units import format_duration
+
+GRID = 20_000
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """A best member: its score, its latency and itself."""
+
+    score: float
+    seconds: float
+    architecture: Architecture
+
+
+class FeasibleSet:
+    """The members of a space whose predicted latency is at most ``budget_s``.
+
+    Members with a block that has no latency are left out; ``sums.coverage`` is the share of the space that is known.
+
+    Raises:
+        InfeasibleBudget: No member fits; the message names the smallest reachable latency.
+        NotMeasured: No member has latencies for all its blocks.
+    """
+
+    def __init__(self, sums: SpaceSums, budget_s: float) -> None:
+        sums.require()
+        self.sums = sums
+        self.space = sums.space
+        self.budget_s = budget_s
+        self._step = budget_s / GRID
+        self._bases = np.array([self._ceil(np.array(cell.base)) for cell in sums.cells]).reshape(-1)
+        self._costs = [[self._ceil(matrix) for matrix in cell.stages] for cell in sums.cells]
+        smallest, architecture = sums.smallest()
+        if smallest > budget_s or not np.any(self._bases <= GRID):
+            raise self._infeasible(smallest, architecture)
+        self._ahead = [_count_tables(sums.axes, costs) for costs in self._costs]
+        if not self.count:
+            raise self._infeasible(smallest, architecture)
+
+    @classmethod
+    def of(
+        cls, space: StagedSpace, latency: BlockNumber, budget_s: float, *, num_classes: int, constant_s: float = 0.0
+    ) -> FeasibleSet:
+        """The feasible set for a latency by block (calibrated, in seconds) and a constant per network."""
+        return cls(SpaceSums.of(space, latency, num_classes=num_classes, constant=constant_s), budget_s)
+
+    @property
+    def count(self) -> float:
+        """Number of members within the budget (on the grid, see above)."""
+        return float(sum(self._totals(GRID)))
+
+    def share(self) -> float:
+        """Share of the known members that are within the budget."""
+        return self.count / self.sums.num_known
+
+    def __contains__(self, architecture: object) -> bool:
+        return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self.budget_s
+
+    def smallest(self) -> tuple[float, Architecture]:
+        """The smallest latency of any member and the member, without any grid."""
+        return self.sums.smallest()
+
+    def draw(self, rng: np.random.Generator, band: tuple[float, float] = (0.0, 1.0)) -> Architecture:
+        """A member whose latency is within ``band``, as shares of the budget: above the first, at most the second.
+
+        Exactly uniform: all members of the band (on the grid) are equally likely, and none is ever rejected.
+
+        Raises:
+            InfeasibleBudget: The band is empty.
+        """
+        low, high = (math.floor(share * GRID) for share in band)
+        low = low if band[0] > 0 else -1
+        weights = np.array(self._totals(high)) - np.array(self._totals(low))
+        if not weights.sum() > 0:
+            raise InfeasibleBudget(
+                f"no network of space {self.space.name!r} takes {band[0]:.0%} to {band[1]:.0%} of "
+                f"{format_duration(self.budget_s)}; widen the band"
+            )
+        at = _pick(weights, rng)
+        left_low, left_high, width, picked = low - self._bases[at], high - self._bases[at], 0, []
+        for index, axis in enumerate(self.sums.axes):
+            costs, table = self._costs[at][index][width], self._ahead[at][index + 1]
+            weights = _at_most(table, axis.out, left_high - costs) - _at_most(table, axis.out, left_low - costs)
+            number = _pick(weights, rng)
+            picked.append(axis.choices[number])
+            left_low, left_high, width = left_low - costs[number], left_high - costs[number], int(axis.out[number])
+        return self.space.member(self.sums.cells[at].cell, tuple(picked))
+
+    def best(self, scores: SpaceSums) -> Optimum:
+        """The member with the highest additive score within the budget (on the grid); ties go to the first.
+
+        Args:
+            scores: What is to be as large as possible, over the same space.
+        """
+        found: list[tuple[float, int, list[Floats]]] = []
+        for at, cell in enumerate(scores.cells):
+            left = GRID - int(self._bases[at])
+            if left >= 0:
+                tables = _best_tables(scores.axes, self._costs[at], cell)
+                first = _first_scores(scores.axes, self._costs[at], cell, tables, left)
+                found.append((float(cell.base + first.max()), at, tables))
+        score, at, tables = max(found, key=lambda f: (f[0], -f[1]))
+        architecture = self._trace(scores, at, tables)
+        return Optimum(score, self.sums.total(architecture), architecture)
+
+    def repair(self, architecture: Architecture) -> Architecture:
+        """The member within the budget that is nearest to a proposal: fewest choices changed, then fewest steps on
+        their scales, then the faster one. A proposal within the budget comes back as it is. Exact, without any grid.
+        """
+        if self.sums.total(architecture) <= self.budget_s:
+            return architecture
+        return nearest_within(self.sums, self.budget_s, architecture)
+
+    def reachable_parts(self) -> Iterator[tuple[BlockSpec, TensorSpec]]:
+        """The blocks, on their inputs, that occur in at least one member within the budget."""
+        seen: set[tuple[BlockSpec, TensorSpec]] = set()
+        for cell in self.sums.cells:
+            for part in self._reachable_in(cell):
+                if part not in seen:
+                    seen.add(part)
+                    yield part
+
+    def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
+        ahead, behind = self.sums.ahead(cell), self.sums.behind(cell)
+        if behind[0][0] + ahead[0][0] <= self.budget_s:
+            yield self.space.stem.block(), cell.cell.clip
+        for index, (axis, matrix) in enumerate(zip(self.sums.axes, cell.stages)):
+            least = behind[index][:, None] + matrix + ahead[index + 1][axis.out]
+            inputs = [self.space.stage_input(cell.cell, index, width) for width in self.space.widths(index)]
+            reached = np.argwhere(least <= self.budget_s).tolist()
+            # from the fourth block on, blocks repeat
+            for row, choice in sorted({(r, _shallow(axis.choices[n])) for r, n in reached}):
+                x = inputs[row]
+                for block in choice.blocks(x.c, axis.stage.stride):
+                    yield block, x
+                    x = block.output(x)
+            if index == len(self.sums.axes) - 1:
+                for choice in sorted({axis.choices[n] for _, n in reached}):
+                    yield self.space.head.block(choice, self.sums.num_classes), x.with_(c=choice.width)
+
+    def _ceil(self, seconds: Floats) -> Integers:
+        """Grid steps, rounded up; more than any budget where there is no latency."""
+        return np.minimum(np.ceil(seconds / self._step), GRID + 1).astype(np.int64)
+
+    def _totals(self, steps: int) -> list[float]:
+        """By input size: the number of members whose latency is at most ``steps``."""
+        return [
+            float(_at_most(ahead[1], self.sums.axes[0].out, steps - base - costs[0][0]).sum())
+            for ahead, base, costs in zip(self._ahead, self._bases.tolist(), self._costs)
+        ]
+
+    def _trace(self, scores: SpaceSums, at: int, tables: list[Floats]) -> Architecture:
+        left, width, picked = GRID - int(self._bases[at]), 0, []
+        for index, axis in enumerate(scores.axes):
+            costs = self._costs[at][index][width]
+            total = scores.cells[at].stages[index][width] + _at_most(tables[index + 1], axis.out, left - costs, -np.inf)
+            number = int(np.argmax(total))
+            picked.append(axis.choices[number])
+            left, width = left - int(costs[number]), int(axis.out[number])
+        return self.space.member(self.sums.cells[at].cell, tuple(picked))
+
+    def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
+        # one step per stage and one for the base are lost to the grid; what is named must be enough when typed again
+        enough_ms = math.ceil(smallest * 1e6 * GRID / (GRID - len(self.sums.axes) - 1)) / 1e3
+        known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"
+        return InfeasibleBudget(
+            f"budget {format_duration(self.budget_s)}: no network of space {self.space.name!r}{known} is that fast; "
+            f"the smallest reachable latency is {enough_ms:g} ms ({architecture.key}); "
+            f"try for example --budget {enough_ms:g}ms"
+        )
+
+
+def _shallow(choice: StageChoice) -> StageChoice:
+    return replace(choice, depth=min(choice.depth, 3))
+
+
+def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) -> Floats:
+    """By choice: the entry of the table for the width passed on and the steps left; ``none`` where steps are short."""
+    return np.where(left >= 0, table[out, np.maximum(left, 0)], none)
+
+
+def _pick(weights: Floats, rng: np.random.Generator) -> int:
+    """An index drawn in proportion to weights >= 0."""
+    edges = np.cumsum(np.maximum(weights, 0.0))
+    return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
+
+
+def _count_tables(axes: tuple[StageAxis, ...], costs: list[Integers]) -> list[Floats]:
+    """For each stage and one past the last: completions by width that reaches it and by steps left (at most).
+
+    The entry of stage 0 is empty: only one number of it is ever asked for.
+    """
+    tables = [np.ones((len(axes[-1].stage.width), GRID + 1))]
+    for index in range(len(axes) - 1, 0, -1):
+        after, axis = tables[-1], axes[index]
+        table = np.zeros((costs[index].shape[0], GRID + 1))
+        for row, steps in zip(table, costs[index]):
+            if index == len(axes) - 1:
+                row += np.cumsum(np.bincount(steps[steps <= GRID], minlength=GRID + 1))
+                continue
+            alike, numbers = np.unique(np.stack([steps, axis.out]), axis=1, return_counts=True)
+            for (cost, out), number in zip(alike.T.tolist(), numbers.tolist()):
+                if cost <= GRID:
+                    row[cost:] += number * after[out, : GRID + 1 - cost]
+        tables.append(table)
+    tables.append(np.empty((0, 0)))
+    return tables[::-1]
+
+
+def _best_tables(axes: tuple[StageAxis, ...], costs: list[Integers], scores: CellSums) -> list[Floats]:
+    """As ``_count_tables``, with the highest score instead of the count; minus infinity where nothing fits."""
+    tables = [np.zeros((len(axes[-1].stage.width), GRID + 1))]
+    for index in range(len(axes) - 1, 0, -1):
+        after, axis = tables[-1], axes[index]
+        table = np.full((costs[index].shape[0], GRID + 1), -np.inf)
+        for row, steps, gains in zip(table, costs[index], scores.stages[index]):
+            if index == len(axes) - 1:
+                fits = steps <= GRID
+                np.maximum.at(row, steps[fits], gains[fits])
+                np.maximum.accumulate(row, out=row)
+                continue
+            for cost, out, gain in _undominated(steps, axis.out, gains):
+                np.maximum(row[cost:], gain + after[out, : GRID + 1 - cost], out=row[cost:])
+        tables.append(table)
+    tables.append(np.empty((0, 0)))
+    return tables[::-1]
+
+
+def _undominated(steps: Integers, out: Integers, gains: Floats) -> Iterator[tuple[int, int, float]]:
+    """The choices that no other choice with the same width out beats in both cost and gain."""
+    highest: dict[int, float] = {}
+    for number in np.lexsort((-gains, steps)).tolist():
+        cost, width, gain = int(steps[number]), int(out[number]), float(gains[number])
+        if cost <= GRID and gain > highest.get(width, -math.inf):
+            highest[width] = gain
+            yield cost, width, gain
+
+
+def _first_scores(
+    axes: tuple[StageAxis, ...], costs: list[Integers], scores: CellSums, tables: list[Floats], left: int
+) -> Floats:
+    first: Floats = scores.stages[0][0] + _at_most(tables[1], axes[0].out, left - costs[0][0], -np.inf)
+    return first

@@ -1,0 +1,107 @@
+"""The nearest member within a budget, by dynamic programming over (distance, latency) fronts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwbench.spaces.stages import STAGE_FIELDS, Stage
+from hwbench.spaces.sums import CellSums, Floats, Integers, SpaceSums, StageAxis
+from hwbench.specs import Architecture
+
+# A distance is one integer: number of changed choices x _CHANGE + steps on their scales. No space has this many steps.
+_CHANGE = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Front:
+    """Pairs of which none is both nearer and faster than another, ascending in distance; how each came about."""
+
+    distance: Integers
+    seconds: Floats
+    choice: Integers
+    after: Integers
+
+
+def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> Architecture:
+    """The member within the budget with the fewest choices changed, then the fewest steps, then the least latency.
+
+    There must be one; distances between numbers are counted in steps on the scale of the choice, not by value.
+    """
+    best: tuple[int, float, int] | None = None
+    for at, cell in enumerate(sums.cells):
+        offset = _distance(str(cell.cell.frames), proposal["frames"], sums.space.choices["frames"])
+        offset += _distance(str(cell.cell.resolution), proposal["resolution"], sums.space.choices["resolution"])
+        if not np.isfinite(cell.base) or (best is not None and offset > best[0]):
+            continue
+        front = _fronts(sums, cell, proposal)[0][0]
+        within = np.flatnonzero(cell.base + front.seconds <= budget_s)
+        if len(within):
+            first = int(within[0])
+            found = (offset + int(front.distance[first]), cell.base + float(front.seconds[first]), at)
+            best = found if best is None else min(best, found)
+    if best is None:
+        raise AssertionError("a feasible set is never empty")
+    return _trace(sums, sums.cells[best[2]], proposal, budget_s)
+
+
+def _trace(sums: SpaceSums, cell: CellSums, proposal: Architecture, budget_s: float) -> Architecture:
+    fronts = _fronts(sums, cell, proposal)
+    at = int(np.flatnonzero(cell.base + fronts[0][0].seconds <= budget_s)[0])
+    width, picked = 0, []
+    for axis, by_width in zip(sums.axes, fronts):
+        front = by_width[width]
+        number = int(front.choice[at])
+        picked.append(axis.choices[number])
+        at, width = int(front.after[at]), int(axis.out[number])
+    return sums.space.member(cell.cell, tuple(picked))
+
+
+def _fronts(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> list[list[_Front]]:
+    """For each stage and each width that reaches it: the front of what the rest of the network can be."""
+    none = np.zeros(1, dtype=np.int64)
+    after = [_Front(none, np.zeros(1), none, none)] * len(sums.axes[-1].stage.width)
+    stages = []
+    for number in range(len(sums.axes), 0, -1):
+        axis, matrix = sums.axes[number - 1], cell.stages[number - 1]
+        distances = _stage_distances(axis, {f: proposal[f"s{number}.{f}"] for f in STAGE_FIELDS})
+        after = [_front(axis, distances, row, after) for row in matrix]
+        stages.append(after)
+    return stages[::-1]
+
+
+def _front(axis: StageAxis, distances: Integers, seconds: Floats, after: list[_Front]) -> _Front:
+    pieces = []
+    for out, rest in enumerate(after):
+        options = np.flatnonzero((axis.out == out) & np.isfinite(seconds))
+        options = options[_undominated(distances[options], seconds[options])]
+        grid = np.indices((len(options), len(rest.distance))).reshape(2, -1)
+        chosen, follower = options[grid[0]], grid[1]
+        pieces.append(
+            (distances[chosen] + rest.distance[follower], seconds[chosen] + rest.seconds[follower], chosen, follower)
+        )
+    distance, total, chosen, follower = (np.concatenate(column) for column in zip(*pieces))
+    keep = _undominated(distance, total)
+    return _Front(distance[keep], total[keep], chosen[keep], follower[keep])
+
+
+def _undominated(distance: Integers, seconds: Floats) -> Integers:
+    """Indices of the pairs that no nearer pair beats, ascending in distance."""
+    order = np.lexsort((seconds, distance))
+    ordered = seconds[order]
+    before = np.concatenate([[np.inf], np.minimum.accumulate(ordered)])[: len(ordered)]
+    kept: Integers = order[ordered < before]
+    return kept
+
+
+def _stage_distances(axis: StageAxis, wanted: dict[str, str]) -> Integers:
+    """By choice: how far it is from the choices wanted."""
+    stage: Stage = axis.stage
+    tables = {f: {text: _distance(text, wanted[f], stage.texts(f)) for text in stage.texts(f)} for f in STAGE_FIELDS}
+    rows = [sum(tables[f][text] for f, text in zip(STAGE_FIELDS, choice.texts)) for choice in axis.choices]
+    return np.array(rows, dtype=np.int64)
+
+
+def _distance(text: str, wanted: str, scale: tuple[str, ...]) -> int:
+    return 0 if text == wanted else _CHANGE + abs(scale.index(text) - scale.index(wanted))

@@ -1,0 +1,88 @@
+"""What a user calls a network, to the network: a printed key, ``STUDY:best`` or ``zoo:NAME``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
+from hwbench.registry import suggest
+from hwbench.spaces.cards import load_card
+from hwbench.spaces.loader import load_space
+from hwbench.specs import Architecture, Network
+from hwbench.workspace import Workspace
+
+RESULT = "result.json"
+
+
+def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> Network:
+    """The network that ``text`` names.
+
+    Args:
+        workspace: Where spaces, cards and studies are looked up.
+        text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, or ``zoo:NAME``.
+        num_classes: Width of the logits. A zoo card knows its own; for a space it must be given.
+
+    Raises:
+        UnknownName: No such space, study or card; the nearest names are listed.
+        InvalidValue: The text is none of the three, or the architecture is no member of its space.
+        InvalidFile: The file behind the name does not validate.
+    """
+    head, colon, tail = text.strip().partition(":")
+    if colon and head == "zoo":
+        return load_card(workspace, tail).network(num_classes)
+    if colon and "=" not in tail:
+        return _member(workspace, _from_study(workspace, head, tail), num_classes)
+    if not colon:
+        raise InvalidValue(_expected(workspace, text))
+    return _member(workspace, Architecture.parse(text.strip()), num_classes)
+
+
+def load_result(workspace: Workspace, study: str) -> dict[str, object]:
+    """The stored result of a finished search.
+
+    Raises:
+        UnknownName: No study of that name has a result.
+        InvalidFile: Its file is damaged.
+    """
+    path = workspace.studies / study / RESULT
+    if not path.is_file():
+        known = sorted(p.parent.name for p in workspace.studies.glob(f"*/{RESULT}"))
+        raise UnknownName(
+            f"no finished study {study!r}; {suggest(study, known)}; make one: hwbench search --study {study}"
+        )
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path}: damaged: {error}; run the search again, it goes on from its journal") from None
+    if not isinstance(result, dict):
+        raise InvalidFile(f"{path}: expected one JSON object; run the search again, it goes on from its journal")
+    return result
+
+
+def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
+    if which != "best":
+        raise InvalidValue(_expected(workspace, f"{study}:{which}"))
+    path = workspace.studies / study / RESULT
+    best = load_result(workspace, study).get("best")
+    key = best.get("architecture") if isinstance(best, dict) else None
+    if not isinstance(key, str):
+        raise InvalidFile(f"{path}: has no best architecture; run the search again, it goes on from its journal")
+    return Architecture.parse(key)
+
+
+def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:
+    space = load_space(workspace, architecture.space)
+    space.validate(architecture)
+    if num_classes is None:
+        raise InvalidValue(f"{architecture.key}: the number of classes is needed; it comes with the data")
+    return space.network(architecture, num_classes)
+
+
+def _expected(workspace: Workspace, text: str) -> str:
+    names = [f"zoo:{name}" for name in workspace.names("zoo")]
+    names += [f"{path.parent.name}:best" for path in Path(workspace.studies).glob(f"*/{RESULT}")]
+    return (
+        f"unknown architecture {text!r}: expected a printed key such as x3d-tiny:frames=8,..., STUDY:best, "
+        f"or zoo:NAME; {suggest(text, names)}"
+    )

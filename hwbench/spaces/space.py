@@ -1,0 +1,198 @@
+"""A staged search space: what may be chosen, and the network that a set of choices stands for. Loads no torch."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from hwbench.errors import InvalidValue
+from hwbench.registry import suggest
+from hwbench.spaces.stages import CLIP_CHANNELS, STAGE_FIELDS, Head, Stage, StageChoice, Stem
+from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
+
+if TYPE_CHECKING:
+    from optuna.trial import BaseTrial
+
+
+class Cell(NamedTuple):
+    """A choice of input: the number of frames and the side of the square crop in pixels."""
+
+    frames: int
+    resolution: int
+
+    @property
+    def clip(self) -> TensorSpec:
+        """One clip of this size."""
+        return TensorSpec(1, CLIP_CHANNELS, self.frames, self.resolution, self.resolution)
+
+
+@dataclass(frozen=True)
+class StagedSpace:
+    """Inputs x stages, with a fixed stem and head. Every member is one ``Architecture`` and the other way round.
+
+    Choices are text, in this order: ``frames``, ``resolution``, then ``s1.depth``, ``s1.width``, ``s1.expansion``,
+    ``s1.kernel``, ``s1.se``, ``s1.act``, ``s2.depth``, ... They are the names and values that Optuna sees, too.
+    """
+
+    name: str
+    frames: tuple[int, ...]
+    resolution: tuple[int, ...]
+    stem: Stem
+    stages: tuple[Stage, ...]
+    head: Head
+
+    @property
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        """Everything that is chosen and its possible values, in order."""
+        found = {"frames": _texts(self.frames), "resolution": _texts(self.resolution)}
+        for number, stage in enumerate(self.stages, start=1):
+            found |= {f"s{number}.{field}": stage.texts(field) for field in STAGE_FIELDS}
+        return found
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All input sizes."""
+        return tuple(Cell(f, r) for f, r in itertools.product(self.frames, self.resolution))
+
+    def size(self) -> int:
+        """Number of architectures."""
+        return math.prod(len(values) for values in self.choices.values())
+
+    def architectures(self) -> Iterator[Architecture]:
+        """All members in the order of their choices; for small spaces (see ``size``)."""
+        names, values = tuple(self.choices), self.choices.values()
+        return (Architecture(self.name, tuple(zip(names, texts))) for texts in itertools.product(*values))
+
+    def random(self, rng: np.random.Generator) -> Architecture:
+        """A member with every choice drawn on its own; as all choices are independent, uniform over the space."""
+        return Architecture(self.name, tuple((n, v[int(rng.integers(len(v)))]) for n, v in self.choices.items()))
+
+    def sample(self, trial: BaseTrial) -> Architecture:
+        """The member that an Optuna trial chooses."""
+        picked = tuple((name, trial.suggest_categorical(name, values)) for name, values in self.choices.items())
+        return Architecture(self.name, tuple((name, str(value)) for name, value in picked))
+
+    def params(self, architecture: Architecture) -> dict[str, str]:
+        """The choices as Optuna parameters: ``sample(FixedTrial(params(a))) == a``."""
+        self.validate(architecture)
+        return dict(architecture.choices)
+
+    def member(self, cell: Cell, stages: tuple[StageChoice, ...]) -> Architecture:
+        """The architecture with these choices."""
+        texts = (str(cell.frames), str(cell.resolution), *itertools.chain.from_iterable(s.texts for s in stages))
+        return Architecture(self.name, tuple(zip(self.choices, texts, strict=True)))
+
+    def of_params(self, params: Mapping[str, str]) -> Architecture:
+        """The architecture with these Optuna parameters, in any order.
+
+        Raises:
+            InvalidValue: A choice is missing, unknown, or not among its values.
+        """
+        ordered = [name for name in self.choices if name in params] + [
+            name for name in params if name not in self.choices
+        ]
+        architecture = Architecture(self.name, tuple((name, str(params[name])) for name in ordered))
+        self.validate(architecture)
+        return architecture
+
+    def validate(self, architecture: Architecture) -> None:
+        """Makes sure that an architecture is a member.
+
+        Raises:
+            InvalidValue: Another space, an unknown, missing or misplaced choice, or a value that is not offered; the
+                nearest known names or values are listed.
+        """
+        known = self.choices
+        if architecture.space != self.name:
+            raise InvalidValue(f"{architecture.key}: expected a member of space {self.name!r}")
+        for name, value in architecture.choices:
+            if name not in known:
+                raise InvalidValue(f"space {self.name!r}: unknown choice {name!r}; {suggest(name, known)}")
+            if value not in known[name]:
+                raise InvalidValue(
+                    f"space {self.name!r}: {name} cannot be {value!r}; nearest: {_nearest(value, known[name])}; "
+                    f"known: {', '.join(known[name])}"
+                )
+        given = [name for name, _ in architecture.choices]
+        if missing := [name for name in known if name not in given]:
+            raise InvalidValue(f"space {self.name!r}: no choice for {', '.join(missing)} in {architecture.key}")
+        if given != list(known):
+            raise InvalidValue(f"space {self.name!r}: expected the choices in the order {', '.join(known)}")
+
+    def cell(self, architecture: Architecture) -> Cell:
+        """The input size that a member chooses."""
+        return Cell(int(architecture["frames"]), int(architecture["resolution"]))
+
+    def stage_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
+        """What a member chooses for each stage."""
+        return tuple(
+            stage.choose({field: architecture[f"s{number}.{field}"] for field in STAGE_FIELDS})
+            for number, stage in enumerate(self.stages, start=1)
+        )
+
+    def network(self, architecture: Architecture, num_classes: int) -> Network:
+        """The blocks of a member, from stem to head.
+
+        Raises:
+            InvalidValue: Not a member of this space.
+        """
+        self.validate(architecture)
+        chosen = self.stage_choices(architecture)
+        blocks = [self.stem.block()]
+        for stage, choice in zip(self.stages, chosen):
+            blocks += choice.blocks(blocks[-1].out_channels, stage.stride)
+        blocks.append(self.head.block(chosen[-1], num_classes))
+        return Network(architecture.key, tuple(blocks), self.cell(architecture).clip)
+
+    def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
+        """All distinct single blocks that members of the space are made of, on the inputs they get.
+
+        The order is that of the file: by input size, then stem, stages from first to last, heads.
+        """
+        seen: set[tuple[BlockSpec, TensorSpec]] = set()
+        for block, x in self._placed_blocks(num_classes):
+            if (block, x) not in seen:
+                seen.add((block, x))
+                yield Workload((block,), x, precision, variant)
+
+    def widths(self, stage: int) -> tuple[int, ...]:
+        """The widths that may reach a stage (from 0): those of the stage before, or the stem's."""
+        return self.stages[stage - 1].width if stage else (self.stem.width,)
+
+    def stage_input(self, cell: Cell, stage: int, width: int) -> TensorSpec:
+        """What a stage before of that width hands to a stage (from 0); one past the last stage is the head."""
+        x = self.stem.block().output(cell.clip)
+        for passed in self.stages[:stage]:
+            x = next(passed.choices()).block(0, x.c, passed.stride).output(x)
+        return x.with_(c=width)
+
+    def _placed_blocks(self, num_classes: int) -> Iterator[tuple[BlockSpec, TensorSpec]]:
+        for cell in self.cells:
+            yield self.stem.block(), cell.clip
+            for index, stage in enumerate(self.stages):
+                inputs = [self.stage_input(cell, index, width) for width in self.widths(index)]
+                deepest = [choice for choice in stage.choices() if choice.depth == max(stage.depth)]
+                for choice, x in itertools.product(deepest, inputs):
+                    for block in itertools.islice(choice.blocks(x.c, stage.stride), 3):
+                        yield block, x
+                        x = block.output(x)
+            for choice in self.stages[-1].choices():
+                yield self.head.block(choice, num_classes), self.stage_input(cell, len(self.stages), choice.width)
+
+
+def _texts(values: tuple[int, ...]) -> tuple[str, ...]:
+    return tuple(str(value) for value in values)
+
+
+def _nearest(value: str, known: tuple[str, ...]) -> str:
+    """The known value that was probably meant: by distance between numbers, by likeness between words."""
+    try:
+        return min(known, key=lambda k: abs(float(k) - float(value)))
+    except ValueError:
+        return max(known, key=lambda k: difflib.SequenceMatcher(None, k, value).ratio())

@@ -1,0 +1,256 @@
+"""The exact feasible set against brute force on small spaces with arbitrary costs."""
+
+import hashlib
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwbench.errors import InfeasibleBudget, NotMeasured
+from hwbench.spaces.feasible import GRID, FeasibleSet
+from hwbench.spaces.space import StagedSpace
+from hwbench.spaces.stages import Head, Stage, Stem
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture, BlockSpec, TensorSpec
+
+KERNELS = (((3, 3, 3),), ((1, 3, 3),), ((1, 3, 3), (3, 1, 1)))
+
+
+def some(values, limit=2):
+    return st.lists(st.sampled_from(values), min_size=1, max_size=limit, unique=True).map(tuple)
+
+
+stages = st.builds(
+    Stage,
+    depth=some((1, 2, 3, 5)),
+    width=some((8, 16, 24)),
+    expansion=some((1.0, 2.25)),
+    kernel=some(KERNELS),
+    se=some((0.0, 0.25)),
+    act=some(("relu", "swish"), 1),
+    stride=st.sampled_from((1, 2)),
+)
+spaces = st.builds(
+    StagedSpace,
+    name=st.just("any"),
+    frames=some((2, 4)),
+    resolution=some((16, 32), 1),
+    stem=st.just(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu")),
+    stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
+    head=st.just(Head(16, "relu")),
+).filter(lambda space: space.size() <= 600)
+
+
+def number_of(block: BlockSpec, x: TensorSpec, salt: int, whole: bool) -> float:
+    """An arbitrary but fixed number for a block: 1..400 (whole) or anything between."""
+    digest = hashlib.sha256(f"{salt}{block.key}@{x.key}".encode()).digest()
+    value = 1 + int.from_bytes(digest[:4]) % 400
+    return float(value) if whole else value + digest[5] / 257
+
+
+def brute(space: StagedSpace, number) -> dict[Architecture, float]:
+    totals = {}
+    for architecture in space.architectures():
+        x, total = space.network(architecture, 4).input, 0.0
+        for block in space.network(architecture, 4).blocks:
+            total += number(block, x)
+            x = block.output(x)
+        totals[architecture] = total
+    return totals
+
+
+def budget_of(totals: dict[Architecture, float], share: float) -> float:
+    ordered = sorted(totals.values())
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+@settings(max_examples=25, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0, 1))
+def test_sums_count_and_extremes_are_those_of_brute_force(space, salt, share):
+    def number(block, x):
+        return number_of(block, x, salt, whole=True)
+
+    totals = brute(space, number)
+    # whole costs under a budget of GRID lie on the grid: nothing is lost to rounding
+    scale = GRID / budget_of(totals, share)
+    budget = GRID
+    sums = SpaceSums.of(space, lambda b, x: math.ceil(number(b, x) * scale), num_classes=4)
+    exact = brute(space, lambda b, x: math.ceil(number(b, x) * scale))
+    assert all(sums.total(a) == pytest.approx(t) for a, t in exact.items())
+    assert sums.smallest()[0] == pytest.approx(min(exact.values()))
+    assert sums.largest()[0] == pytest.approx(max(exact.values()))
+    assert sums.coverage == 1.0
+    assert exact[sums.smallest()[1]] == min(exact.values())
+    within = {a for a, t in exact.items() if t <= budget}
+    if not within:
+        with pytest.raises(InfeasibleBudget):
+            FeasibleSet(sums, budget)
+        return
+    assert FeasibleSet(sums, budget).count == len(within)
+
+
+@settings(max_examples=25, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0.05, 1))
+def test_the_grid_never_counts_a_network_over_budget_and_loses_only_its_own_width(space, salt, share):
+    def number(block, x):
+        return number_of(block, x, salt, whole=False)
+
+    totals = brute(space, number)
+    budget = budget_of(totals, share) * 1.01
+    feasible = FeasibleSet.of(space, number, budget, num_classes=4)
+    loss = budget * (len(space.stages) + 1) / GRID
+    assert sum(t <= budget - loss for t in totals.values()) <= feasible.count
+    assert feasible.count <= sum(t <= budget for t in totals.values())
+    rng = np.random.default_rng(salt)
+    for _ in range(20):
+        drawn = feasible.draw(rng)
+        assert totals[drawn] <= budget
+        assert drawn in feasible
+
+
+@settings(max_examples=25, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0.05, 1))
+def test_the_best_score_is_that_of_brute_force(space, salt, share):
+    totals = brute(space, lambda b, x: number_of(b, x, salt, whole=False))
+    scores = brute(space, lambda b, x: number_of(b, x, salt + 1, whole=False))
+    budget = budget_of(totals, share) * 1.01
+    feasible = FeasibleSet.of(space, lambda b, x: number_of(b, x, salt, whole=False), budget, num_classes=4)
+    best = feasible.best(SpaceSums.of(space, lambda b, x: number_of(b, x, salt + 1, whole=False), num_classes=4))
+    assert best.score == pytest.approx(scores[best.architecture])
+    assert best.seconds == pytest.approx(totals[best.architecture])
+    assert best.seconds <= budget
+    loss = budget * (len(space.stages) + 1) / GRID
+    assert best.score >= max((scores[a] for a, t in totals.items() if t <= budget - loss), default=0) - 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0.02, 0.9), st.integers(0, 10**6))
+def test_repair_changes_as_little_as_possible(space, salt, share, seed):
+    totals = brute(space, lambda b, x: number_of(b, x, salt, whole=False))
+    budget = budget_of(totals, share) * 1.01
+    feasible = FeasibleSet.of(space, lambda b, x: number_of(b, x, salt, whole=False), budget, num_classes=4)
+    proposal = space.random(np.random.default_rng(seed))
+
+    def distance(other: Architecture) -> tuple[int, int]:
+        pairs = [(space.choices[n].index(v), space.choices[n].index(other[n])) for n, v in proposal.choices]
+        return sum(a != b for a, b in pairs), sum(abs(a - b) for a, b in pairs)
+
+    repaired = feasible.repair(proposal)
+    assert totals[repaired] <= budget
+    assert distance(repaired) == min(distance(a) for a, t in totals.items() if t <= budget)
+
+
+@settings(max_examples=15, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0.05, 1))
+def test_reachable_parts_are_those_of_the_networks_within_the_budget(space, salt, share):
+    def number(block, x):
+        return number_of(block, x, salt, whole=False)
+
+    totals = brute(space, number)
+    budget = budget_of(totals, share) * 1.0001
+    parts = list(FeasibleSet.of(space, number, budget, num_classes=4).reachable_parts())
+    expected = set()
+    for architecture in (a for a, t in totals.items() if t <= budget):
+        x = space.network(architecture, 4).input
+        for block in space.network(architecture, 4).blocks:
+            expected.add((block, x))
+            x = block.output(x)
+    assert len(parts) == len(set(parts))
+    assert set(parts) == expected
+
+
+TWO = StagedSpace(
+    "two",
+    (2, 4),
+    (16,),
+    Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"),
+    (
+        Stage((1, 2, 3), (8, 16), (1.0, 2.0), (((3, 3, 3),),), (0.0, 0.25), ("relu",), 2),
+        Stage((1, 2), (16, 24), (1.0,), (((3, 3, 3),),), (0.0,), ("relu", "swish"), 2),
+    ),
+    Head(16, "relu"),
+)
+
+
+def cost(block: BlockSpec, x: TensorSpec) -> float:
+    return number_of(block, x, 7, whole=True)
+
+
+@pytest.mark.parametrize("band", [(0.0, 1.0), (0.8, 1.0), (0.5, 0.75)])
+def test_draws_are_exactly_uniform_over_the_band(band):
+    totals = brute(TWO, cost)
+    # whole costs under a budget of GRID: the band on the grid is the band itself
+    factor = GRID / budget_of(totals, 0.7)
+    sums = SpaceSums.of(TWO, lambda b, x: math.ceil(cost(b, x) * factor), num_classes=4)
+    rounded = {a: sums.total(a) for a in totals}
+    feasible = FeasibleSet(sums, GRID)
+    low, high = (math.floor(share * GRID) for share in band)
+    within = [a for a, t in rounded.items() if low < t <= high]
+    assert len(within) > 10
+    rng = np.random.default_rng(1)
+    counts = Counter(feasible.draw(rng, band) for _ in range(40 * len(within)))
+    assert set(counts) <= set(within)
+    chi_square = sum((counts[a] - 40) ** 2 / 40 for a in within)
+    degrees = len(within) - 1
+    assert chi_square < degrees + 3.1 * math.sqrt(2 * degrees) + 6  # beyond the 99.9 % quantile
+
+
+def test_an_impossible_budget_names_the_smallest_reachable_latency_and_that_is_enough():
+    sums = SpaceSums.of(TWO, lambda b, x: cost(b, x) * 1e-5, num_classes=4)
+    seconds, architecture = sums.smallest()
+    with pytest.raises(InfeasibleBudget, match="smallest reachable latency is") as caught:
+        FeasibleSet(sums, seconds * 0.5)
+    assert architecture.key in str(caught.value)
+    named = float(str(caught.value).rpartition("--budget ")[2].removesuffix("ms")) / 1e3
+    assert seconds <= named < seconds * 1.001 + 1e-6
+    assert FeasibleSet(sums, named).count >= 1
+    assert caught.value.exit_status == 4
+
+
+def test_an_empty_band_is_said():
+    sums = SpaceSums.of(TWO, cost, num_classes=4)
+    feasible = FeasibleSet(sums, sums.largest()[0] * 100)
+    with pytest.raises(InfeasibleBudget, match="widen the band"):
+        feasible.draw(np.random.default_rng(0), (0.95, 1.0))
+
+
+def test_choices_without_rows_are_left_out_and_counted():
+    def partly(block: BlockSpec, x: TensorSpec) -> float:
+        if block.activation == "swish":
+            raise NotMeasured(f"no row for {block.key}")
+        return cost(block, x)
+
+    sums = SpaceSums.of(TWO, partly, num_classes=4)
+    known = {a: t for a, t in brute(TWO, cost).items() if "swish" not in a.key}
+    assert sums.coverage == 0.5
+    assert sums.num_known == len(known)
+    assert all(block.activation == "swish" for block, _ in sums.missing)
+    feasible = FeasibleSet(sums, sums.largest()[0] * 1.01)
+    assert feasible.count == len(known)
+    assert feasible.share() == 1.0
+    rng = np.random.default_rng(0)
+    assert all("swish" not in feasible.draw(rng).key for _ in range(50))
+    swish = next(a for a in TWO.architectures() if a["s2.act"] == "swish")
+    assert swish not in feasible
+    repaired = feasible.repair(swish)
+    assert [n for n, v in swish.choices if repaired[n] != v] == ["s2.act"]
+    assert all("swish" not in block.key for block, _ in feasible.reachable_parts())
+    with pytest.raises(InfeasibleBudget, match=r"among the 50\.0% of it that is measured"):
+        FeasibleSet(sums, 1.0)
+
+
+def test_nothing_measured_is_an_error_that_passes_on_the_command():
+    def nothing(block: BlockSpec, x: TensorSpec) -> float:
+        raise NotMeasured(f"{block.key}: run hwbench profile")
+
+    with pytest.raises(NotMeasured, match="run hwbench profile"):
+        FeasibleSet.of(TWO, nothing, 1.0, num_classes=4)
+
+
+def test_the_constant_is_spent_too():
+    sums = SpaceSums.of(TWO, cost, num_classes=4, constant=1000.0)
+    plain = SpaceSums.of(TWO, cost, num_classes=4)
+    assert sums.smallest()[0] == plain.smallest()[0] + 1000.0
