@@ -29,6 +29,7 @@ _SCHEMA_1 = (
         artifact_sha256 TEXT NOT NULL,     -- digest of the file that ran; empty while or where nothing was built
         outcome         TEXT,              -- Outcome; NULL while sessions are still to come
         reason          TEXT NOT NULL,
+        attempt         INTEGER NOT NULL,  -- a row that was too noisy is tried anew; its old sessions stay
         emulated        INTEGER NOT NULL,
         created_at      TEXT NOT NULL,     -- UTC, ISO 8601
         finished_at     TEXT,
@@ -40,6 +41,7 @@ _SCHEMA_1 = (
     CREATE TABLE sessions (
         id                   INTEGER PRIMARY KEY,
         measurement          INTEGER NOT NULL REFERENCES measurements (id),
+        attempt              INTEGER NOT NULL,  -- attempt of the measurement that it belongs to
         samples_ns           TEXT NOT NULL,  -- JSON array of whole nanoseconds, in the order taken
         cpu_s                REAL NOT NULL,
         wall_s               REAL NOT NULL,

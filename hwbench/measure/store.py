@@ -110,8 +110,8 @@ class MeasurementStore:
     ) -> int:
         """The row to add sessions to: the stored one of this identity, or a new one.
 
-        A row that had ended as a failure is open again afterwards; its sessions stay, but those of a row that ended as
-        ``noisy``, ``throttled`` or ``mismatch`` no longer count.
+        A row that had ended as a failure is open again afterwards, and goes on with the sessions that it has; one that
+        ended as ``noisy``, ``throttled`` or ``mismatch`` starts a new attempt, for which the old sessions do not count.
         """
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
         with self._transaction() as db:
@@ -121,15 +121,12 @@ class MeasurementStore:
             )
             db.execute(
                 "INSERT OR IGNORE INTO measurements (workload, target, timing, conditions, build, artifact_sha256, "
-                "reason, emulated, created_at) VALUES (?, ?, ?, ?, ?, '', '', ?, ?)",
+                "reason, attempt, emulated, created_at) VALUES (?, ?, ?, ?, ?, '', '', 1, ?, ?)",
                 (*identity, int(emulated), _now()),
             )
             row, outcome = db.execute(f"SELECT id, outcome FROM measurements WHERE {_IDENTITY}", identity).fetchone()
             if outcome in _DISTRUSTED:
-                db.execute(
-                    "UPDATE sessions SET suspect = ? WHERE measurement = ? AND suspect = ''",
-                    (f"an earlier attempt ended as {outcome}", row),
-                )
+                db.execute("UPDATE measurements SET attempt = attempt + 1 WHERE id = ?", (row,))
             if outcome != Outcome.OK:
                 db.execute(
                     "UPDATE measurements SET outcome = NULL, reason = '', finished_at = NULL WHERE id = ?", (row,)
@@ -152,9 +149,10 @@ class MeasurementStore:
         numbers = [getattr(session, name) for name in _SESSION_NUMBERS]
         with self._transaction() as db:
             db.execute(
-                f"INSERT INTO sessions (measurement, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, taken_at) "
-                f"VALUES (?, ?, {', '.join('?' * len(numbers))}, ?, ?)",
-                (row, samples, *numbers, suspect, _now()),
+                f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, "
+                "taken_at) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
+                f"{', '.join('?' * len(numbers))}, ?, ?)",
+                (row, row, samples, *numbers, suspect, _now()),
             )
 
     def finish(self, row: int) -> None:
@@ -164,7 +162,7 @@ class MeasurementStore:
             InvalidValue: It has no session.
         """
         with self._transaction() as db:
-            (count,) = db.execute("SELECT count(*) FROM sessions WHERE measurement = ?", (row,)).fetchone()
+            (count,) = db.execute(f"SELECT count(*) FROM sessions WHERE {_ATTEMPT}", (row,)).fetchone()
             if not count:
                 raise InvalidValue("a measurement without sessions cannot end as ok")
             self._end(db, row, Outcome.OK, "")
@@ -219,16 +217,15 @@ class MeasurementStore:
     def sessions(
         self, workload: Workload, target: Target, timing: Timing, conditions: Mapping[str, str], *, build: str = ""
     ) -> tuple[Session, ...]:
-        """Every session of a row, suspect ones too, in the order taken; empty where there is no row."""
+        """The sessions of a row's latest attempt, suspect ones too, in the order taken; empty where there is no row."""
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
         rows = self._select(f"SELECT id FROM measurements WHERE {_IDENTITY}", identity)
         return tuple(session for row in rows for session, _ in self.row_sessions(row[0]))
 
     def row_sessions(self, row: int) -> list[tuple[Session, str]]:
-        """Sessions of one row with the reason for which each is suspect (empty: it is not)."""
+        """Sessions of a row's latest attempt, each with the reason for which it is suspect (empty: it is not)."""
         rows = self._select(
-            f"SELECT samples_ns, suspect, {', '.join(_SESSION_NUMBERS)} FROM sessions "
-            "WHERE measurement = ? ORDER BY id",
+            f"SELECT samples_ns, suspect, {', '.join(_SESSION_NUMBERS)} FROM sessions WHERE {_ATTEMPT} ORDER BY id",
             (row,),
         )
         return [(_session(samples, numbers), suspect) for samples, suspect, *numbers in rows]
@@ -343,6 +340,7 @@ class MeasurementStore:
         )
 
 
+_ATTEMPT = "measurement = ? AND attempt = (SELECT attempt FROM measurements AS m WHERE m.id = measurement)"
 _IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND build = ?"
 
 

@@ -110,11 +110,17 @@ def test_a_lost_row_goes_on_where_it_stopped_but_a_noisy_one_starts_anew(path):
         store.fail(row, Outcome.LOST, "the cable was pulled")
         assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == [WORKLOAD]
         assert store.begin(*IDENTITY) == row
-        assert [suspect for _, suspect in store.row_sessions(row)] == [""]
+        assert len(store.row_sessions(row)) == 1
         store.fail(row, Outcome.NOISY, "interval of 40 %")
+        assert len(store.measurement(*IDENTITY).sessions) == 1
         store.begin(*IDENTITY)
-        assert [suspect for _, suspect in store.row_sessions(row)] == ["an earlier attempt ended as noisy"]
+        assert store.row_sessions(row) == []
+        store.add_session(row, session(0.002))
+        assert [s.samples_s[0] for s in store.sessions(*IDENTITY)] == [0.002]
         assert store.counts() == {"unfinished": 1}
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM sessions").fetchone() == (2,)
+    connection.close()
 
 
 def test_suspect_sessions_stay_but_do_not_count_where_enough_clean_ones_exist(path):

@@ -1,0 +1,246 @@
+"""Workloads to files, in worker processes, through the cache.
+
+A worker imports the engine once and builds one workload after the other with one torch thread (lowering is Python
+passes over graphs: processes help, threads do not). A worker that raises, aborts, hangs or is killed costs one
+workload, which comes back as a ``BuildFailure``; the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from hwbench import errors
+from hwbench.errors import HwbenchError
+from hwbench.measure.cache import ArtifactCache, artifact_from_json
+from hwbench.specs import Artifact, Workload
+from hwbench.workspace import writing
+
+# Lowering a whole X3D-XS to int8 peaks at about this much.
+WORKER_BYTES = 2 * 1024**3
+# A whole X3D-XS takes 90 s to lower to int8 on one slow core; X3D-M has the same depth and four times the frames.
+TIME_LIMIT_S = 900.0
+
+
+@dataclass(frozen=True)
+class BuildFailure:
+    """A workload that did not become a file, and why, in words."""
+
+    workload: Workload
+    reason: str
+
+
+def build_all(
+    workloads: Iterable[Workload],
+    runtime: str,
+    cache_dir: Path,
+    *,
+    processes: int | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    imports: Sequence[str] = (),
+) -> Iterator[Artifact | BuildFailure]:
+    """Builds workloads with random weights; what the cache holds comes first, the rest as it gets ready.
+
+    int8 is calibrated with a few batches of seeded normal noise: a row of a latency table needs the speed of int8, not
+    its accuracy. Closing the iterator ends the workers.
+
+    Args:
+        workloads: Duplicates are built once and answered once.
+        runtime: Name of the runtime.
+        cache_dir: Directory of the cache; made when needed.
+        processes: Number of workers; default: what processors and memory allow.
+        time_limit_s: Seconds after which a build counts as failed.
+        imports: Modules that a worker imports first (they may register further runtimes).
+
+    Raises:
+        UnknownName: No such runtime.
+        MissingDependency: The engine is not installed.
+        WorkspaceError: The cache cannot be written.
+    """
+    cache = ArtifactCache(cache_dir, runtime)
+    waiting: deque[Workload] = deque()
+    for workload in dict.fromkeys(workloads):
+        artifact = cache.load(workload)
+        if artifact is None:
+            waiting.append(workload)
+        else:
+            yield artifact
+    if waiting:
+        with writing(cache_dir):
+            cache_dir.mkdir(parents=True, exist_ok=True)
+        with _Pool(cache, min(processes or default_processes(), len(waiting)), time_limit_s, imports) as pool:
+            yield from pool.build(waiting)
+
+
+def default_processes() -> int:
+    """As many workers as there are processors for us and memory for them, at least one."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(processors, _available_bytes() // WORKER_BYTES))
+
+
+def _available_bytes() -> int:
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return 8 * WORKER_BYTES
+
+
+def _environment() -> dict[str, str]:
+    """Ours, with one thread for numerics and with this very package importable wherever it lies."""
+    package = str(Path(__file__).resolve().parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+class _Pool:
+    """Keeps up to ``size`` workers busy; replaces those that die."""
+
+    def __init__(self, cache: ArtifactCache, size: int, time_limit_s: float, imports: Sequence[str]) -> None:
+        self._cache = cache
+        self._size = size
+        self._time_limit_s = time_limit_s
+        self._imports = imports
+        self._selector = selectors.DefaultSelector()
+        self._workers: list[_Worker] = []
+
+    def __enter__(self) -> _Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._selector.close()
+
+    def build(self, waiting: deque[Workload]) -> Iterator[Artifact | BuildFailure]:
+        """Yields one result per workload of ``waiting``, which is used up."""
+        while waiting or any(worker.workload for worker in self._workers):
+            self._start_missing(len(waiting))
+            for worker in self._workers:
+                if worker.ready and worker.workload is None and waiting:
+                    workload = waiting.popleft()
+                    worker.request(workload, self._cache.root, self._cache.key(workload), self._time_limit_s)
+            yield from self._wait()
+
+    def _start_missing(self, waiting: int) -> None:
+        idle = sum(worker.workload is None for worker in self._workers)
+        for _ in range(min(self._size - len(self._workers), waiting - idle)):
+            worker = _Worker(self._cache.runtime, self._imports, self._time_limit_s)
+            self._workers.append(worker)
+            self._selector.register(worker.answers, selectors.EVENT_READ, worker)
+
+    def _wait(self) -> Iterator[Artifact | BuildFailure]:
+        now = time.monotonic()
+        left = [worker.deadline - now for worker in self._workers]
+        for key, _ in self._selector.select(max(0.0, min(left, default=0.0))):
+            result = self._take(key.data)
+            if result is not None:
+                yield result
+        for worker in [w for w in self._workers if w.deadline <= time.monotonic()]:
+            lost = self._lose(worker, f"no result after {self._time_limit_s:.0f} s")
+            if lost is not None:
+                yield lost
+
+    def _take(self, worker: _Worker) -> Artifact | BuildFailure | None:
+        """Handles one answer; the result it carries, if any."""
+        answer = worker.answer()
+        if answer is None:
+            return self._lose(worker, worker.last_words())
+        if "fatal" in answer:
+            raise getattr(errors, answer["kind"], HwbenchError)(answer["fatal"])
+        workload, worker.workload = worker.workload, None
+        worker.deadline = float("inf")
+        if workload is None:
+            worker.ready = True
+            return None
+        if "failure" in answer:
+            return BuildFailure(workload, answer["failure"])
+        artifact = artifact_from_json(answer["artifact"], self._cache.root)
+        self._cache.save(artifact)
+        return artifact
+
+    def _lose(self, worker: _Worker, reason: str) -> BuildFailure | None:
+        """Removes a worker that died or must die; returns the failure of what it was building."""
+        self._selector.unregister(worker.answers)
+        self._workers.remove(worker)
+        worker.end()
+        if not worker.ready:
+            raise HwbenchError(f"build workers do not start: {reason}; see: hwbench doctor")
+        return BuildFailure(worker.workload, reason) if worker.workload else None
+
+
+class _Worker:
+    """One process of ``build_worker``."""
+
+    def __init__(self, runtime: str, imports: Sequence[str], time_limit_s: float) -> None:
+        self.workload: Workload | None = None
+        self.ready = False
+        self.deadline = time.monotonic() + time_limit_s
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end
+        # A session of its own: Ctrl-C at the terminal reaches only us, and we end it.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "hwbench.measure.build_worker", runtime, *imports],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            start_new_session=True,
+            env=_environment(),
+        )
+
+    @property
+    def answers(self) -> IO[bytes]:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def request(self, workload: Workload, folder: Path, name: str, time_limit_s: float) -> None:
+        """Asks for one build; that a worker is dead already shows in its next answer."""
+        assert self._process.stdin is not None
+        self.workload = workload
+        self.deadline = time.monotonic() + time_limit_s
+        line = json.dumps({"workload": workload.key, "folder": str(folder), "name": name}) + "\n"
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
+
+    def answer(self) -> dict[str, Any] | None:
+        """The answer that is waiting, or None when the worker is gone."""
+        line = self.answers.readline()
+        return json.loads(line) if line.endswith(b"\n") else None
+
+    def last_words(self) -> str:
+        """How a worker ended, and the last line that it wrote."""
+        status = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = f"exit status {status}"
+        if status < 0:
+            how = f"killed by {signal.Signals(-status).name}"
+            how += " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"the build process ended: {how}" + (f"; it last said: {said[:300]}" if said else "")
+
+    def end(self) -> None:
+        """Ends the process, also in the middle of a build, and frees what it held."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        self._log.close()

@@ -1,0 +1,158 @@
+"""The build cache: ``<key>.pte`` beside ``<key>.json``. Loads no torch and starts no process.
+
+The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
+that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
+nothing stale is ever measured; a file whose digest does not match its description is built again.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.errors import HwbenchError, MissingDependency, WorkspaceError
+from hwbench.specs import Artifact, DelegationReport, Workload
+from hwbench.workspace import write_text
+
+# Distributions that determine a built file; the first one is the engine and gives a Target its version.
+PACKAGES = {"executorch": ("executorch", "torchao", "torch"), "torch": ("torch",)}
+
+# What decides about the graph of a workload, relative to the package.
+SOURCES = (
+    "blocks/**/*.py",
+    "models/**/*.py",
+    "runtimes/**/*.py",
+    "specs/block.py",
+    "specs/tensor.py",
+    "specs/workload.py",
+    "measure/build_worker.py",
+)
+
+
+def engine_version(runtime: str) -> str:
+    """Version of an engine as ``Runtime.version`` reports it, without importing the engine where that is known.
+
+    Raises:
+        UnknownName: No such runtime.
+        MissingDependency: The engine is not installed.
+    """
+    if runtime not in PACKAGES:
+        from hwbench.runtimes import get
+
+        return get(runtime).version()
+    return _installed(PACKAGES[runtime][0])
+
+
+@functools.cache
+def sources_digest() -> str:
+    """Digest of the sources that determine a graph; any change of them is a change of every cache key."""
+    package = Path(__file__).resolve().parents[1]
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in SOURCES for path in package.glob(pattern)}):
+        digest.update(str(path.relative_to(package)).encode() + b"\0")
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class ArtifactCache:
+    """Files built for one runtime, found by workload.
+
+    Args:
+        root: Directory of the files; made on the first write.
+        runtime: Name of the runtime.
+    """
+
+    root: Path
+    runtime: str
+
+    @functools.cached_property
+    def version(self) -> str:
+        """Version of the engine."""
+        return engine_version(self.runtime)
+
+    @functools.cached_property
+    def _engine(self) -> str:
+        packages = [f"{name}={_installed(name)}" for name in PACKAGES.get(self.runtime, ())]
+        return "\n".join([self.runtime, self.version, *packages, sources_digest()])
+
+    def key(self, workload: Workload) -> str:
+        """Name of the workload's files, and of its build in the measurement store."""
+        return hashlib.sha256(f"{workload.key}\n{self._engine}".encode()).hexdigest()
+
+    def load(self, workload: Workload) -> Artifact | None:
+        """The built file, or None where there is none, it is damaged, or it is not of this workload."""
+        try:
+            values = json.loads(self._description(workload).read_text())
+            artifact = artifact_from_json(values, self.root)
+            whole = artifact.workload == workload and file_sha256(artifact.path) == artifact.sha256
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, HwbenchError):
+            return None
+        return artifact if whole else None
+
+    def save(self, artifact: Artifact) -> None:
+        """Describes a file that lies in the cache, which makes it count as built.
+
+        Raises:
+            WorkspaceError: The cache cannot be written.
+        """
+        text = json.dumps(artifact_to_json(artifact), indent=2, sort_keys=True)
+        write_text(self._description(artifact.workload), text + "\n")
+
+    def _description(self, workload: Workload) -> Path:
+        return self.root / f"{self.key(workload)}.json"
+
+
+def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
+    """An artifact as plain values; its path as a file name."""
+    return {
+        "file": artifact.path.name,
+        "sha256": artifact.sha256,
+        "workload": artifact.workload.key,
+        "runtime": artifact.runtime,
+        "version": artifact.version,
+        "delegates": artifact.delegation.delegates,
+        "undelegated": dict(artifact.delegation.undelegated),
+    }
+
+
+def artifact_from_json(values: dict[str, Any], folder: Path) -> Artifact:
+    """Reads what ``artifact_to_json`` writes, for a file in ``folder``."""
+    return Artifact(
+        path=folder / Path(values["file"]).name,
+        sha256=values["sha256"],
+        workload=Workload.parse(values["workload"]),
+        runtime=values["runtime"],
+        version=values["version"],
+        delegation=DelegationReport(int(values["delegates"]), dict(values["undelegated"])),
+    )
+
+
+def file_sha256(path: Path) -> str:
+    """Digest of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def cache_size(root: Path) -> int:
+    """Bytes in a cache directory; 0 where there is none."""
+    try:
+        return sum(path.stat().st_size for path in root.iterdir())
+    except FileNotFoundError:
+        return 0
+    except OSError as error:
+        raise WorkspaceError(f"cannot read the build cache {root}: {error.strerror}") from error
+
+
+def _installed(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingDependency(
+            f"{distribution} is not installed; install it with: python -m pip install hwbench"
+        ) from None

@@ -1,0 +1,251 @@
+"""Many workloads on one target: build what is missing, measure it in interleaved rounds, keep everything, resume.
+
+Workloads go through in batches: a batch is built, then measured, because building on the machine that measures disturbs
+the timing. Inside a batch every round visits every artifact once in fresh random order, and a row leaves as soon as its
+interval is narrow enough. Each session is stored when it comes, so a campaign that was killed goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hwbench.measure.builder import BuildFailure
+from hwbench.measure.quality import doubt, sessions_needed, verdict
+from hwbench.measure.store import MeasurementStore, no_build
+from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
+
+# Enough artifacts for random order to spread drift over, few enough that results come every minute or so.
+BATCH = 24
+# A file that kills the runner ends the turn for all; the others are visited in the next one.
+PATIENCE = 3
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A file that the runner could not time."""
+
+    workload: Workload
+    outcome: Outcome
+    reason: str
+
+
+class Build(Protocol):
+    """Turns workloads into files; ``builder.build_all`` with its engine and cache bound."""
+
+    def __call__(self, workloads: Sequence[Workload], /) -> Iterator[Artifact | BuildFailure]: ...
+
+
+class Measure(Protocol):
+    """Visits artifacts in rounds; ``runner.measure_sessions`` with its device bound."""
+
+    def __call__(
+        self,
+        artifacts: Sequence[Artifact],
+        /,
+        *,
+        rounds: int,
+        seed: int,
+        on_session: Callable[[Artifact, Session], None],
+    ) -> Sequence[Failure]: ...
+
+
+class Watch:
+    """What a campaign tells while it runs; override what is of interest."""
+
+    def planned(self, missing: int, stored: int) -> None:
+        """``missing`` workloads are to be measured; ``stored`` ones have rows already."""
+
+    def built(self, result: Artifact | BuildFailure) -> None:
+        """One workload was built, was in the cache, or failed to build."""
+
+    def visited(self, workload: Workload) -> None:
+        """One session was stored."""
+
+    def measured(self, measurement: Measurement) -> None:
+        """One row is finished, as a latency or as a failure."""
+
+
+@dataclass(frozen=True)
+class CampaignResult:
+    """The rows of all workloads asked for, in their order.
+
+    ``ok`` were measured by this call, ``skipped`` by an earlier one; ``failed`` has the failures of both.
+    """
+
+    target: Target
+    measurements: tuple[Measurement, ...]
+    ok: tuple[Measurement, ...]
+    failed: tuple[Measurement, ...]
+    skipped: tuple[Measurement, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """Measures workloads on one target under one set of conditions.
+
+    Args:
+        store: Where sessions go and from where a campaign resumes.
+        target: Where is measured.
+        conditions: What must be equal for rows to be comparable: device fingerprint, runner, cores, ...
+        build: Makes the files.
+        measure: Times the files.
+        timing: The protocol of every row.
+        build_key: Name of a workload's build, known before it is built; rows of different builds are different rows.
+        retry: Outcomes that are tried again; the others stand.
+        emulated: The target runs under emulation: its rows are never latencies.
+        seed: Of the random orders.
+    """
+
+    store: MeasurementStore
+    target: Target
+    conditions: Mapping[str, str]
+    build: Build
+    measure: Measure
+    timing: Timing = field(default_factory=Timing)
+    build_key: Callable[[Workload], str] = no_build
+    retry: Collection[Outcome] = (Outcome.LOST,)
+    emulated: bool = False
+    seed: int = 0
+    batch: int = BATCH
+
+    def run(self, workloads: Iterable[Workload], watch: Watch | None = None) -> CampaignResult:
+        """Builds and measures what the store lacks; returns the rows of all ``workloads``.
+
+        Raises:
+            DeviceError: The device cannot be reached or went away; what was measured stays.
+            WorkspaceError: The store or the cache cannot be written; what was measured stays.
+        """
+        watch = watch or Watch()
+        started = time.monotonic()
+        asked = list(dict.fromkeys(workloads))
+        missing = self._missing(asked)
+        watch.planned(len(missing), len(asked) - len(missing))
+        for first in range(0, len(missing), self.batch):
+            self._run_batch(missing[first : first + self.batch], watch)
+        return self._result(asked, set(missing), time.monotonic() - started)
+
+    def _missing(self, workloads: Iterable[Workload]) -> list[Workload]:
+        return self.store.missing(
+            workloads, self.target, self.timing, self.conditions, build=self.build_key, retry=self.retry
+        )
+
+    def _result(self, asked: list[Workload], fresh: set[Workload], seconds: float) -> CampaignResult:
+        rows = [row for row in map(self.measurement, asked) if row is not None]
+        good = [row for row in rows if row.outcome is Outcome.OK]
+        return CampaignResult(
+            target=self.target,
+            measurements=tuple(rows),
+            ok=tuple(row for row in good if row.workload in fresh),
+            failed=tuple(row for row in rows if row.outcome is not Outcome.OK),
+            skipped=tuple(row for row in good if row.workload not in fresh),
+            seconds=seconds,
+        )
+
+    def measurement(self, workload: Workload) -> Measurement | None:
+        """The finished row of a workload, or None."""
+        return self.store.measurement(
+            workload, self.target, self.timing, self.conditions, build=self.build_key(workload)
+        )
+
+    def _run_batch(self, workloads: Sequence[Workload], watch: Watch) -> None:
+        open_rows: dict[Workload, _Row] = {}
+        for result in self.build(workloads):
+            watch.built(result)
+            if isinstance(result, BuildFailure):
+                self._end(self._begin(result.workload), result.workload, Outcome.BUILD, result.reason, watch)
+            elif self._adopted(result):
+                self._tell(result.workload, watch)
+            else:
+                row = self._begin(result.workload, result.sha256)
+                open_rows[result.workload] = _Row(row, result, self.store.row_sessions(row))
+        self._measure_rows(open_rows, watch)
+
+    def _measure_rows(self, rows: dict[Workload, _Row], watch: Watch) -> None:
+        """Rounds over the rows until each is done; ``rows`` is used up."""
+        turn = 0
+        self._close_done(rows, watch)
+        while rows:
+            before = {workload: len(row.sessions) for workload, row in rows.items()}
+            needed = min(sessions_needed(row.sessions, self.timing) for row in rows.values())
+            failures = self._visit(rows, needed, turn, watch)
+            for failure in failures:
+                row = rows.pop(failure.workload)
+                self._end(row.id, failure.workload, failure.outcome, failure.reason, watch)
+            for workload in [w for w, row in rows.items() if row.silent(before[w]) >= PATIENCE]:
+                reason = f"the runner was started {PATIENCE} times and said nothing about this file"
+                self._end(rows.pop(workload).id, workload, Outcome.PARSE, reason, watch)
+            self._close_done(rows, watch)
+            turn += 1
+
+    def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
+        def keep(artifact: Artifact, session: Session) -> None:
+            row = rows[artifact.workload]
+            suspect = doubt(session, self.target.threads)
+            self.store.add_session(row.id, session, suspect=suspect)
+            row.sessions.append((session, suspect))
+            watch.visited(artifact.workload)
+
+        artifacts = [row.artifact for row in rows.values()]
+        # A seed of its own for every turn, and for the turns of a campaign that goes on.
+        seed = self.seed + turn + sum(len(row.sessions) for row in rows.values())
+        return self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep)
+
+    def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
+        for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:
+            row = rows.pop(workload)
+            self._end(row.id, workload, *verdict(row.sessions, self.timing), watch)
+
+    def _begin(self, workload: Workload, artifact_sha256: str = "") -> int:
+        return self.store.begin(
+            workload,
+            self.target,
+            self.timing,
+            self.conditions,
+            build=self.build_key(workload),
+            artifact_sha256=artifact_sha256,
+            emulated=self.emulated,
+        )
+
+    def _adopted(self, artifact: Artifact) -> bool:
+        """True when the same bytes were measured already, as another build."""
+        workload = artifact.workload
+        adopted = self.store.adopt(
+            workload,
+            self.target,
+            self.timing,
+            self.conditions,
+            build=self.build_key(workload),
+            artifact_sha256=artifact.sha256,
+        )
+        return adopted and not self._missing([workload])
+
+    def _end(self, row: int, workload: Workload, outcome: Outcome, reason: str, watch: Watch) -> None:
+        if outcome is Outcome.OK:
+            self.store.finish(row)
+        else:
+            self.store.fail(row, outcome, reason)
+        self._tell(workload, watch)
+
+    def _tell(self, workload: Workload, watch: Watch) -> None:
+        measurement = self.measurement(workload)
+        if measurement is not None:
+            watch.measured(measurement)
+
+
+@dataclass
+class _Row:
+    """A row that is being measured: its number in the store, its file, its sessions with their doubts."""
+
+    id: int
+    artifact: Artifact
+    sessions: list[tuple[Session, str]]
+    turns_without: int = 0
+
+    def silent(self, before: int) -> int:
+        """Counts the turns in a row without a session; ``before`` is the number of sessions before the last turn."""
+        self.turns_without = self.turns_without + 1 if len(self.sessions) == before else 0
+        return self.turns_without

@@ -1,0 +1,102 @@
+"""A device with a known latency law, for campaigns without hardware: what comes out can be checked against the truth."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hwbench.measure.builder import BuildFailure
+from hwbench.measure.campaign import Failure
+from hwbench.specs import Artifact, DelegationReport, Outcome, Session, Workload
+
+
+def proportional(workload: Workload) -> float:
+    """A latency law: a nanosecond for each value that flows between the blocks."""
+    x, seconds = workload.input, 0.0
+    for block in workload.blocks:
+        x = block.output(x)
+        seconds += 1e-9 * x.numel
+    return seconds
+
+
+@dataclass
+class FakeDevice:
+    """Builds and times like the real ones, in no time, and remembers what it was asked.
+
+    Args:
+        folder: Where the files of ``build`` go.
+        law: True latency of a workload in seconds.
+        noise: Spread of the medians of sessions, relative; samples of one session spread by a fifth of it.
+        build_failures: Workloads that do not build, with the reason.
+        failures: Workloads whose every visit fails, and how.
+        interrupt_after: Number of sessions after which ``measure`` raises KeyboardInterrupt, once.
+        preempted: Workloads whose sessions lose the processor in the middle.
+    """
+
+    folder: Path
+    law: Callable[[Workload], float] = proportional
+    noise: float = 0.001
+    build_failures: Mapping[Workload, str] = field(default_factory=dict)
+    failures: Mapping[Workload, tuple[Outcome, str]] = field(default_factory=dict)
+    interrupt_after: int | None = None
+    preempted: frozenset[Workload] = frozenset()
+    builds: Counter[Workload] = field(default_factory=Counter)
+    visits: list[Workload] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)
+
+    def build(self, workloads: Sequence[Workload], /) -> Iterator[Artifact | BuildFailure]:
+        """One small file each; the last comes first, as workers do not keep the order."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for workload in reversed(workloads):
+            self.builds[workload] += 1
+            if workload in self.build_failures:
+                yield BuildFailure(workload, self.build_failures[workload])
+                continue
+            path = self.folder / f"{workload.sha256}.fake"
+            path.write_text(workload.key)
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            yield Artifact(path, digest, workload, "fake", "1", DelegationReport(1))
+
+    def measure(
+        self,
+        artifacts: Sequence[Artifact],
+        /,
+        *,
+        rounds: int,
+        seed: int,
+        on_session: Callable[[Artifact, Session], None],
+    ) -> Sequence[Failure]:
+        """Visits every artifact once per round in random order; a broken one fails at its first visit."""
+        chance = random.Random(seed)
+        self.seeds.append(seed)
+        broken: dict[Workload, Failure] = {}
+        for _ in range(rounds):
+            for artifact in chance.sample(artifacts, len(artifacts)):
+                workload = artifact.workload
+                if workload in self.failures:
+                    broken[workload] = Failure(workload, *self.failures[workload])
+                    continue
+                if self.interrupt_after is not None and len(self.visits) >= self.interrupt_after:
+                    self.interrupt_after = None
+                    raise KeyboardInterrupt
+                self.visits.append(workload)
+                on_session(artifact, self.session(workload, chance))
+        return list(broken.values())
+
+    def session(self, workload: Workload, chance: random.Random) -> Session:
+        """Twenty samples around the true latency."""
+        centre = self.law(workload) * chance.gauss(1.0, self.noise)
+        samples = tuple(centre * chance.gauss(1.0, self.noise / 5) for _ in range(20))
+        lost = workload in self.preempted
+        return Session(
+            samples_s=samples,
+            cpu_s=sum(samples) * (0.5 if lost else 0.999),
+            wall_s=sum(samples),
+            involuntary_switches=len(samples) if lost else 0,
+            load_s=0.001,
+            first_s=samples[0],
+        )

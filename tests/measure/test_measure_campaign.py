@@ -1,0 +1,236 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from hwbench.measure.campaign import Campaign, Watch
+from hwbench.measure.quality import REPEATS
+from hwbench.measure.store import MeasurementStore
+from hwbench.specs import LatencyStats, Outcome, Target, Timing, Workload
+from hwbench.testing.fakes import FakeDevice, proportional
+
+TARGET = Target("fake", "fake", "1", 1)
+CONDITIONS = {"device": "fake"}
+TIMING = Timing(min_rounds=3, max_rounds=8, ci_ratio=0.01)
+WORKLOADS = [
+    Workload.parse(f"x3d_i24_m{48 + 8 * index}_o24_k3x3x3_swish@1x24x4x{14 + index}x14/fp32/auto") for index in range(7)
+]
+FIRST, SECOND, THIRD, *REST = WORKLOADS
+
+
+@pytest.fixture
+def store(tmp_path):
+    with MeasurementStore(tmp_path / "measurements.sqlite") as opened:
+        yield opened
+
+
+def campaign(store, device, **values):
+    values = {"timing": TIMING, "batch": 4, "build_key": lambda w: f"build of {w.sha256}", **values}
+    return Campaign(store, TARGET, CONDITIONS, device.build, device.measure, **values)
+
+
+class Recorder(Watch):
+    def __init__(self):
+        self.events = Counter()
+        self.plan = None
+        self.order = []
+
+    def planned(self, missing, stored):
+        self.plan = (missing, stored)
+
+    def built(self, result):
+        self.events["built"] += 1
+        self.order.append("build")
+
+    def visited(self, workload):
+        self.events["visited"] += 1
+        self.order.append("visit")
+
+    def measured(self, measurement):
+        self.events[str(measurement.outcome)] += 1
+
+
+def test_rows_tell_the_true_latency_in_the_order_asked(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    result = campaign(store, device).run(WORKLOADS)
+    assert [row.workload for row in result.measurements] == WORKLOADS
+    assert (len(result.ok), len(result.failed), len(result.skipped)) == (7, 0, 0)
+    for row in result.measurements:
+        assert row.stats.median_s == pytest.approx(proportional(row.workload), rel=0.01)
+        assert row.target == TARGET
+        assert row.conditions == CONDITIONS
+
+
+def test_nothing_is_built_or_measured_twice(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    campaign(store, device).run([*WORKLOADS, FIRST])
+    assert set(device.builds.values()) == {1}
+    visits = len(device.visits)
+    again = campaign(store, device).run(WORKLOADS)
+    assert (len(again.ok), len(again.skipped)) == (0, 7)
+    assert (len(device.visits), sum(device.builds.values())) == (visits, 7)
+
+
+@pytest.mark.parametrize("after", [0, 1, 5, 11, 12, 13, 20])
+def test_an_interrupted_campaign_takes_no_session_twice(store, tmp_path, after):
+    device = FakeDevice(tmp_path / "files", noise=1e-6)
+    first = campaign(store, device)
+    device.interrupt_after = after
+    with pytest.raises(KeyboardInterrupt):
+        first.run(WORKLOADS)
+    assert len(device.visits) == after
+    result = campaign(store, device).run(WORKLOADS)
+    assert Counter(device.visits) == dict.fromkeys(WORKLOADS, TIMING.min_rounds)
+    assert len(result.measurements) == 7
+    assert all(row.outcome is Outcome.OK for row in result.measurements)
+
+
+def test_a_campaign_killed_in_the_middle_goes_on_where_it_stopped(tmp_path):
+    code = """
+    import os, signal, sys
+    from pathlib import Path
+    from hwbench.measure.campaign import Campaign, Watch
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.specs import Target, Timing, Workload
+    from hwbench.testing.fakes import FakeDevice
+
+    class Kill(Watch):
+        left = int(sys.argv[2])
+        def visited(self, workload):
+            print(workload.key, flush=True)
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    device = FakeDevice(Path(sys.argv[1], "files"), noise=1e-6)
+    with MeasurementStore(Path(sys.argv[1], "measurements.sqlite")) as store:
+        campaign = Campaign(store, Target("fake", "fake", "1"), {"device": "fake"}, device.build, device.measure,
+                            timing=Timing(min_rounds=3, max_rounds=8), batch=4)
+        print(len(campaign.run([Workload.parse(key) for key in sys.argv[3:]], Kill()).ok))
+    """
+
+    def run(visits):
+        keys = [workload.key for workload in WORKLOADS]
+        command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path), str(visits), *keys]
+        return subprocess.run(command, capture_output=True, text=True, cwd=os.getcwd(), timeout=60)
+
+    killed = run(14)
+    assert killed.returncode == -signal.SIGKILL
+    resumed = run(10_000)
+    assert resumed.returncode == 0, resumed.stderr
+    *visits, measured = resumed.stdout.split()
+    assert Counter(killed.stdout.split() + visits) == {workload.key: 3 for workload in WORKLOADS}
+    assert int(measured) == 7 - 4
+
+
+def test_rows_stop_when_their_interval_is_narrow_and_at_the_cap_otherwise(store, tmp_path):
+    quiet = FakeDevice(tmp_path / "files", noise=1e-6)
+    campaign(store, quiet).run(WORKLOADS[:4])
+    assert set(Counter(quiet.visits).values()) == {TIMING.min_rounds}
+    loud = FakeDevice(tmp_path / "files", noise=0.02)
+    rows = campaign(store, loud, timing=replace(TIMING, ci_ratio=0.0001)).run(WORKLOADS[:4]).ok
+    assert set(Counter(loud.visits).values()) == {TIMING.max_rounds}
+    assert {row.stats.num_sessions for row in rows} == {TIMING.max_rounds}
+
+
+def test_every_turn_has_an_order_of_its_own(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=0.02)
+    campaign(store, device, batch=7).run(WORKLOADS)
+    assert len(set(device.seeds)) == len(device.seeds) > 1
+    assert device.visits[:7] != device.visits[7:14]
+
+
+def test_a_batch_is_built_before_it_is_measured(store, tmp_path):
+    watch = Recorder()
+    campaign(store, FakeDevice(tmp_path / "files", noise=1e-6)).run(WORKLOADS, watch)
+    assert watch.plan == (7, 0)
+    assert watch.order == ["build"] * 4 + ["visit"] * 12 + ["build"] * 3 + ["visit"] * 9
+    assert watch.events == {"built": 7, "visited": 21, "ok": 7}
+
+
+def test_failures_are_kept_and_cost_one_row_each(store, tmp_path):
+    device = FakeDevice(
+        tmp_path / "files",
+        build_failures={FIRST: "DelegationFailed: 3 aten.mean outside"},
+        failures={SECOND: (Outcome.CRASH, "killed by SIGABRT"), THIRD: (Outcome.LOAD, "invalid program")},
+    )
+    watch = Recorder()
+    result = campaign(store, device).run(WORKLOADS, watch)
+    assert {row.workload: (row.outcome, row.reason) for row in result.failed} == {
+        FIRST: (Outcome.BUILD, "DelegationFailed: 3 aten.mean outside"),
+        SECOND: (Outcome.CRASH, "killed by SIGABRT"),
+        THIRD: (Outcome.LOAD, "invalid program"),
+    }
+    assert [row.workload for row in result.ok] == REST
+    assert watch.events["build"] == watch.events["crash"] == watch.events["load"] == 1
+    again = campaign(store, device).run(WORKLOADS)
+    assert (len(again.ok), len(again.failed), len(again.skipped)) == (0, 3, 4)
+    assert device.builds[FIRST] == 1
+    mended = FakeDevice(tmp_path / "files")
+    retried = campaign(store, mended, retry=(Outcome.BUILD, Outcome.CRASH)).run(WORKLOADS)
+    assert [row.workload for row in retried.ok] == [FIRST, SECOND]
+    assert [row.workload for row in retried.failed] == [THIRD]
+
+
+def test_a_runner_that_says_nothing_about_a_file_is_not_asked_for_ever(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=1e-6)
+
+    def measure(artifacts, **options):
+        return device.measure([a for a in artifacts if a.workload != FIRST], **options)
+
+    result = Campaign(store, TARGET, CONDITIONS, device.build, measure, timing=TIMING).run(WORKLOADS)
+    assert [(row.workload, row.outcome) for row in result.failed] == [(FIRST, Outcome.PARSE)]
+    assert len(result.ok) == 6
+
+
+def test_doubted_sessions_are_taken_again_a_few_times_and_then_judged_by_the_interval(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=0.02, preempted=frozenset({FIRST}))
+    timing = replace(TIMING, ci_ratio=0.001)
+    result = campaign(store, device, timing=timing).run([FIRST, SECOND])
+    assert Counter(device.visits) == {FIRST: timing.max_rounds + REPEATS, SECOND: timing.max_rounds}
+    assert len(result.ok) == 2
+
+
+def test_a_row_that_is_too_noisy_is_no_latency_until_it_is_tried_anew(store, tmp_path):
+    loud = FakeDevice(tmp_path / "files", noise=0.6)
+    noisy = campaign(store, loud).run([FIRST]).failed
+    assert [row.outcome for row in noisy] == [Outcome.NOISY]
+    assert "interval" in noisy[0].reason
+    assert len(noisy[0].sessions) >= TIMING.min_rounds
+    quiet = FakeDevice(tmp_path / "files", noise=1e-6)
+    row = campaign(store, quiet, retry=(Outcome.NOISY,)).run([FIRST]).ok[0]
+    assert row.stats == LatencyStats.of(row.sessions)
+    assert len(row.sessions) == TIMING.min_rounds
+    assert row.stats.median_s == pytest.approx(proportional(FIRST), rel=0.001)
+
+
+def test_a_new_build_with_the_same_bytes_is_not_measured_again(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    campaign(store, device).run(WORKLOADS)
+    visits = len(device.visits)
+    result = campaign(store, device, build_key=lambda w: f"newer build of {w.sha256}").run(WORKLOADS)
+    assert len(device.visits) == visits
+    assert len(result.measurements) == 7
+
+
+def test_a_new_build_with_other_bytes_is_measured(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    campaign(store, device).run([FIRST])
+
+    def build(workloads):
+        for artifact in device.build(workloads):
+            yield replace(artifact, sha256="0" * 64)
+
+    newer = Campaign(store, TARGET, CONDITIONS, build, device.measure, timing=TIMING, build_key=lambda w: "newer")
+    assert len(newer.run([FIRST]).ok) == 1
+
+
+def test_rows_under_emulation_are_stamped(store, tmp_path):
+    result = campaign(store, FakeDevice(tmp_path / "files"), emulated=True).run([FIRST])
+    assert result.ok[0].emulated
+    assert list(store.latencies(TARGET, CONDITIONS)) == []
