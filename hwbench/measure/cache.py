@@ -22,6 +22,7 @@ from hwbench.workspace import write_text
 # Distributions that determine a built file; the first one is the engine and gives a Target its version.
 PACKAGES = {"executorch": ("executorch", "torchao", "torch"), "torch": ("torch",)}
 
+PACKAGE = Path(__file__).resolve().parents[1]
 # What decides about the graph of a workload, relative to the package.
 SOURCES = (
     "blocks/**/*.py",
@@ -51,10 +52,9 @@ def engine_version(runtime: str) -> str:
 @functools.cache
 def sources_digest() -> str:
     """Digest of the sources that determine a graph; any change of them is a change of every cache key."""
-    package = Path(__file__).resolve().parents[1]
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in SOURCES for path in package.glob(pattern)}):
-        digest.update(str(path.relative_to(package)).encode() + b"\0")
+    for path in sorted({path for pattern in SOURCES for path in PACKAGE.glob(pattern)}):
+        digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()
 

@@ -1,4 +1,4 @@
-"""A device with a known latency law, for campaigns without hardware: what comes out can be checked against the truth."""
+"""A device with a known latency law, for campaigns without hardware: results can be checked against the truth."""
 
 from __future__ import annotations
 

@@ -1,0 +1,116 @@
+"""``hwbench doctor``: what is installed, what is missing, and the command that installs it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, print_table, say
+from hwbench.errors import CheckFailed, HwbenchError
+from hwbench.units import format_bytes
+
+# Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
+PACKAGES = {
+    "torch": "models and training",
+    "torchvision": "transforms",
+    "executorch": "the .pte files",
+    "torchao": "int8",
+    "av": "video decoding",
+    "optuna": "search",
+    "plotly": "reports",
+}
+# Less than this does not hold the build cache of one space.
+ENOUGH_DISK_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at. ``advice`` is the command that mends it; ``needed`` ones decide the exit status."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+    needed: bool = True
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed."""
+    findings = [*_machine(), *_packages(), *_programs(), *_workspace()]
+    wrong = [finding for finding in findings if finding.needed and not finding.ok]
+    if as_json:
+        values = {"ok": not wrong, "cpus": _cpus(), "findings": [asdict(finding) for finding in findings]}
+        emit(values, as_json=True)
+    else:
+        rows = [("ok" if f.ok else "missing" if f.needed else "-", f.name, f.found) for f in findings]
+        print_table(("", "", ""), rows, header=False)
+    for finding in findings:
+        if not finding.ok:
+            say(f"{finding.name}: {finding.advice}")
+    if wrong:
+        raise typer.Exit(CheckFailed.exit_status)
+
+
+def _machine() -> Iterator[Finding]:
+    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
+    yield Finding("processors", True, f"{_cpus()} usable, {platform.machine()}")
+
+
+def _packages() -> Iterator[Finding]:
+    for name, purpose in PACKAGES.items():
+        try:
+            yield Finding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
+        except importlib.metadata.PackageNotFoundError:
+            advice = f"python -m pip install {name}"
+            yield Finding(name, False, f"not installed ({purpose})", advice)
+
+
+def _programs() -> Iterator[Finding]:
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "c++", "g++", "clang++"))), None)
+    yield Finding(
+        "C++ compiler",
+        compiler is not None,
+        compiler or "none; the local device is timed by the slower Python runner",
+        "apt-get install g++",
+        needed=False,
+    )
+    adb = shutil.which("adb")
+    yield Finding("adb", adb is not None, adb or "none; only for phones", "apt-get install adb", needed=False)
+
+
+def _workspace() -> Iterator[Finding]:
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.workspace import Workspace
+
+    try:
+        workspace = Workspace.find()
+        store = workspace.store
+        free = shutil.disk_usage(workspace.root).free
+    except HwbenchError as error:
+        yield Finding("workspace", False, str(Path.cwd()), str(error))
+        return
+    yield Finding("workspace", True, f"{workspace.root}, writable")
+    yield Finding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", "free some space", needed=False)
+    if not store.exists():
+        yield Finding("measurements", True, "none yet; make some: hwbench profile --device local")
+        return
+    try:
+        with MeasurementStore(store) as opened:
+            counts = opened.counts()
+        yield Finding("measurements", True, ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none")
+    except HwbenchError as error:
+        yield Finding("measurements", False, str(store), str(error))
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,72 @@
+import importlib.metadata
+import json
+
+import pytest
+
+from hwbench.cli import doctor
+from hwbench.cli.main import main
+from hwbench.measure.store import MeasurementStore
+from hwbench.workspace import Workspace
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", *arguments])
+    out, err = capsys.readouterr()
+    return end.value.code or 0, out, err
+
+
+def findings(out):
+    return {finding["name"]: finding for finding in json.loads(out)["findings"]}
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    made = Workspace.create(tmp_path / "bench")
+    monkeypatch.chdir(made.root)
+    return made
+
+
+def test_everything_needed_is_here(workspace, capsys):
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    assert json.loads(out)["ok"]
+    assert json.loads(out)["cpus"] >= 1
+    assert findings(out)["torch"]["found"].startswith(importlib.metadata.version("torch"))
+
+
+def test_a_missing_package_comes_with_its_command_and_status_5(workspace, capsys, monkeypatch):
+    monkeypatch.setitem(doctor.PACKAGES, "hwbench-no-such-package", "nothing")
+    status, out, err = run(capsys)
+    assert status == 5
+    assert "missing" in out
+    assert "python -m pip install hwbench-no-such-package" in err
+
+
+def test_without_a_compiler_the_advice_installs_one_and_the_status_stays_0(workspace, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(workspace.root))
+    status, out, err = run(capsys, "--json")
+    assert status == 0
+    assert not findings(out)["C++ compiler"]["ok"]
+    assert "apt-get install g++" in err
+
+
+def test_outside_of_a_workspace_it_says_how_to_make_one(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys)
+    assert status == 5
+    assert "hwbench init" in err
+
+
+def test_the_rows_of_the_store_are_counted(workspace, capsys):
+    MeasurementStore(workspace.store).close()
+    status, out, _ = run(capsys, "--json")
+    assert (status, findings(out)["measurements"]["found"]) == (0, "none")
+
+
+def test_a_damaged_store_is_named(workspace, capsys):
+    workspace.store.write_text("not a database" * 100)
+    status, _, err = run(capsys)
+    assert status == 5
+    assert "measurements.sqlite" in err
+    assert "Move it away" in err

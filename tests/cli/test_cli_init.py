@@ -1,0 +1,47 @@
+import json
+
+import pytest
+
+from hwbench.cli.main import main
+from hwbench.workspace import Workspace
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as end:
+        main(["init", *arguments])
+    out, err = capsys.readouterr()
+    return end.value.code or 0, out, err
+
+
+def test_a_new_workspace_has_the_shipped_files(tmp_path, capsys):
+    status, out, err = run(capsys, str(tmp_path / "bench"), "--json")
+    assert status == 0
+    values = json.loads(out)
+    made = Workspace.find(tmp_path / "bench")
+    assert values["workspace"] == str(made.root)
+    assert values["search_spaces"] == len(made.names("search_spaces"))
+    assert "hwbench doctor" in err
+
+
+def test_files_that_exist_are_left_as_they_are(tmp_path, capsys):
+    run(capsys, str(tmp_path / "bench"))
+    names = sorted((tmp_path / "bench" / "search_spaces").glob("*.toml"))
+    for path in names:
+        path.write_text("mine")
+    status, _, _ = run(capsys, str(tmp_path / "bench"))
+    assert status == 0
+    assert all(path.read_text() == "mine" for path in names)
+
+
+def test_a_directory_that_is_a_file_is_one_line_and_status_2(tmp_path, capsys):
+    (tmp_path / "bench").touch()
+    status, out, err = run(capsys, str(tmp_path / "bench"))
+    assert (status, out) == (2, "")
+    assert err.startswith("hwbench: cannot write")
+    assert err.count("\n") == 1
+
+
+def test_no_directory_is_a_usage_error(capsys):
+    status, _, err = run(capsys)
+    assert status == 2
+    assert "DIR" in err
