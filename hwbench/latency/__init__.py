@@ -1,0 +1,29 @@
+"""Latency tables and what they predict. Loads no torch."""
+
+from hwbench.latency.boundary import BoundaryModel
+from hwbench.latency.plan import calibration_networks, context_chains
+from hwbench.latency.predictor import AdditivePredictor, Calibration, Position
+from hwbench.latency.table import LatencyRow, LatencyTable, Role, load_table, profile_command, table_path
+from hwbench.latency.validation import Comparison, Validation, spearman
+from hwbench.latency.work import Convolution, convolutions, macs
+
+__all__ = [
+    "AdditivePredictor",
+    "BoundaryModel",
+    "Calibration",
+    "Comparison",
+    "Convolution",
+    "LatencyRow",
+    "LatencyTable",
+    "Position",
+    "Role",
+    "Validation",
+    "calibration_networks",
+    "context_chains",
+    "convolutions",
+    "load_table",
+    "macs",
+    "profile_command",
+    "spearman",
+    "table_path",
+]

@@ -1,0 +1,297 @@
+"""The latency table of one target at one precision: a sorted CSV that reads well in a diff.
+
+    # hwbench latency table; schema=1; target=local/executorch-1.5.1/t1; precision=int8; emulated=no
+    role,key,outcome,median_s,p10_s,p90_s,ci_low_s,ci_high_s,sessions,samples,measured_on,conditions,reason
+
+``role`` says what a row is for: ``block`` (one block alone), ``chain`` (blocks in a row: what a boundary between blocks
+costs) or ``network`` (a whole network, for calibration). A row that failed has an outcome and a reason and no numbers.
+``conditions`` is a digest of the state of the device; all rows of a table were taken under the same.
+"""
+
+from __future__ import annotations
+
+import csv
+import enum
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
+from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
+from hwbench.workspace import Workspace, shipped, write_text
+
+SCHEMA = 1
+_TITLE = "# hwbench latency table"
+_NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
+_COUNTS = ("num_sessions", "num_samples")
+_COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_REASON_CHARACTERS = 200
+
+
+class Role(enum.StrEnum):
+    """What a row is for."""
+
+    BLOCK = "block"
+    CHAIN = "chain"
+    NETWORK = "network"
+
+
+@dataclass(frozen=True)
+class LatencyRow:
+    """One line of a table. ``stats`` is there exactly when the outcome is ``ok``; ``measured_on`` is a date (UTC)."""
+
+    role: Role
+    workload: Workload
+    outcome: Outcome
+    stats: LatencyStats | None
+    measured_on: str
+    conditions: str = ""
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.outcome is Outcome.OK) != (self.stats is not None):
+            raise InvalidValue(f"latency row: {self.workload.key}: an ok row has numbers, a failed one has none")
+        if _DATE.fullmatch(self.measured_on) is None:
+            raise InvalidValue(f"latency row: expected a date such as 2026-01-31, got {self.measured_on!r}")
+        if (self.role is Role.BLOCK) != (len(self.workload.blocks) == 1):
+            raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
+
+
+class LatencyTable:
+    """Read-only mapping from a workload to its row, for one target and one precision.
+
+    Raises:
+        InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
+    """
+
+    def __init__(
+        self, target: Target, precision: Precision, rows: Iterable[LatencyRow], *, emulated: bool = False
+    ) -> None:
+        self.target = target
+        self.precision = precision
+        self.emulated = emulated
+        ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
+        self._rows = {row.workload.key: row for row in ordered}
+        if len(self._rows) != len(ordered):
+            key, _ = Counter(row.workload.key for row in ordered).most_common(1)[0]
+            raise InvalidValue(f"latency table: {key} has two rows")
+        for row in ordered:
+            if row.workload.precision is not precision:
+                raise InvalidValue(f"latency table: expected rows in {precision}, got {row.workload.key}")
+        conditions = {row.conditions for row in ordered if row.stats is not None}
+        if len(conditions) > 1:
+            raise InvalidValue(
+                f"latency table: rows were taken under {len(conditions)} different conditions "
+                f"({', '.join(sorted(conditions))}) and must not be mixed; measure again: {self.command()}"
+            )
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[LatencyRow]:
+        return iter(self._rows.values())
+
+    def __contains__(self, workload: object) -> bool:
+        return isinstance(workload, Workload) and self.latency(workload) is not None
+
+    def __getitem__(self, workload: Workload) -> LatencyStats:
+        """The latency of a workload.
+
+        Raises:
+            NotMeasured: There is no row, or a failed one; the nearest rows and the command are named.
+        """
+        stats = self.latency(workload)
+        if stats is None:
+            raise NotMeasured(self.explain(workload))
+        return stats
+
+    def latency(self, workload: Workload) -> LatencyStats | None:
+        """The latency of a workload, or None where it was not measured."""
+        row = self._rows.get(workload.key)
+        return row.stats if row else None
+
+    def rows(self, role: Role) -> list[LatencyRow]:
+        """The rows of one role that have a latency, by key."""
+        return [row for row in self if row.role is role and row.stats is not None]
+
+    def nearest(self, workload: Workload, count: int = 3) -> list[str]:
+        """Keys of the measured rows that differ in the fewest fields."""
+        wanted = Counter(_fields(workload.key))
+
+        def differences(key: str) -> int:
+            fields = Counter(_fields(key))
+            return ((wanted - fields) + (fields - wanted)).total()
+
+        same_length = [row.workload for row in self if row.stats and len(row.workload.blocks) == len(workload.blocks)]
+        return sorted((w.key for w in same_length), key=lambda key: (differences(key), key))[:count]
+
+    def explain(self, workload: Workload, space: str | None = None) -> str:
+        """Why there is no latency for a workload, and what to type."""
+        row = self._rows.get(workload.key)
+        if row is not None:
+            return (
+                f"{workload.key}: measuring it on {self.target} ended as {row.outcome}: {row.reason}; "
+                f"try again: {self.command(space)}"
+            )
+        near = self.nearest(workload)
+        return (
+            f"{workload.key} was not measured on {self.target}; nearest rows: {', '.join(near) or 'none'}; "
+            f"measure it: {self.command(space)}"
+        )
+
+    def command(self, space: str | None = None) -> str:
+        """The command that fills this table."""
+        return profile_command(self.target, self.precision, space)
+
+    @property
+    def text(self) -> str:
+        """The table as CSV. Seconds have four significant digits."""
+        file = io.StringIO()
+        emulated = "yes" if self.emulated else "no"
+        file.write(
+            f"{_TITLE}; schema={SCHEMA}; target={self.target.key}; precision={self.precision}; emulated={emulated}\n"
+        )
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(_COLUMNS)
+        writer.writerows(_cells(row) for row in self)
+        return file.getvalue()
+
+    def write(self, path: Path) -> None:
+        """Writes the CSV; a crash leaves the old file or the new one.
+
+        Raises:
+            WorkspaceError: No rights or no room.
+        """
+        write_text(path, self.text)
+
+    @classmethod
+    def read(cls, path: Path, *, target: Target | None = None, precision: Precision | None = None) -> LatencyTable:
+        """Reads a table and checks all of it.
+
+        Args:
+            path: The CSV.
+            target: The target that is asked for, if any.
+            precision: The precision that is asked for, if any.
+
+        Raises:
+            InvalidFile: The file is damaged, of another schema, or of another target or precision.
+        """
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidFile(f"{path}: cannot be read as a latency table: {error}") from None
+        try:
+            found, at, emulated = _parse_header(lines)
+            rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
+            table = cls(found, at, rows, emulated=emulated)
+        except HwbenchError as error:
+            raise InvalidFile(f"{path}: {error}; restore it or remove it and run hwbench profile again") from None
+        if target is not None and found != target:
+            raise InvalidFile(
+                f"{path}: expected a table of {target}, this one is of {found}; "
+                f"measure: {profile_command(target, precision or at)}"
+            )
+        if precision is not None and at is not precision:
+            raise InvalidFile(f"{path}: expected a table in {precision}, this one is in {at}")
+        return table
+
+
+def table_path(root: Path, target: Target, precision: Precision) -> Path:
+    """Where the table of a target lies below a workspace."""
+    name = f"{target.runtime}-{target.version}.{precision}.t{target.threads}.csv"
+    return root / "profiles" / target.device / name
+
+
+def load_table(workspace: Workspace, target: Target, precision: Precision, space: str | None = None) -> LatencyTable:
+    """The table of a target, from the workspace or as shipped.
+
+    Raises:
+        NotMeasured: There is none; the message holds the command that makes it.
+        InvalidFile: It does not validate.
+    """
+    for root in (workspace.root, shipped()):
+        path = table_path(root, target, precision)
+        if path.is_file():
+            return LatencyTable.read(path, target=target, precision=precision)
+    raise NotMeasured(
+        f"no latency table of {target} in {precision} ({table_path(workspace.root, target, precision)}); "
+        f"measure it: {profile_command(target, precision, space)}"
+    )
+
+
+def profile_command(target: Target, precision: Precision, space: str | None = None) -> str:
+    """The command that measures what a space needs on a target."""
+    threads = f" --threads {target.threads}" if target.threads != 1 else ""
+    return f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}{threads}"
+
+
+def _cells(row: LatencyRow) -> list[str]:
+    numbers, counts = [""] * len(_NUMBERS), [""] * len(_COUNTS)
+    if row.stats is not None:
+        numbers = [f"{getattr(row.stats, name):.4g}" for name in _NUMBERS]
+        counts = [str(getattr(row.stats, name)) for name in _COUNTS]
+    reason = " ".join(row.reason.split())[:_REASON_CHARACTERS]
+    ends = [row.measured_on, row.conditions, reason]
+    return [row.role.value, row.workload.key, row.outcome.value, *numbers, *counts, *ends]
+
+
+def _parse_header(lines: list[str]) -> tuple[Target, Precision, bool]:
+    title, *pairs = lines[0].split("; ") if lines else [""]
+    values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+    if title != _TITLE or set(values) != {"schema", "target", "precision", "emulated"}:
+        raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
+    if values["schema"] != str(SCHEMA):
+        raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")
+    if values["emulated"] not in ("yes", "no"):
+        raise InvalidValue(f"expected emulated=yes or no, got {values['emulated']!r}")
+    return Target.parse(values["target"]), Precision.parse(values["precision"]), values["emulated"] == "yes"
+
+
+def _parse_lines(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
+    try:
+        records = list(csv.reader(lines[1:], strict=True))
+    except csv.Error as error:
+        raise InvalidValue(f"not a CSV: {error}") from None
+    if not records or tuple(records[0]) != _COLUMNS:
+        got = records[0] if records else []
+        unknown = [c for c in got if c not in _COLUMNS] or got
+        raise InvalidValue(f"expected the columns {','.join(_COLUMNS)}; got {','.join(unknown)[:80]!r}")
+    yield from enumerate(records[1:], start=3)
+
+
+def _parse_row(number: int, cells: list[str]) -> LatencyRow:
+    if len(cells) != len(_COLUMNS):
+        raise InvalidValue(f"line {number}: expected {len(_COLUMNS)} columns, got {len(cells)}")
+    values = dict(zip(_COLUMNS, cells))
+    try:
+        outcome = Outcome(values["outcome"])
+        return LatencyRow(
+            role=Role(values["role"]),
+            workload=Workload.parse(values["key"]),
+            outcome=outcome,
+            stats=_parse_stats(values) if outcome is Outcome.OK else None,
+            measured_on=values["measured_on"],
+            conditions=values["conditions"],
+            reason=values["reason"],
+        )
+    except (ValueError, HwbenchError) as error:
+        raise InvalidValue(f"line {number}: {error}") from None
+
+
+def _parse_stats(values: dict[str, str]) -> LatencyStats:
+    seconds = [float(values[name]) for name in _NUMBERS]
+    counts = [int(values[name]) for name in ("sessions", "samples")]
+    median, p10, p90, low, high = seconds
+    if not (0 < p10 <= p90 < float("inf") and 0 < median < float("inf") and 0 <= low <= high < float("inf")):
+        raise InvalidValue(f"expected latencies above zero in ascending order, got {', '.join(map(str, seconds))}")
+    if min(counts) < 1:
+        raise InvalidValue("expected at least one session and one sample")
+    return LatencyStats(median, p10, p90, low, high, *counts)
+
+
+def _fields(key: str) -> list[str]:
+    return re.split(r"[_@/>]", key)

@@ -1,0 +1,189 @@
+import math
+
+import numpy as np
+import pytest
+
+from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.latency import (
+    AdditivePredictor,
+    BoundaryModel,
+    Calibration,
+    LatencyTable,
+    Position,
+    calibration_networks,
+    context_chains,
+    macs,
+)
+from hwbench.latency.plan import CHAIN_LENGTH
+from hwbench.spaces import read_space
+from hwbench.specs import Precision, Workload
+from hwbench.workspace import shipped
+
+SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+MOBILE = read_space(shipped() / "search_spaces" / "x3d-mobile.toml")
+PARTS = list(SPACE.parts(Precision.INT8, num_classes=8))
+CHAINS = context_chains(PARTS)
+NETWORKS = [n.workload(Precision.INT8) for n in calibration_networks(SPACE, 10, 0, 8)]
+
+
+def fresh(count: int, seed: int = 5) -> list[Workload]:
+    rng = np.random.default_rng(seed)
+    return [SPACE.network(SPACE.random(rng), 8).workload(Precision.INT8) for _ in range(count)]
+
+
+def test_every_activation_between_blocks_has_one_chain():
+    inner = {p.input for w in fresh(200) for p in list(w.parts())[1:]}
+    assert {list(c.parts())[1].input for c in CHAINS} == inner
+    assert len(CHAINS) == len(inner)
+    for chain in CHAINS:
+        assert {p.input for p in list(chain.parts())[1:]} == {list(chain.parts())[1].input}
+        assert set(chain.parts()) <= set(PARTS)
+        if len(set(chain.blocks)) == 1:
+            assert len(chain.blocks) == CHAIN_LENGTH
+            rivals = [p for p in PARTS if p.input == chain.input == p.output]
+            assert macs(next(chain.parts())) == min(map(macs, rivals))
+
+
+def test_precisions_have_chains_of_their_own():
+    both = PARTS + list(SPACE.parts(Precision.FP32, num_classes=8))
+    assert len(context_chains(both)) == 2 * len(CHAINS)
+    with pytest.raises(InvalidValue, match="single blocks"):
+        context_chains(CHAINS)
+
+
+def test_calibration_networks_are_different_spread_and_repeatable():
+    networks = calibration_networks(SPACE, 12, 3, 8)
+    again = calibration_networks(SPACE, 12, 3, 8)
+    sizes = [macs(n.workload(Precision.INT8)) for n in networks]
+    assert networks == again
+    assert len({n.name for n in networks}) == 12
+    assert sizes == sorted(sizes)
+    assert sizes[-1] > 2 * sizes[0]
+    assert calibration_networks(SPACE, 12, 4, 8) != networks
+    assert len(calibration_networks(MOBILE, 4, 0, 400)) == 4
+
+
+def test_boundaries_are_found_exactly(device):
+    boundary = BoundaryModel.fit(device.table(PARTS, CHAINS))
+    for chain in CHAINS:
+        x = list(chain.parts())[1].input
+        assert boundary(x) == pytest.approx(device.start_s + 2 * device.convert(x), rel=1e-9)
+    strange = CHAINS[0].input.with_(t=5, h=20, w=20)
+    assert boundary(strange) == pytest.approx(device.start_s + 2 * device.convert(strange), rel=1e-6)
+
+
+def test_without_chains_boundaries_cost_nothing_and_noise_below_zero_counts_as_zero(device):
+    assert BoundaryModel.fit(device.table(PARTS))(PARTS[3].input) == 0.0
+
+    class Strange(type(device)):
+        def seconds(self, workload):
+            return super().seconds(workload) * (2 if len(workload.blocks) > 1 else 1)
+
+    boundary = BoundaryModel.fit(Strange().table(PARTS, CHAINS))
+    assert min(boundary(p.input) for p in PARTS) >= 0.0
+
+
+def test_a_row_keeps_a_share_of_its_own_time(device):
+    boundary = BoundaryModel({p.output: 1.0 for p in PARTS} | {p.input: 1.0 for p in PARTS})
+    assert boundary.in_context(PARTS[5], 1e-3, first=False, last=False) == pytest.approx(0.2e-3)
+
+
+def test_an_additive_device_is_predicted_exactly_whole_networks_never_seen(device):
+    predictor = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS))
+    assert predictor.calibration.form == "ratio"
+    assert predictor.calibration.gain == pytest.approx(1.0, rel=1e-9)
+    for network in fresh(30):
+        estimate = predictor.predict(network)
+        assert estimate.seconds == pytest.approx(device.seconds(network), rel=1e-9)
+        assert estimate.low_s <= estimate.seconds <= estimate.high_s
+        assert estimate.measured_share == 1.0
+
+
+def test_isolated_rows_alone_overestimate(device):
+    # what the chains buy: with boundaries counted once for every block, small networks come out too slow
+    rows = device.table(PARTS, (), NETWORKS)
+    plain = AdditivePredictor.fit(rows)
+    context = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS))
+
+    def worst(predictor):
+        return max(abs(predictor.predict(n).seconds / device.seconds(n) - 1) for n in fresh(30))
+
+    assert plain.calibration.gain < 0.95
+    assert worst(context) < 1e-6 < 0.01 < worst(plain)
+
+
+def test_the_ratio_takes_up_what_single_blocks_do_not_show(make_device):
+    device = make_device(in_networks=1.1)
+    predictor = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS))
+    assert 1.05 < predictor.calibration.gain < 1.1
+    errors = [predictor.predict(n).seconds / device.seconds(n) - 1 for n in fresh(30)]
+    assert max(map(abs, errors)) < 0.02
+
+
+def test_row_costs_and_the_constant_add_up_to_the_prediction(device):
+    predictor = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS))
+    for network in fresh(5):
+        parts = list(network.parts())
+        costs = [predictor.row_cost(p, Position.of(i, len(parts))) for i, p in enumerate(parts)]
+        assert sum(costs) + predictor.constant_s == pytest.approx(predictor.predict(network).seconds, rel=1e-12)
+
+
+def test_all_missing_rows_are_named_with_the_command(device, target):
+    table = device.table(PARTS, CHAINS, NETWORKS)
+    network = SPACE.network(SPACE.random(np.random.default_rng(0)), 9).workload(Precision.INT8)
+    lacking = LatencyTable(target, Precision.INT8, [r for r in table if r.workload != PARTS[1]])
+    deep = next(n for n in fresh(100) if PARTS[1] in set(n.parts()))
+    predictor = AdditivePredictor.fit(lacking, space="x3d-tiny")
+    with pytest.raises(NotMeasured, match=r"1 of .* rows are missing") as caught:
+        predictor.predict(deep)
+    assert PARTS[1].key in str(caught.value)
+    assert "hwbench profile --device local --space x3d-tiny --precision int8" in str(caught.value)
+    with pytest.raises(NotMeasured, match="head_i"):
+        predictor.predict(network)
+    with pytest.raises(NotMeasured, match="--space x3d-tiny"):
+        predictor.row_cost(PARTS[1], Position.INNER)
+
+
+def test_without_calibration_networks_nothing_is_promised(device):
+    with pytest.raises(NotMeasured, match="has 2 calibration networks, at least 3"):
+        AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]))
+
+
+def test_emulated_rows_predict_no_real_latency(device, target):
+    table = LatencyTable(target, Precision.INT8, device.table(PARTS, CHAINS, NETWORKS), emulated=True)
+    with pytest.raises(InvalidValue, match="under emulation"):
+        AdditivePredictor.fit(table)
+    assert AdditivePredictor.fit(table, emulated=True).calibration.gain > 0
+
+
+def noisy(rng, count, gain=1.1, constant=0.0, noise=0.02):
+    rows = rng.uniform(1e-3, 1e-2, count)
+    return [(r, (gain * r + constant) * math.exp(rng.normal(0, noise))) for r in rows]
+
+
+def test_the_interval_covers_what_it_promises():
+    rng = np.random.default_rng(0)
+    covered = []
+    for _ in range(400):
+        calibration = Calibration.fit(noisy(rng, 12))
+        for rows, measured in noisy(rng, 5):
+            predicted = calibration.gain * rows + calibration.constant_s
+            covered.append(abs(math.log(measured / predicted)) <= math.log(calibration.spread))
+    assert 0.87 < sum(covered) / len(covered) < 0.96
+
+
+def test_a_constant_is_added_only_when_enough_networks_pay_for_it():
+    rng = np.random.default_rng(1)
+    assert Calibration.fit(noisy(rng, 19, constant=2e-3)).form == "ratio"
+    affine = Calibration.fit(noisy(rng, 40, constant=2e-3))
+    assert affine.form == "affine"
+    assert affine.constant_s == pytest.approx(2e-3, rel=0.2)
+    assert affine.gain == pytest.approx(1.1, rel=0.05)
+    assert Calibration.fit(noisy(rng, 40)).form == "ratio"
+    assert Calibration.fit(noisy(rng, 40, constant=-5e-4)).constant_s == 0.0
+
+
+def test_few_networks_give_the_largest_error_as_the_spread():
+    calibration = Calibration.fit([(1.0, 1.0), (1.0, 1.1), (1.0, 1.0)])
+    assert calibration.count == 3
+    assert math.log(calibration.spread) == pytest.approx(max(map(abs, calibration.errors)))
