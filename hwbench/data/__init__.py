@@ -1,0 +1,1 @@
+"""Decoding, clip sampling, data sets, transforms and the built-in synthetic set."""

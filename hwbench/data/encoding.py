@@ -1,0 +1,43 @@
+"""Writing small video files: the synthetic set, and the files which tests need."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.errors import MissingDependency
+from hwbench.workspace import writing
+
+# Quality 14 of 51: the marks of the encoder stay below what a network can read a direction of time from.
+_OPTIONS = {"libx264": {"crf": "14", "preset": "veryfast", "threads": "1", "bf": "0"}, "mpeg4": {"qscale": "2"}}
+_GOP = 8
+
+
+def write_video(path: Path, frames: npt.NDArray[np.uint8], *, fps: int) -> None:
+    """Encodes uint8 frames (T, H, W, 3) in RGB as H.264, or as MPEG-4 part 2 where that encoder is absent.
+
+    4:2:0 colour, so height and width must be even; every 8th frame is a keyframe. The same frames give the same file.
+
+    Raises:
+        MissingDependency: The installed PyAV has neither encoder.
+        WorkspaceError: No rights or no room.
+    """
+    codec = next((name for name in _OPTIONS if name in av.codecs_available), None)
+    if codec is None:
+        raise MissingDependency(
+            f"writing videos needs one of the encoders {', '.join(_OPTIONS)}, which this PyAV lacks; "
+            "install the wheel from PyPI: pip install --force-reinstall --only-binary :all: av"
+        )
+    with writing(path), av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps, options=_OPTIONS[codec])
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        stream.gop_size = _GOP
+        stream.time_base = Fraction(1, fps)
+        for array in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
+        container.mux(stream.encode())
