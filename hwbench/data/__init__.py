@@ -1,1 +1,41 @@
 """Decoding, clip sampling, data sets, transforms and the built-in synthetic set."""
+
+from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
+from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
+from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
+from hwbench.data.failures import Failure, FailurePolicy, Failures
+from hwbench.data.sources import SYNTHETIC, default_clip, open_dataset, open_splits
+from hwbench.data.synthetic import SyntheticSpec
+from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
+from hwbench.data.videos import Splits, VideoList, read_splits
+
+__all__ = [
+    "SYNTHETIC",
+    "Batch",
+    "ClipSpec",
+    "Failure",
+    "FailurePolicy",
+    "Failures",
+    "Normalisation",
+    "RandomResizedCrop",
+    "Sample",
+    "ScaleJitter",
+    "Splits",
+    "SyntheticSpec",
+    "TestClips",
+    "TestTransform",
+    "TrainTransform",
+    "TrainingClips",
+    "VideoFile",
+    "VideoInfo",
+    "VideoList",
+    "collate",
+    "default_clip",
+    "open_dataset",
+    "open_splits",
+    "probe",
+    "random_clip",
+    "read_frames",
+    "read_splits",
+    "uniform_clips",
+]

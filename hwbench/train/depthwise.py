@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 _Triple = tuple[int, int, int]
@@ -29,7 +30,7 @@ _LANES = 8
 
 @contextmanager
 def fast_depthwise() -> Iterator[None]:
-    """Inside, a float32 depthwise ``conv3d`` on a CPU has the gradients above; all other operations stay as they are."""
+    """Inside, a float32 depthwise ``conv3d`` on a CPU has the gradients above; other operations stay as they are."""
     with _Mode():
         yield
 
@@ -84,6 +85,7 @@ class _DepthwiseConv3d(torch.autograd.Function):
         return F.conv3d(x, weight, None, stride, padding, 1, x.shape[1])
 
     @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last_3d)

@@ -1,0 +1,259 @@
+"""Map-style data sets of clips. A sample follows from (seed, epoch, index) alone: not from workers, order or what was
+read before.
+
+``TrainingClips`` gives one random clip per video and epoch, ``TestClips`` every test view. Both return a ``Sample`` and
+never raise for an unreadable video unless the policy says so; ``collate`` makes a ``Batch`` of samples.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from hwbench.data.clips import ClipSpec, Indices, random_clip, uniform_clips
+from hwbench.data.decoding import Frames, VideoFile, VideoInfo
+from hwbench.data.failures import Failure, FailurePolicy
+from hwbench.data.transforms import TestTransform, TrainTransform
+from hwbench.data.videos import VideoList
+from hwbench.errors import VideoError
+
+# Ten unreadable videos in a row are no accident any more.
+_MOST_REPLACEMENTS = 10
+# An info holds a time stamp per frame: some kilobytes for a video of ten seconds.
+_MOST_INFOS = 4096
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Views of one video, float32 (V, 3, T, h, w), or None where it was left out; ``video`` is its index in the list."""
+
+    views: torch.Tensor | None
+    label: int
+    video: int
+    failures: tuple[Failure, ...] = ()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples together: ``clips`` (N·V, 3, T, h, w) with ``labels`` and ``videos`` (N·V); N may be 0 after skips."""
+
+    clips: torch.Tensor
+    labels: torch.Tensor
+    videos: torch.Tensor
+    failures: tuple[Failure, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def pin_memory(self) -> Batch:
+        """Page-locked copies, for the way to a GPU."""
+        return Batch(self.clips.pin_memory(), self.labels.pin_memory(), self.videos, self.failures)
+
+
+def collate(samples: Sequence[Sample]) -> Batch:
+    """A batch of the samples that were read."""
+    kept = [(s, s.views) for s in samples if s.views is not None]
+    labels = [s.label for s, views in kept for _ in range(len(views))]
+    videos = [s.video for s, views in kept for _ in range(len(views))]
+    clips = torch.cat([views for _, views in kept]) if kept else torch.empty(0)
+    failures = tuple(f for s in samples for f in s.failures)
+    return Batch(clips, torch.tensor(labels, dtype=torch.long), torch.tensor(videos, dtype=torch.long), failures)
+
+
+class FrameCache:
+    """Decoded videos in memory, the least recently used leaving first; ``limit_bytes`` is for this process alone.
+
+    Where all videos would fit if they were as long and large as this one, a video is decoded whole the first time and not
+    again while it stays. Where they would not, only what is asked for is decoded and nothing is kept: a cache that loses
+    its entries before they come round again costs more than it saves. What the files hold is remembered in any case.
+    """
+
+    def __init__(self, limit_bytes: int = 0) -> None:
+        self.limit_bytes = limit_bytes
+        self._bytes = 0
+        self._frames: OrderedDict[int, Frames] = OrderedDict()
+        self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
+
+    def open(self, key: int, videos: VideoList) -> CachedVideo:
+        """Video ``key`` of the list; VideoError if it cannot be read."""
+        return CachedVideo(self, key, videos)
+
+    def info(self, key: int) -> VideoInfo | None:
+        """What the video holds, if known."""
+        return self._infos.get(key)
+
+    def frames(self, key: int) -> Frames | None:
+        """All frames of the video, if they are kept."""
+        if key in self._frames:
+            self._frames.move_to_end(key)
+        return self._frames.get(key)
+
+    def remember(self, key: int, info: VideoInfo) -> None:
+        """Keeps what a video holds."""
+        self._infos[key] = info
+        if len(self._infos) > _MOST_INFOS:
+            self._infos.popitem(last=False)
+
+    def fits(self, info: VideoInfo, count: int) -> bool:
+        """Whether ``count`` videos like this one can be kept."""
+        return count * info.num_frames * info.height * info.width * 3 <= self.limit_bytes
+
+    def keep(self, key: int, frames: Frames) -> None:
+        """Keeps the frames of a video, letting go of others until it fits."""
+        self._frames[key] = frames
+        self._bytes += frames.nbytes
+        while self._bytes > self.limit_bytes:
+            _, old = self._frames.popitem(last=False)
+            self._bytes -= old.nbytes
+
+
+class CachedVideo:
+    """One video of a list, seen through the cache."""
+
+    def __init__(self, cache: FrameCache, key: int, videos: VideoList) -> None:
+        self._cache, self._key, self._path, self._count = cache, key, videos.paths[key], len(videos)
+        info = cache.info(key)
+        if info is None:
+            with VideoFile(self._path) as file:
+                info = file.info
+            cache.remember(key, info)
+        self.info = info
+
+    def read(self, indices: Indices) -> Frames:
+        """Frames by index: uint8 (T, H, W, 3)."""
+        kept = self._cache.frames(self._key)
+        if kept is not None:
+            return kept[list(indices)]
+        with VideoFile(self._path, self.info) as file:
+            if not self._cache.fits(self.info, self._count):
+                return file.read(indices)
+            frames = file.read(range(self.info.num_frames))
+        self._cache.keep(self._key, frames)
+        return frames[list(indices)]
+
+
+class TrainingClips(Dataset[Sample]):
+    """One random clip of every video; another one in every epoch.
+
+    Args:
+        videos: What to read.
+        clip: How a clip is cut.
+        transform: From frames to the network's input.
+        seed: Of everything drawn here.
+        policy: What happens to unreadable videos.
+        cache_bytes: Memory for decoded videos, of all workers together.
+    """
+
+    def __init__(
+        self,
+        videos: VideoList,
+        clip: ClipSpec,
+        transform: TrainTransform,
+        *,
+        seed: int = 0,
+        policy: FailurePolicy = FailurePolicy.RAISE,
+        cache_bytes: int = 0,
+    ) -> None:
+        self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
+        self._cache = FrameCache(cache_bytes)
+        # Shared memory: workers that outlive an epoch see the new number.
+        self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names; a label is an index into them."""
+        return self.videos.classes
+
+    def divide_cache(self, workers: int) -> None:
+        """Gives this process its share of the memory for decoded videos."""
+        self._cache.limit_bytes //= workers
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the clips of an epoch; call it between two passes over the data."""
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    def __getitem__(self, index: int) -> Sample:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        rng = np.random.default_rng([self.seed, int(self._epoch), index])
+        failures: list[Failure] = []
+        video = index
+        for _ in range(_MOST_REPLACEMENTS + 1):
+            try:
+                return self._draw(video, rng, tuple(failures))
+            except VideoError as error:
+                if self.policy is FailurePolicy.RAISE:
+                    raise
+                failures.append(Failure(str(self.videos.paths[video]), str(error)))
+            if self.policy is FailurePolicy.SKIP:
+                return Sample(None, self.videos.labels[index], index, tuple(failures))
+            video = int(rng.integers(len(self)))
+        raise VideoError(f"{len(failures)} videos drawn to replace {failures[0].path} cannot be read:\n"
+                         + "\n".join(f.cause for f in failures))  # fmt: skip
+
+    def _draw(self, video: int, rng: np.random.Generator, failures: tuple[Failure, ...]) -> Sample:
+        file = self._cache.open(video, self.videos)
+        frames = file.read(random_clip(file.info, self.clip, rng))
+        return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.labels[video], video, failures)
+
+
+class TestClips(Dataset[Sample]):
+    """Every test view: item ``i`` is clip ``i % clips`` of video ``i // clips`` with all its crops.
+
+    Args:
+        videos: What to read.
+        clip: How a clip is cut.
+        transform: From frames to the network's input; says how many crops there are.
+        clips: Clips per video, spread over its length.
+        policy: What happens to unreadable videos; ``replace`` leaves them out.
+        cache_bytes: Memory for decoded videos, of all workers together.
+    """
+
+    __test__ = False  # not a test case, whatever pytest reads into the name
+
+    def __init__(
+        self,
+        videos: VideoList,
+        clip: ClipSpec,
+        transform: TestTransform,
+        *,
+        clips: int = 1,
+        policy: FailurePolicy = FailurePolicy.RAISE,
+        cache_bytes: int = 0,
+    ) -> None:
+        self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
+        self._cache = FrameCache(cache_bytes)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names; a label is an index into them."""
+        return self.videos.classes
+
+    def divide_cache(self, workers: int) -> None:
+        """Gives this process its share of the memory for decoded videos."""
+        self._cache.limit_bytes //= workers
+
+    def __len__(self) -> int:
+        return len(self.videos) * self.clips
+
+    def __getitem__(self, index: int) -> Sample:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        video, clip = divmod(index, self.clips)
+        label = self.videos.labels[video]
+        try:
+            file = self._cache.open(video, self.videos)
+            frames = file.read(uniform_clips(file.info, self.clip, self.clips)[clip])
+        except VideoError as error:
+            if self.policy is FailurePolicy.RAISE:
+                raise
+            return Sample(None, label, video, (Failure(str(self.videos.paths[video]), str(error)),))
+        return Sample(self.transform(frames), label, video)

@@ -1,0 +1,342 @@
+"""Reading videos with PyAV: what a file holds, and exactly the frames that are asked for.
+
+Frames are numbered in presentation order from 0. A read decodes forward and converts to RGB only what it keeps; where
+the next wanted frame lies behind a later keyframe it seeks there. Frames are found by their time stamps, so B-frames,
+variable frame rates and streams that start late are exact. Files whose packets carry no usable time stamps (raw
+streams, AVI with B-frames) are read from the start and counted instead.
+
+The decoder runs on one thread: data sets read many files at once, each in its own process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.errors import InvalidValue, VideoError
+
+Frames = npt.NDArray[np.uint8]
+
+# A Matroska file tells its length in the header; when its packets end this much earlier, its tail is missing.
+_SHORTFALL_RATIO = 0.05
+
+
+@dataclass(frozen=True)
+class VideoInfo:
+    """What a video stream holds, taken from its packets, not from the claims of the header.
+
+    ``pts`` are the presentation times of the frames in units of ``time_base`` seconds, rising; ``keyframes`` are
+    indices of frames at which decoding can start. ``duration`` (in the same units) runs from the first frame to the end
+    of the last, whatever time the stream starts at. ``width`` and ``height`` are those of the stored frames, before
+    they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers.
+    """
+
+    width: int
+    height: int
+    codec: str
+    time_base: Fraction
+    pts: npt.NDArray[np.int64]
+    keyframes: tuple[int, ...]
+    duration: int
+    counted: bool = False
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return len(self.pts)
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from the first frame to the end of the last."""
+        return float(self.duration * self.time_base)
+
+    @property
+    def fps(self) -> float:
+        """Frames per second on average."""
+        return self.num_frames / self.duration_s
+
+
+def probe(path: Path | str) -> VideoInfo:
+    """What the first video stream of a file holds. Reads all packets, decodes none where the time stamps are usable.
+
+    Raises:
+        VideoError: The file is missing, empty, truncated, not a video, or holds no frame.
+    """
+    with VideoFile(path) as video:
+        return video.info
+
+
+def read_frames(path: Path | str, indices: Sequence[int]) -> Frames:
+    """Frames of a video by index, in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB.
+
+    Raises:
+        VideoError: As ``probe``; or a frame cannot be decoded.
+        InvalidValue: No index, or one outside the video.
+    """
+    with VideoFile(path) as video:
+        return video.read(indices)
+
+
+class VideoFile:
+    """An open video. ``info`` may be passed in by who has probed the same file before: opening is cheaper then.
+
+    Raises:
+        VideoError: As ``probe``; every failure of a method is one too, and names the file and the cause in one line.
+    """
+
+    def __init__(self, path: Path | str, info: VideoInfo | None = None) -> None:
+        self.path = Path(path)
+        self._close = contextlib.ExitStack()
+        with self._naming():
+            _check_file(self.path)
+            self._container = self._close.enter_context(av.open(str(self.path)))
+            self._stream = _video_stream(self._container)
+            self._stream.codec_context.thread_count = 1
+        try:
+            with self._naming():
+                self.info = info or self._probe()
+        except VideoError:
+            self.close()
+            raise
+
+    def read(self, indices: Sequence[int]) -> Frames:
+        """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB, turned upright."""
+        count = self.info.num_frames
+        wanted = sorted(set(indices))
+        if not wanted or wanted[0] < 0 or wanted[-1] >= count:
+            raise InvalidValue(f"{self.path}: expected frame indices from 0 to {count - 1}, got {list(indices)}")
+        with self._naming():
+            found = self._collect(wanted)
+        lost = [index for index in wanted if index not in found]
+        if lost:
+            raise VideoError(f"{self.path}: frame {lost[0]} of {count} cannot be decoded")
+        return np.stack([found[index] for index in indices])
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._close.close()
+
+    def __enter__(self) -> VideoFile:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _probe(self) -> VideoInfo:
+        stream, container = self._stream, self._container
+        packets = [_Packet.of(p) for p in container.demux(stream) if p.size]
+        claimed = _claimed_packets(container, stream)
+        if packets and (packets[-1].corrupt or len(packets) < claimed):
+            raise _Cause(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
+        packets = [p for p in packets if not p.discard]
+        if not packets:
+            raise _Cause("no frames")
+        info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting()
+        self._check_length(info)
+        return info
+
+    def _info_by_pts(self, packets: Sequence[_Packet]) -> VideoInfo:
+        ordered = sorted(packets, key=lambda p: p.pts)
+        pts = np.array([p.pts for p in ordered], dtype=np.int64)
+        last = ordered[-1].duration or _typical_step(pts, self._stream)
+        keys = tuple(i for i, p in enumerate(ordered) if p.key)
+        return self._info(pts, keys, int(pts[-1] - pts[0]) + last, self._stream.time_base)
+
+    def _info_by_counting(self) -> VideoInfo:
+        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
+        self._rewind()
+        count = sum(1 for _ in self._container.decode(self._stream))
+        if not count:
+            raise _Cause("no frame can be decoded")
+        return self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
+
+    def _info(
+        self,
+        pts: npt.NDArray[np.int64],
+        keys: tuple[int, ...],
+        duration: int,
+        time_base: Fraction,
+        *,
+        counted: bool = False,
+    ) -> VideoInfo:
+        context = self._stream.codec_context
+        if not context.width or not context.height:
+            raise _Cause("the size of its frames is unknown")
+        codec = getattr(context.codec, "canonical_name", context.name)
+        return VideoInfo(context.width, context.height, codec, time_base, pts, keys, duration, counted)
+
+    def _check_length(self, info: VideoInfo) -> None:
+        container = self._container
+        if "matroska" not in container.format.name or not container.duration or len(container.streams) > 1:
+            return
+        expected = container.duration / av.time_base
+        if expected - info.duration_s > max(_SHORTFALL_RATIO * expected, 2 / info.fps):
+            raise _Cause(f"truncated: {expected:.2f} s announced, {info.duration_s:.2f} s in the file")
+
+    def _collect(self, wanted: Sequence[int]) -> dict[int, Frames]:
+        """Decodes forward through the wanted indices (rising); frames that fail to turn up are left out."""
+        if self.info.counted:
+            return self._collect_counting(wanted)
+        index_of = {int(pts): index for index, pts in enumerate(self.info.pts)}
+        found: dict[int, Frames] = {}
+        at = -1  # index of the frame decoded last
+        frames: Iterator[Any] = iter(())
+        for index in wanted:
+            key = self._key_before(index)
+            if at < 0 or key > at + 1:
+                frames = self._decode_from(key)
+            for frame in frames:
+                at = index_of.get(frame.pts, at)
+                if at >= index:
+                    break
+            if at == index:
+                found[index] = self._convert(frame)
+        missing = [index for index in wanted if index not in found]
+        return found | self._collect_from_start(missing, index_of) if missing else found
+
+    def _collect_from_start(self, wanted: Sequence[int], index_of: dict[int, int]) -> dict[int, Frames]:
+        """The plain way, for files where a seek lands behind its goal: decodes everything."""
+        keep = set(wanted)
+        found = {}
+        for frame in self._decode_from(0):
+            index = index_of.get(frame.pts, -1)
+            if index in keep:
+                found[index] = self._convert(frame)
+            if len(found) == len(keep):
+                break
+        return found
+
+    def _collect_counting(self, wanted: Sequence[int]) -> dict[int, Frames]:
+        keep = set(wanted)
+        self._rewind()
+        found = {}
+        for index, frame in enumerate(self._container.decode(self._stream)):
+            if index in keep:
+                found[index] = self._convert(frame)
+            if index >= wanted[-1]:
+                break
+        return found
+
+    def _decode_from(self, key: int) -> Iterator[Any]:
+        pts = int(self.info.pts[key])
+        if key == 0:
+            self._rewind()
+        else:
+            self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
+        return iter(self._container.decode(self._stream))
+
+    def _rewind(self) -> None:
+        """To the start, whatever the start is called: files without an index or time stamps are opened again."""
+        try:
+            # before the first packet, whose decoding time may lie before its presentation time
+            self._container.seek(-(2**62), backward=True)
+        except av.FFmpegError:
+            self._close.close()
+            self._container = self._close.enter_context(av.open(str(self.path)))
+            self._stream = _video_stream(self._container)
+            self._stream.codec_context.thread_count = 1
+
+    def _key_before(self, index: int) -> int:
+        return max((key for key in self.info.keyframes if key <= index), default=0)
+
+    def _convert(self, frame: Any) -> Frames:
+        array = frame.to_ndarray(format="rgb24", width=self.info.width, height=self.info.height)
+        turns = round(-getattr(frame, "rotation", 0) / 90) % 4
+        upright: Frames = np.ascontiguousarray(np.rot90(array, -turns)) if turns else array
+        return upright
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        """Turns whatever goes wrong inside into a VideoError with the file's name and one line of cause."""
+        try:
+            yield
+        except VideoError:
+            raise
+        except _Cause as cause:
+            raise VideoError(f"{self.path}: {cause}") from None
+        except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
+            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise VideoError(f"{self.path}: {' '.join(text.split())} (damaged, or not a video)") from error
+
+
+class _Cause(Exception):
+    """Why a file cannot be read; the file's name is put in front of it."""
+
+
+@dataclass(frozen=True)
+class _Packet:
+    pts: int
+    dts: int
+    duration: int
+    key: bool
+    corrupt: bool
+    discard: bool
+
+    @classmethod
+    def of(cls, packet: Any) -> _Packet:
+        missing = -(2**63)
+        return cls(
+            missing if packet.pts is None else packet.pts,
+            missing if packet.dts is None else packet.dts,
+            packet.duration or 0,
+            packet.is_keyframe,
+            packet.is_corrupt,
+            packet.is_discard,
+        )
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        raise _Cause("no such file")
+    if path.is_dir():
+        raise _Cause("is a directory, expected a video file")
+    if path.is_file() and path.stat().st_size == 0:
+        raise _Cause("the file is empty (0 bytes)")
+
+
+def _video_stream(container: Any) -> Any:
+    """The first stream of moving pictures; covers attached to music do not count."""
+    attached = getattr(getattr(av.stream, "Disposition", None), "attached_pic", 0)
+    for stream in container.streams.video:
+        if not getattr(stream, "disposition", 0) & attached:
+            if stream.codec_context is None:
+                raise _Cause("no decoder for its codec in this PyAV")
+            return stream
+    kinds = sorted({s.type for s in container.streams})
+    raise _Cause(f"no video stream (found: {', '.join(kinds) or 'nothing'})")
+
+
+def _claimed_packets(container: Any, stream: Any) -> int:
+    """Packets which the file's own index says it has; 0 where it has none."""
+    name = container.format.name
+    if "mp4" in name:
+        # The index after edit lists are applied; the count in the header is that before.
+        return len(getattr(stream, "index_entries", ()))
+    return int(stream.frames) if name == "avi" else 0
+
+
+def _usable(container: Any, packets: Sequence[_Packet]) -> bool:
+    """Whether frames can be found by time stamp: all present, none twice; AVI knows no order but that of decoding."""
+    pts = {p.pts for p in packets}
+    if len(pts) < len(packets) or min(pts) == -(2**63):
+        return False
+    return container.format.name != "avi" or all(p.pts == p.dts for p in packets)
+
+
+def _typical_step(pts: npt.NDArray[np.int64], stream: Any) -> int:
+    """Length of the last frame where the file does not say: the median distance of frames."""
+    if len(pts) > 1:
+        return int(np.median(np.diff(pts)))
+    rate = stream.average_rate or stream.guessed_rate or Fraction(25)
+    return max(1, round(float(1 / (rate * stream.time_base))))
