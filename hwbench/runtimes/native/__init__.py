@@ -1,0 +1,1 @@
+"""The C++ runner (``runner.cpp``) and its build (``build``)."""

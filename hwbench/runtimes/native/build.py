@@ -1,0 +1,175 @@
+"""Builds ``runner.cpp`` on first use, against the headers and libraries of the installed executorch wheel.
+
+The wheel is all that is needed: no source tree of ExecuTorch, no CMake, no NDK. The binary lies in a cache under a name
+made of everything it depends on, so it is built once per compiler and wheel, and a stale one is never used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.metadata
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.errors import MissingDependency
+from hwbench.workspace import writing
+
+SOURCE = Path(__file__).with_name("runner.cpp")
+INSTALL_COMPILER = "apt-get install g++"
+# A build takes 5 to 15 s; ten times that means that it hangs.
+TIME_LIMIT_S = 300.0
+
+# Backends and kernels register themselves when they are loaded: they are linked although nothing calls them.
+LIBRARIES = (
+    "executorch",
+    "executorch_threadpool",
+    "executorch_backend_xnnpack",
+    "executorch_kernels_optimized",
+    "executorch_kernels_quantized",
+)
+FLAGS = ("-std=c++20", "-O2", "-fvisibility=hidden", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_USE_THREADPOOL")
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """An unpacked executorch wheel: the folder ``executorch`` with ``lib`` and ``include`` in it."""
+
+    root: Path
+    version: str
+
+    @classmethod
+    def installed(cls) -> Wheel:
+        """The one of this interpreter; found without importing it.
+
+        Raises:
+            MissingDependency: Not installed, or without the C++ libraries (before 1.5, or not for Linux).
+        """
+        spec = importlib.util.find_spec("executorch")
+        roots = list(spec.submodule_search_locations or ()) if spec else []
+        for root in map(Path, roots):
+            if (root / "lib" / "libexecutorch.so").is_file() and (root / "include").is_dir():
+                return cls(root, importlib.metadata.version("executorch"))
+        raise MissingDependency(
+            "the C++ runner needs the libraries and headers of the executorch wheel, 1.5.1 or newer, for Linux; "
+            f"{'they are not in ' + str(roots[0]) if roots else 'it is not installed'}: "
+            "python -m pip install 'executorch>=1.5.1,<1.6'"
+        )
+
+    def command(self, compiler: Sequence[str], output: Path) -> list[str]:
+        """The compiler call that makes ``output``."""
+        include, lib = self.root / "include", self.root / "lib"
+        return [
+            *compiler,
+            *FLAGS,
+            f'-DHWBENCH_EXECUTORCH_VERSION="{self.version}"',
+            *("-isystem", str(include)),
+            *("-isystem", str(include / "executorch" / "runtime" / "core" / "portable_type" / "c10")),
+            str(SOURCE),
+            *("-o", str(output)),
+            f"-L{lib}",
+            f"-Wl,-rpath,{lib}",
+            "-Wl,--no-as-needed",
+            *(f"-l{name}" for name in LIBRARIES),
+        ]
+
+
+def find_compiler() -> tuple[str, ...]:
+    """The C++ compiler: ``$CXX``, else c++, g++ or clang++.
+
+    Raises:
+        MissingDependency: There is none.
+    """
+    asked = tuple(shlex.split(os.environ.get("CXX", "")))
+    for words in ((asked,) if asked else ()) + (("c++",), ("g++",), ("clang++",)):
+        path = shutil.which(words[0])
+        if path:
+            return (path, *words[1:])
+    raise MissingDependency(f"no C++ compiler found (c++, g++, clang++ or $CXX); install one: {INSTALL_COMPILER}")
+
+
+def build_runner(
+    cache_dir: Path,
+    *,
+    wheel: Wheel | None = None,
+    compiler: Sequence[str] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Path:
+    """The runner's binary: from ``cache_dir``, or built now (5 to 15 s). Safe when several processes ask at once.
+
+    Args:
+        cache_dir: Made when needed; holds the binary and a lock file.
+        wheel: What to link against; default: the installed one.
+        compiler: The command; default: ``find_compiler()``.
+        report: Told in words when a build begins.
+
+    Raises:
+        MissingDependency: No compiler, one that cannot compile the runner, or no wheel; says what to install.
+        WorkspaceError: The cache cannot be written.
+    """
+    wheel = wheel or Wheel.installed()
+    compiler = tuple(compiler or find_compiler())
+    binary = cache_dir / f"runner-{_key(wheel, compiler)[:16]}"
+    if binary.is_file():
+        return binary
+    with writing(cache_dir):
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        with _lock(cache_dir / "runner.lock"):
+            if not binary.is_file():
+                if report is not None:
+                    report(f"building the C++ runner with {compiler[0]} (once, about 10 s)")
+                _compile(wheel, compiler, binary)
+    return binary
+
+
+def _key(wheel: Wheel, compiler: Sequence[str]) -> str:
+    """Digest of all that decides about the binary: source, wheel, place of the wheel, compiler, flags."""
+    version = subprocess.run(
+        [*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
+    )
+    parts = (SOURCE.read_text(), version.stdout, *wheel.command(compiler, Path("runner")))
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix=".runner-", dir=binary.parent) as folder:
+        output = Path(folder, "runner")
+        try:
+            done = subprocess.run(
+                wheel.command(compiler, output),
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=TIME_LIMIT_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise MissingDependency(
+                f"{compiler[0]} did not compile the C++ runner within {TIME_LIMIT_S:.0f} s; "
+                f"install another compiler: {INSTALL_COMPILER}"
+            ) from error
+        if done.returncode != 0 or not output.is_file():
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            said = next((line for line in lines if "error" in line or "No space" in line), lines[-1])
+            raise MissingDependency(
+                f"{compiler[0]} cannot compile the C++ runner (C++20 is needed): {said.strip()}; "
+                f"install a newer compiler: {INSTALL_COMPILER}"
+            )
+        os.replace(output, binary)
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """Held by one process at a time; freed by the kernel also when its holder is killed."""
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,277 @@
+"""What a runner is asked and what it answers. ``native/runner.cpp`` and ``python_runner.py`` both keep to this page.
+
+A runner is one process on the device which takes many files. Arguments, times in milliseconds:
+
+    --list FILE            the files, one line ``id<TAB>path[<TAB>visits]`` each; visits defaults to --rounds
+    --rounds R --seed S    each round visits every file once in fresh random order
+    --warm-ms T            warm-up of a visit: at least T, then until both halves of ten executions agree to 2 %,
+                           at most 4 T
+    --min-samples N --min-ms T --max-ms T
+                           a visit ends after N executions and T, or at the maximum; at least one execution is taken
+    --threads N --cpus 0,1 threads of the engine (1: no pool) and the processors that the process is bound to
+    --sentinel FILE --sentinel-every K
+                           a reference file, visited first and after every K visits
+    --timeout-s T          limit of one visit, kept by the runner itself: it ends by SIGALRM
+    --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
+    --check FILE [--input FILE] [--output FILE]
+                           no timing: load, run once on raw float32 input, write the first output as raw float32
+
+A file with fewer visits than others joins in later rounds. A file that fails to load or to run is reported and left
+out. Inputs that are not given are uniform in [-1, 1), the same numbers in every runner. Before each execution the input
+is set anew, outside the timed part; a sample is the wall time of the execution alone, CLOCK_MONOTONIC.
+
+Answers are JSON objects, one per line, flushed, told apart by ``kind``:
+
+    start     runner, versions, threads, cpus (as they are, not as asked), pid
+    begin     id, round: comes before a file is touched, so that a crash has a name
+    load      id, load_ns, first_ns: time of loading and of the first execution; once per file
+    session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
+              temp_mc (0: unknown), at_ns (middle of the session)
+    sentinel  as session
+    ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
+    check     shape, load_ns, first_ns
+    error     id, stage (load or run), reason
+    end       all visits are done
+
+Exit status 2 says that the arguments are wrong, 1 that a check failed (an ``error`` line says how).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hwbench.errors import InvalidValue
+
+VERSION = 1
+"""Rises when a sample of a new runner means something else than one of the runner before."""
+
+SENTINEL = "sentinel"
+"""The id under which the reference file is reported."""
+
+# Events that only wrap others.
+WRAPPERS = frozenset({"Method::execute", "OPERATOR_CALL", "DELEGATE_CALL"})
+
+
+@dataclass(frozen=True)
+class Options:
+    """Arguments of a runner; see the top of this file. ``list``, ``sentinel`` and so on are paths on the device."""
+
+    list: str = ""
+    check: str = ""
+    input: str = ""
+    output: str = ""
+    sentinel: str = ""
+    rounds: int = 1
+    seed: int = 0
+    min_samples: int = 10
+    sentinel_every: int = 10
+    threads: int = 1
+    timeout_s: int = 60
+    warm_ms: float = 50.0
+    min_ms: float = 100.0
+    max_ms: float = 2000.0
+    cpus: tuple[int, ...] = ()
+    profile: bool = False
+
+    def argv(self) -> tuple[str, ...]:
+        """Command-line arguments; what has its default value is left out."""
+        words: list[str] = []
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if value == option.default:
+                continue
+            words.append(f"--{option.name.replace('_', '-')}")
+            if option.name == "cpus":
+                words.append(",".join(map(str, value)))
+            elif option.name != "profile":
+                words.append(str(value))
+        return tuple(words)
+
+
+class MalformedLine(ValueError):
+    """A line that is none of the above."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """The runner is there."""
+
+    runner: str
+    versions: Mapping[str, str]
+    threads: int
+    cpus: tuple[int, ...]
+    pid: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """A visit begins."""
+
+    id: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """A file was loaded and executed for the first time."""
+
+    id: str
+    load_ns: int
+    first_ns: int
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The samples of one visit, to a file of the list or to the sentinel."""
+
+    id: str
+    round: int
+    samples_ns: tuple[int, ...]
+    cpu_ns: int
+    wall_ns: int
+    nivcsw: int
+    majflt: int
+    maxrss_kb: int
+    clock_khz: int
+    temp_mc: int
+    at_ns: int
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Mean time of each operation, in the order of execution."""
+
+    id: str
+    total_ns: int
+    ops: tuple[tuple[str, float, int], ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A file was loaded and run once."""
+
+    shape: tuple[int, ...]
+    load_ns: int
+    first_ns: int
+
+
+@dataclass(frozen=True)
+class Error:
+    """A file failed, at ``stage`` load or run."""
+
+    id: str
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class End:
+    """All visits are done."""
+
+
+Message = Start | Begin | Load | Visit | Operations | Checked | Error | End
+
+
+def parse_line(line: str) -> Message:
+    """Reads one line of a runner.
+
+    Raises:
+        MalformedLine: It is no message, a field is missing or of the wrong type, or a time is not above zero.
+    """
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise MalformedLine(f"not JSON: {line[:120]!r}") from error
+    if not isinstance(values, dict):
+        raise MalformedLine(f"not an object: {line[:120]!r}")
+    kind = values.pop("kind", None)
+    try:
+        return _message(kind, values)
+    except (KeyError, TypeError, ValueError, InvalidValue) as error:
+        raise MalformedLine(f"{kind} line: {error!s}: {line[:120]!r}") from error
+
+
+def _message(kind: Any, values: Mapping[str, Any]) -> Message:
+    match kind:
+        case "start":
+            versions = {str(name): str(value) for name, value in values["versions"].items()}
+            return Start(
+                _text(values, "runner"),
+                versions,
+                _count(values, "threads"),
+                _counts(values, "cpus"),
+                _count(values, "pid"),
+            )
+        case "begin":
+            return Begin(_text(values, "id"), _count(values, "round"))
+        case "load":
+            return Load(_text(values, "id"), _time(values, "load_ns"), _time(values, "first_ns"))
+        case "session" | "sentinel":
+            return _visit(values)
+        case "ops":
+            ops = tuple((str(name), _finite(ns), int(count)) for name, ns, count in values["ops"])
+            return Operations(_text(values, "id"), _time(values, "total_ns"), ops)
+        case "check":
+            return Checked(_counts(values, "shape"), _time(values, "load_ns"), _time(values, "first_ns"))
+        case "error":
+            return Error(_text(values, "id"), _text(values, "stage"), _text(values, "reason"))
+        case "end":
+            return End()
+    raise ValueError("unknown kind")
+
+
+def _visit(values: Mapping[str, Any]) -> Visit:
+    samples = _counts(values, "samples_ns")
+    if not samples or min(samples) <= 0:
+        raise ValueError("samples_ns: expected at least one, all above zero")
+    counts = ("nivcsw", "majflt", "maxrss_kb", "clock_khz", "temp_mc", "at_ns")
+    return Visit(
+        id=_text(values, "id"),
+        round=_count(values, "round"),
+        samples_ns=samples,
+        cpu_ns=_count(values, "cpu_ns"),
+        wall_ns=_time(values, "wall_ns"),
+        **{name: _count(values, name) for name in counts},
+    )
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    if not isinstance(values[name], str):
+        raise TypeError(f"{name}: expected text")
+    return str(values[name])
+
+
+def _count(values: Mapping[str, Any], name: str) -> int:
+    value = values[name]
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{name}: expected a whole number, not negative")
+    return value
+
+
+def _time(values: Mapping[str, Any], name: str) -> int:
+    value = _count(values, name)
+    if value == 0:
+        raise ValueError(f"{name}: a time of zero")
+    return value
+
+
+def _counts(values: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    if not isinstance(values[name], list):
+        raise TypeError(f"{name}: expected a list")
+    return tuple(_count({name: value}, name) for value in values[name])
+
+
+def _finite(value: Any) -> float:
+    number = float(value)
+    if not math.isfinite(number) or number < 0:
+        raise ValueError("ops: expected finite times")
+    return number
+
+
+def leaves(ops: Sequence[tuple[str, float, int]]) -> tuple[tuple[str, float, int], ...]:
+    """The operations themselves, without the events that wrap them, under their plain names."""
+    return tuple((name.removeprefix("native_call_"), ns, count) for name, ns, count in ops if name not in WRAPPERS)

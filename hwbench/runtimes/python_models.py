@@ -1,0 +1,236 @@
+"""What the Python runner runs: ``.pte`` files in the ExecuTorch runtime, and modules in eager PyTorch."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.runtimes.protocol import Options
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+EAGER_SUFFIX = ".eager.json"
+_FLOAT = 6  # ScalarType::Float
+_MASK = (1 << 64) - 1
+
+Operation = tuple[str, float, int]
+
+
+class Failure(Exception):
+    """A file that does not load or does not run; ``stage`` is ``load`` or ``run``."""
+
+    def __init__(self, stage: str, reason: str) -> None:
+        super().__init__(reason)
+        self.stage = stage
+
+
+def mix(counter: int) -> int:
+    """splitmix64 of a counter (Steele, Lea, Flood 2014); the C++ runner draws the same numbers."""
+    z = counter * 0x9E3779B97F4A7C15 & _MASK
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & _MASK
+    return z ^ (z >> 31)
+
+
+def uniform(first: int, count: int) -> npt.NDArray[np.float32]:
+    """``count`` values in [-1, 1) from the counters that follow ``first``; exact in float32."""
+    z = np.arange(first + 1, first + 1 + count, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    return (z >> np.uint64(40)).astype(np.float32) / np.float32(8388608) - np.float32(1)
+
+
+class Model(Protocol):
+    """A loaded file with its input in place."""
+
+    def run(self) -> int:
+        """Executes once; returns the nanoseconds of the execution alone."""
+
+    def output(self) -> npt.NDArray[np.float32]:
+        """The first output of the last execution."""
+
+    def operations(self, runs: int) -> list[Operation]:
+        """Name, mean nanoseconds and number of executions of each operation, from ``runs`` executions."""
+
+
+def load_model(path: str, options: Options) -> Model:
+    """Loads a file according to its name; ``options.input`` holds the values of its one input, if given.
+
+    Raises:
+        Failure: It cannot be loaded.
+    """
+    try:
+        if path.endswith(EAGER_SUFFIX):
+            return EagerModel(Path(path), options)
+        return PteModel(path, options)
+    except Failure:
+        raise
+    except Exception as error:  # a bad file raises what it likes; it is a result, and the other files go on
+        raise Failure("load", f"{type(error).__name__}: {error}") from error
+
+
+def _inputs(shapes: Sequence[Sequence[int]], input_file: str) -> list[torch.Tensor]:
+    import torch
+
+    if input_file:
+        values = np.fromfile(input_file, dtype=np.float32)
+        if len(shapes) != 1 or values.size != int(np.prod(shapes[0])):
+            raise Failure(
+                "load", f"the input needs {4 * int(np.prod(shapes[0]))} bytes, the file has {4 * values.size}"
+            )
+        return [torch.from_numpy(values.reshape(shapes[0]))]
+    tensors, used = [], 0
+    for shape in shapes:
+        count = int(np.prod(shape))
+        tensors.append(torch.from_numpy(uniform(used, count).reshape(shape)))
+        used += count
+    return tensors
+
+
+class PteModel:
+    """A ``.pte`` file in the ExecuTorch runtime."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        bindings = engine(options.threads)
+        tracing = {"enable_etdump": True, "debug_buffer_size": 0} if options.profile else {}
+        # The method does not own the program: both are kept.
+        self._program = bindings._load_program(path, **tracing)
+        self._method = self._program.load_method("forward")
+        meta = self._method.method_meta()
+        infos = [meta.input_tensor_meta(i) for i in range(meta.num_inputs())]
+        for i, info in enumerate(infos):
+            if int(info.dtype()) != _FLOAT:
+                raise Failure("load", f"input {i} is not float32")
+        self._inputs = _inputs([info.sizes() for info in infos], options.input)
+
+    def run(self) -> int:
+        try:
+            self._method.set_inputs(self._inputs)
+            start = time.monotonic_ns()
+            self._method.execute()
+            end = time.monotonic_ns()
+        except RuntimeError as error:
+            raise Failure("run", str(error)) from error
+        return max(end - start, 1)
+
+    def output(self) -> npt.NDArray[np.float32]:
+        return _float_array(self._method.get_outputs()[0])
+
+    def operations(self, runs: int) -> list[Operation]:
+        for _ in range(runs):
+            self.run()
+        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from executorch.devtools import Inspector
+
+            path = os.path.join(folder, "trace.etdp")
+            self._program.write_etdump_result_to_file(path)
+            blocks = Inspector(etdump_path=path).event_blocks
+            return [
+                (event.name, middle_mean(event.perf_data.raw) * 1e6, len(event.perf_data.raw))
+                for block in blocks
+                if block.name == "Execute"
+                for event in block.events
+                if event.perf_data is not None
+            ]
+
+
+def engine(threads: int) -> Any:
+    """The bindings of the ExecuTorch runtime, with a thread pool of that size."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from executorch.extension.pybindings import portable_lib
+    if portable_lib._threadpool_get_thread_count() != threads:
+        portable_lib._unsafe_reset_threadpool(threads)
+    return portable_lib
+
+
+class EagerModel:
+    """A module in eager PyTorch."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        import torch
+
+        torch.set_num_threads(options.threads)
+        self._module, example = load_eager(path)
+        self._inputs = _inputs([tuple(example.shape)], options.input)
+        self._output: Any = None
+
+    def run(self) -> int:
+        import torch
+
+        try:
+            with torch.inference_mode():
+                start = time.monotonic_ns()
+                self._output = self._module(*self._inputs)
+                end = time.monotonic_ns()
+        except Exception as error:
+            raise Failure("run", f"{type(error).__name__}: {error}") from error
+        return max(end - start, 1)
+
+    def output(self) -> npt.NDArray[np.float32]:
+        return _float_array(self._output)
+
+    def operations(self, runs: int) -> list[Operation]:
+        from torch import profiler
+
+        with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as trace:
+            for _ in range(runs):
+                self.run()
+        # Times of one name added up, in microseconds, without what is called from within.
+        rows = [(event.key, event.self_cpu_time_total, event.count) for event in trace.key_averages()]
+        return [(name, 1e3 * total / runs, runs) for name, total, count in rows if count >= runs]
+
+
+def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor]:
+    """The module that an ``.eager.json`` names, in eval mode, and an example of its input.
+
+    The file holds ``module``, the place ``package.module:function`` of a factory inside hwbench, and ``argument``, the
+    text that it is called with; the factory returns the module and the example.
+
+    Raises:
+        Failure: The file does not say so, or the factory is not one of ours.
+    """
+    values = json.loads(path.read_text())
+    place, argument = (
+        (values.get(name) for name in ("module", "argument")) if isinstance(values, dict) else (None, None)
+    )
+    if not isinstance(place, str) or not isinstance(argument, str):
+        raise Failure("load", f'{path.name}: expected {{"module": "hwbench...:function", "argument": "text"}}')
+    name, colon, function = place.partition(":")
+    if not colon or name.partition(".")[0] != "hwbench":
+        raise Failure("load", f"{path.name}: expected a factory inside hwbench, got {place!r}")
+    factory = getattr(importlib.import_module(name), function, None)
+    if factory is None:
+        raise Failure("load", f"{path.name}: {name} has no {function!r}")
+    module, example = factory(argument)
+    return module.eval(), example
+
+
+def _float_array(value: Any) -> npt.NDArray[np.float32]:
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:
+        raise Failure("run", "the output is not a float32 tensor")
+    array: npt.NDArray[np.float32] = np.ascontiguousarray(value.detach().numpy())
+    return array
+
+
+def middle_mean(values: Sequence[float]) -> float:
+    """Mean of the middle half: robust, and finer than the microsecond in which XNNPACK reports."""
+    skip = len(values) // 4
+    return statistics.fmean(sorted(values)[skip : len(values) - skip])
