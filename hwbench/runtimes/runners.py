@@ -155,9 +155,9 @@ def read_check(name: str, status: int, stdout: str, stderr: str, answer: Path) -
 
 def describe_end(status: int, stderr: str) -> str:
     """How a process ended, and the last line that it wrote."""
-    how = f"exit status {status}"
-    if status < 0:
-        how = f"killed by {signal_name(-status)}" + (" (out of memory?)" if -status == signal.SIGKILL else "")
+    if status == -signal.SIGKILL:  # what it said before has nothing to do with it
+        return "killed by SIGKILL (out of memory?)"
+    how = f"killed by {signal_name(-status)}" if status < 0 else f"exit status {status}"
     said = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
     return how + (f"; it last said: {said[:300]}" if said else "")
 

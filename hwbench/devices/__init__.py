@@ -1,0 +1,19 @@
+"""Where files are run: transports (how a device is reached), device files, and what a device is."""
+
+from hwbench.devices.base import CommandResult, Process, Transport, TransportKind, transports
+from hwbench.devices.device import Device, load_device
+from hwbench.devices.probe import Cpu, Probe, conditions, probe_device
+
+__all__ = [
+    "CommandResult",
+    "Cpu",
+    "Device",
+    "Probe",
+    "Process",
+    "Transport",
+    "TransportKind",
+    "conditions",
+    "load_device",
+    "probe_device",
+    "transports",
+]

@@ -1,0 +1,150 @@
+"""The contract of a transport: how commands and files get to a device, and answers come back.
+
+Order of calls: ``Device.transport()`` opens a transport; then ``push``, ``run``, ``spawn`` and ``pull`` in any order
+and number; ``close`` at the end, which ends whatever still runs. A transport belongs to one thread. What every
+transport keeps:
+
+* An argument arrives as it was given, whatever characters are in it; no shell takes it apart.
+* Time limits hold on the device: what ``run`` gave up on, and what ``kill`` or ``close`` ended, does not run there any
+  more, its children included.
+* ``push`` sends a content once: where files must be copied, the path on the device is made of the content.
+* A command that fails is a ``CommandResult``; only a device that does not answer is an exception.
+
+``hwbench.testing.transports`` holds the suite that every transport passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from hwbench.registry import Registry
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended. ``status`` below zero is the signal that ended it."""
+
+    status: int
+    stdout: str = ""
+    stderr: str = ""
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """It ended by itself, with status 0."""
+        return self.status == 0 and not self.timed_out
+
+
+class Process(Protocol):
+    """A command that runs while its lines are read."""
+
+    def read_line(self, timeout_s: float) -> str | None:
+        """The next line of its stdout, without the line end; None after the last.
+
+        What stands after the last line end is dropped: it was cut off.
+
+        Raises:
+            TimeoutError: No line in this time; the process goes on.
+            DeviceLost: The device went away.
+        """
+        ...
+
+    def kill(self) -> None:
+        """Ends the process and its children, also when it has ended already."""
+        ...
+
+    def wait(self, timeout_s: float) -> CommandResult:
+        """Waits until the process has ended; stdout is empty (it was read as lines), stderr is its last part.
+
+        Raises:
+            TimeoutError: It has not ended in this time; it goes on.
+            DeviceLost: The device went away.
+        """
+        ...
+
+
+class Transport(Protocol):
+    """A way to one device; see the top of this file."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        stdin: str = "",
+    ) -> CommandResult:
+        """Runs a command to its end, at most ``timeout_s``; ``env`` is added to the device's environment.
+
+        A program that does not exist is status 127, as a shell says it.
+
+        Raises:
+            DeviceLost: The device went away.
+        """
+        ...
+
+    def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Process:
+        """Starts a command whose lines are read while it runs. It ends with ``kill`` or ``close`` at the latest.
+
+        Raises:
+            DeviceLost: The device went away.
+        """
+        ...
+
+    def push(self, source: Path) -> str:
+        """Brings a file to the device; returns its absolute path there. The file's name ends as ``source`` does.
+
+        Raises:
+            WorkspaceError: ``source`` cannot be read.
+            DeviceLost: The device went away.
+        """
+        ...
+
+    def pull(self, source: str, target: Path) -> None:
+        """Fetches a file from the device; ``target`` is complete or not there.
+
+        Raises:
+            DeviceError: There is no such file on the device.
+            WorkspaceError: ``target`` cannot be written.
+        """
+        ...
+
+    def temporary(self, name: str) -> str:
+        """Absolute path on the device for a file that a command is to write; removed by ``close``."""
+        ...
+
+    def close(self) -> None:
+        """Ends what still runs, removes temporary files; calling it again does nothing."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+Option = str | int
+
+
+@dataclass(frozen=True)
+class TransportKind:
+    """A transport as device files name it.
+
+    Args:
+        connect: Opens it for a device, by the device's name and the options of its file.
+        options: Keys of the device file's table of that name, with the type of each.
+        required: Those that must be there.
+    """
+
+    connect: Callable[[str, Mapping[str, Option]], Transport]
+    options: Mapping[str, type] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+
+
+transports: Registry[TransportKind] = Registry("transport")
+"""Ways to a device. A new one is a file here and a line in ``device.py``."""

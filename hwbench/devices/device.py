@@ -1,0 +1,146 @@
+"""Device files: ``profiles/<name>/device.toml`` says what a device is and how it is reached.
+
+schema = 1
+name = "pi5"                  # the folder's name
+description = "Raspberry Pi 5, 8 GB, active cooler"
+transport = "ssh"             # local, ssh or adb
+threads = 1                   # default number of threads
+cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
+emulated = false              # true: timings are stamped and never used as latencies
+work_dir = "/tmp/hwbench"     # where files go on the device
+
+[ssh]                         # options of the transport
+host = "pi5.local"
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Each of these registers its transports.
+from hwbench.devices import local, remote  # noqa: F401
+from hwbench.devices.base import Option, Transport, transports
+from hwbench.devices.probe import Probe
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.registry import suggest
+from hwbench.workspace import Workspace
+
+SCHEMA = 1
+KEYS: Mapping[str, type] = {
+    "schema": int,
+    "name": str,
+    "description": str,
+    "transport": str,
+    "threads": int,
+    "cpus": list,
+    "emulated": bool,
+    "work_dir": str,
+}
+REQUIRED = ("schema", "name", "transport")
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device. ``cpus`` are the processors to pin to, best first; empty: chosen by ``Probe.fastest``."""
+
+    name: str
+    transport_name: str
+    description: str = ""
+    threads: int = 1
+    cpus: tuple[int, ...] = ()
+    emulated: bool = False
+    work_dir: str = "/tmp/hwbench"  # on the device
+    options: Mapping[str, Option] = field(default_factory=dict)
+
+    def transport(self) -> Transport:
+        """Opens the way to the device; the caller closes it.
+
+        Raises:
+            DeviceUnreachable: It does not answer, or its transport is not built yet.
+        """
+        return transports.get(self.transport_name).connect(self.name, self.options)
+
+    def pinned(self, threads: int, probe: Probe) -> tuple[int, ...]:
+        """The processors that a run with so many threads is bound to, one each.
+
+        Raises:
+            InvalidValue: There are not so many, or the device file names one that is not there.
+        """
+        if not self.cpus:
+            return probe.fastest(threads)
+        missing = sorted(set(self.cpus) - set(probe.allowed))
+        if missing:
+            known = ", ".join(map(str, probe.allowed))
+            raise InvalidValue(f"device {self.name!r}: cpus = {list(self.cpus)}: no {missing[0]}; usable: {known}")
+        if threads > len(self.cpus):
+            raise InvalidValue(
+                f"device {self.name!r}: {threads} threads were asked for, but cpus = {list(self.cpus)} names "
+                f"{len(self.cpus)}; ask for fewer threads, or name more processors in its device.toml"
+            )
+        return self.cpus[:threads]
+
+
+def load_device(workspace: Workspace, name: str) -> Device:
+    """Reads the device file of that name.
+
+    Raises:
+        UnknownName: There is no such device; lists the known ones.
+        InvalidFile: The file does not validate; names the file and the nearest known key.
+    """
+    return read_device(workspace.device(name))
+
+
+def read_device(path: Path) -> Device:
+    """Reads one ``device.toml``; errors as ``load_device``."""
+    try:
+        values = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidFile(f"{path}: expected a TOML file: {error}") from error
+    transport = values.get("transport")
+    if isinstance(transport, str) and transport not in transports:
+        raise InvalidFile(f"{path}: unknown transport {transport!r}; {suggest(transport, transports.names())}")
+    tables = (transport,) if isinstance(transport, str) else ()
+    options = values.pop(transport, {}) if isinstance(transport, str) else {}
+    _check(path, values, KEYS, REQUIRED, tables)
+    if not isinstance(options, dict):
+        raise InvalidFile(f"{path}: {transport}: expected a table [{transport}], got {options!r}")
+    kind = transports.get(values["transport"])
+    _check(path, options, kind.options, kind.required, (), where=f"[{transport}] ")
+    return _device(path, values, options)
+
+
+def _check(
+    path: Path,
+    values: Mapping[str, Any],
+    known: Mapping[str, type],
+    required: tuple[str, ...],
+    tables: tuple[str, ...],
+    where: str = "",
+) -> None:
+    for key, value in values.items():
+        if key not in known:
+            raise InvalidFile(f"{path}: {where}unknown key {key!r}; {suggest(key, [*known, *tables])}")
+        if type(value) is not known[key]:
+            expected = {"int": "a whole number", "str": "a text", "bool": "true or false", "list": "a list"}
+            raise InvalidFile(f"{path}: {where}{key}: expected {expected[known[key].__name__]}, got {value!r}")
+    for key in required:
+        if key not in values:
+            raise InvalidFile(f"{path}: {where}the key {key!r} is missing")
+
+
+def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]) -> Device:
+    if values["schema"] != SCHEMA:
+        raise InvalidFile(f"{path}: schema: expected {SCHEMA}, got {values['schema']}; update hwbench")
+    if values["name"] != path.parent.name:
+        raise InvalidFile(f"{path}: name: expected {path.parent.name!r} as the folder, got {values['name']!r}")
+    cpus = values.get("cpus", [])
+    if any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) != len(cpus):
+        raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {cpus}")
+    if values.get("threads", 1) < 1:
+        raise InvalidFile(f"{path}: threads: expected at least 1, got {values['threads']}")
+    rest = {key: values[key] for key in ("description", "threads", "emulated", "work_dir") if key in values}
+    return Device(values["name"], values["transport"], cpus=tuple(cpus), options=dict(options), **rest)

@@ -1,0 +1,401 @@
+"""The host side of a runner: starts it on the device, reads its lines, and makes sessions and failures of them.
+
+One file that crashes, hangs or cannot be loaded costs that file: the runner is started again with the others, for the
+visits they still lack.
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hwbench.devices import Device, Process, Transport, conditions, probe_device
+from hwbench.errors import CheckFailed, DeviceError, DeviceLost, HwbenchError, InvalidFile
+from hwbench.measure.campaign import Failure
+from hwbench.measure.drift import Drift
+from hwbench.runtimes import protocol
+from hwbench.runtimes.runners import (
+    STARTUP_S,
+    CheckResult,
+    FloatArray,
+    Runner,
+    choose_runner,
+    describe_end,
+    read_check,
+)
+from hwbench.specs import Artifact, Outcome, Session, Timing
+
+# The runner keeps the time limit of a visit itself; whoever waits allows for the way.
+GRACE_S = 5.0
+# Deaths of the runner in a row that tell nothing about any file; after them it is the device's fault.
+MAX_IDLE_STARTS = 3
+# Exit status of a runner that was called wrongly.
+_USAGE = 2
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
+
+    ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
+    """
+
+    transport: Transport
+    runner: Runner
+    threads: int = 1
+    cpus: tuple[int, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+    def command(self, options: protocol.Options) -> list[str]:
+        """The command line of the runner on the device."""
+        return [*self.runner.command, *options.argv()]
+
+
+@contextmanager
+def open_bench(
+    device: Device,
+    runtime: str,
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Iterator[Bench]:
+    """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
+
+    Args:
+        device: What to reach.
+        runtime: Name of the runtime whose files are to be run.
+        cache_dir: Where built runners are kept.
+        threads: Threads of the engine; default: as the device file says.
+        report: Told in words when a runner is built, and why the Python runner is taken where it is.
+
+    Raises:
+        DeviceUnreachable: The device does not answer, or its transport is not built yet.
+        InvalidValue: It has fewer cores than threads.
+        WorkspaceError: The cache cannot be written.
+    """
+    threads = threads or device.threads
+    with device.transport() as transport:
+        probe = probe_device(transport)
+        cpus = device.pinned(threads, probe)
+        runner = choose_runner(runtime, cache_dir, report)
+        yield Bench(transport, runner, threads, cpus, conditions(probe, cpus, runner.label))
+
+
+def measure_sessions(
+    artifacts: Sequence[Artifact],
+    /,
+    *,
+    rounds: int,
+    seed: int,
+    on_session: Callable[[Artifact, Session], None],
+    bench: Bench,
+    timing: Timing,
+    sentinel: Path | None = None,
+    drift: Drift | None = None,
+) -> list[Failure]:
+    """Visits every artifact once per round, in fresh random order, and hands each session over when it comes.
+
+    Args:
+        artifacts: Files of one runtime.
+        rounds: Number of rounds.
+        seed: Of the orders.
+        on_session: Called with the artifact and its session; an exception ends the runner and passes through.
+        bench: Where and with what.
+        timing: Warm-up, samples and time limit of a visit; its stop rule is the caller's.
+        sentinel: A file whose time tells how fast the machine is at present; None: no drift is known.
+        drift: What the sentinel said so far; pass the same object to all calls that are to share a reference.
+
+    Returns:
+        The artifacts that gave no further session, with the outcome and the reason in words.
+
+    Raises:
+        InvalidFile: The sentinel cannot be run.
+        DeviceError: The runner cannot be started, or dies again and again without a word about any file.
+    """
+    turn = _Turn(artifacts, rounds, on_session, bench, timing, sentinel, drift or Drift())
+    idle = 0
+    while turn.unfinished:
+        progress = turn.progress
+        turn.run_once(seed)
+        idle = 0 if turn.progress > progress else idle + 1
+        if idle >= MAX_IDLE_STARTS:
+            raise DeviceLost(f"the runner was started {idle} times and ended before it reached a file: {turn.last_end}")
+        seed += 1
+    return turn.failures
+
+
+def check_artifact(
+    path: Path, input: FloatArray | None = None, *, bench: Bench, timeout_s: float = 120.0
+) -> CheckResult:
+    """Loads a file on the device and runs it once in a process of its own.
+
+    Args:
+        path: The file.
+        input: Values of its one input in the order of its axes; default: the seeded values that timing uses.
+        bench: Where and with what.
+        timeout_s: Limit for loading and running; starting the runner is not counted.
+
+    Raises:
+        InvalidFile: It does not load.
+        CheckFailed: It loads, but does not run, kills its process, or takes too long.
+        DeviceError: The device went away.
+    """
+    transport = bench.transport
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        output, given = transport.temporary("output.raw"), ""
+        if input is not None:
+            raw = Path(folder, "input.raw")
+            raw.write_bytes(input.astype("<f4", order="C").tobytes())
+            given = transport.push(raw)
+        options = protocol.Options(
+            check=transport.push(path),
+            input=given,
+            output=output,
+            threads=bench.threads,
+            cpus=bench.cpus,
+            timeout_s=max(1, round(timeout_s)),
+        )
+        command = bench.command(options)
+        result = transport.run(command, timeout_s=timeout_s + STARTUP_S, env=bench.runner.env)
+        if result.timed_out:
+            raise CheckFailed(f"{path}: no result after {timeout_s:.0f} s")
+        answer = Path(folder, "output.raw")
+        if result.ok:
+            transport.pull(output, answer)
+        return read_check(str(path), result.status, result.stdout, result.stderr, answer)
+
+
+@dataclass(frozen=True)
+class OperationTime:
+    """Mean time of one operation of one execution; ``count`` executions were averaged."""
+
+    name: str
+    seconds: float
+    count: int
+
+
+@dataclass(frozen=True)
+class OperationProfile:
+    """Times by operation, in the order of execution.
+
+    The tracer adds time to each operation and XNNPACK reports whole microseconds, rounded down, so these are shares of
+    a latency and no latency: ``total_s`` is that of the traced execution. Operations of XNNPACK have names such as
+    ``Convolution (NHWC, F32) DWConv #1``.
+    """
+
+    total_s: float
+    operations: tuple[OperationTime, ...]
+
+    @property
+    def unaccounted_s(self) -> float:
+        """What no operation accounts for: tracing, calls between the operations, and fractions of microseconds."""
+        return max(0.0, self.total_s - sum(operation.seconds for operation in self.operations))
+
+
+def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> OperationProfile:
+    """Times each operation of a file, in a pass of its own.
+
+    Raises:
+        InvalidFile: It does not load.
+        CheckFailed: It loads, but does not run, or the runner gave no answer.
+        DeviceError: The device went away.
+    """
+    timing = timing or Timing()
+    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+        listing = Path(folder, "list.tsv")
+        listing.write_text(f"0\t{bench.transport.push(path)}\n")
+        options = _options(bench, timing, list=bench.transport.push(listing), profile=True)
+        limit = timing.timeout_s + STARTUP_S
+        result = bench.transport.run(bench.command(options), timeout_s=limit, env=bench.runner.env)
+    try:
+        messages = [protocol.parse_line(line) for line in result.stdout.splitlines()]
+    except protocol.MalformedLine as error:
+        raise CheckFailed(f"{path}: the runner answered something else than expected: {error}") from error
+    for message in messages:
+        if isinstance(message, protocol.Error):
+            kind = InvalidFile if message.stage == "load" else CheckFailed
+            raise kind(f"{path}: {message.reason}")
+        if isinstance(message, protocol.Operations):
+            found = tuple(OperationTime(name, ns * 1e-9, count) for name, ns, count in protocol.leaves(message.ops))
+            return OperationProfile(message.total_ns * 1e-9, found)
+    ended = "no answer in time" if result.timed_out else describe_end(result.status, result.stderr)
+    raise CheckFailed(f"{path}: no profile: {ended}")
+
+
+def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
+    values: dict[str, object] = {
+        "threads": bench.threads,
+        "cpus": bench.cpus,
+        "warm_ms": timing.warmup_s * 1e3,
+        "min_samples": timing.min_samples,
+        "min_ms": timing.min_session_s * 1e3,
+        "max_ms": timing.max_session_s * 1e3,
+        "timeout_s": max(1, math.ceil(timing.timeout_s)),
+        **rest,
+    }
+    return protocol.Options(**values)  # type: ignore[arg-type]
+
+
+@dataclass
+class _Turn:
+    """One call of ``measure_sessions``: what is still to visit, and what came of the rest."""
+
+    artifacts: Sequence[Artifact]
+    rounds: int
+    on_session: Callable[[Artifact, Session], None]
+    bench: Bench
+    timing: Timing
+    sentinel: Path | None
+    drift: Drift
+    failures: list[Failure] = field(default_factory=list)
+    progress: int = 0
+    last_end: str = ""
+
+    def __post_init__(self) -> None:
+        self._left = {str(index): self.rounds for index in range(len(self.artifacts))}
+        self._loads: dict[str, protocol.Load] = {}
+        self._current = ""
+
+    @property
+    def unfinished(self) -> bool:
+        """There are visits left."""
+        return any(self._left.values())
+
+    def run_once(self, seed: int) -> None:
+        """Starts the runner for the visits left, and reads until it ends."""
+        transport, timing = self.bench.transport, self.timing
+        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+            listing = Path(folder, "list.tsv")
+            listing.write_text("".join(self._list_lines()))
+            if not self.unfinished:
+                return
+            options = _options(
+                self.bench,
+                timing,
+                list=transport.push(listing),
+                seed=seed,
+                sentinel=transport.push(self.sentinel) if self.sentinel else "",
+                sentinel_every=timing.sentinel_every,
+            )
+            self._current = ""
+            process = transport.spawn(self.bench.command(options), env=self.bench.runner.env)
+            try:
+                for line in self._lines(process):
+                    self._take(line)
+            finally:
+                process.kill()
+
+    def _list_lines(self) -> Iterator[str]:
+        for id, visits in self._left.items():
+            if visits:
+                try:
+                    path = self.bench.transport.push(self.artifacts[int(id)].path)
+                except DeviceLost:
+                    raise
+                except HwbenchError as error:
+                    self._fail(id, Outcome.PUSH, str(error))
+                else:
+                    yield f"{id}\t{path}\t{visits}\n"
+
+    def _lines(self, process: Process) -> Iterator[str]:
+        """The lines of the runner; at its end, what its end means."""
+        limit = STARTUP_S
+        while True:
+            try:
+                line = process.read_line(limit)
+            except TimeoutError:
+                process.kill()
+                self._timed_out(f"said nothing for {limit:.0f} s")
+                return
+            if line is None:
+                break
+            yield line
+            limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
+        self._ended(process)
+
+    def _take(self, line: str) -> None:
+        try:
+            message = protocol.parse_line(line)
+        except protocol.MalformedLine as error:
+            self._fail(self._current, Outcome.PARSE, str(error))
+            return
+        match message:
+            case protocol.Start():
+                self._check_start(message)
+            case protocol.Begin():
+                self._current = message.id
+            case protocol.Load():
+                self._loads[message.id] = message
+            case protocol.Visit(id=protocol.SENTINEL):
+                self.drift.add(statistics.median(message.samples_ns) * 1e-9)
+            case protocol.Visit():
+                self._session(message)
+            case protocol.Error(id=protocol.SENTINEL):
+                raise InvalidFile(f"{self.sentinel}: the sentinel cannot be run: {message.reason}")
+            case protocol.Error():
+                self._fail(message.id, Outcome.LOAD if message.stage == "load" else Outcome.CRASH, message.reason)
+            case protocol.End():
+                self._current = ""
+
+    def _check_start(self, message: protocol.Start) -> None:
+        """A number taken with other threads or on other processors than asked for is no number."""
+        wanted = (self.bench.threads, tuple(sorted(self.bench.cpus)) or message.cpus)
+        if (message.threads, message.cpus) != wanted:
+            raise DeviceError(
+                f"the runner should have {wanted[0]} threads on processors {wanted[1]}, "
+                f"it has {message.threads} on {message.cpus}"
+            )
+
+    def _session(self, visit: protocol.Visit) -> None:
+        self._current = ""
+        # A file that failed before is out, whatever still comes about it.
+        if not self._left.get(visit.id):
+            return
+        load = self._loads.get(visit.id)
+        session = Session(
+            samples_s=tuple(ns * 1e-9 for ns in visit.samples_ns),
+            cpu_s=visit.cpu_ns * 1e-9,
+            wall_s=visit.wall_ns * 1e-9,
+            involuntary_switches=visit.nivcsw,
+            load_s=load.load_ns * 1e-9 if load else 0.0,
+            first_s=load.first_ns * 1e-9 if load else 0.0,
+            clock_hz=visit.clock_khz * 1e3,
+            temperature_celsius=visit.temp_mc * 1e-3,
+            drift=self.drift.ratio,
+        )
+        self._left[visit.id] -= 1
+        self.progress += 1
+        self.on_session(self.artifacts[int(visit.id)], session)
+
+    def _ended(self, process: Process) -> None:
+        try:
+            result = process.wait(GRACE_S)
+        except TimeoutError:
+            process.kill()
+            self._timed_out(f"closed its output and did not end within {GRACE_S:.0f} s")
+            return
+        self.last_end = describe_end(result.status, result.stderr)
+        if result.status in (_USAGE, 126, 127):
+            raise DeviceError(f"the runner does not start: {self.last_end}; see: hwbench doctor")
+        if result.status == -signal.SIGALRM:
+            self._timed_out(f"took longer than {self.timing.timeout_s:.0f} s")
+        elif result.status != 0:
+            self._fail(self._current, Outcome.CRASH, f"the runner ended while it ran this file: {self.last_end}")
+
+    def _timed_out(self, reason: str) -> None:
+        self.last_end = f"the runner {reason}"
+        self._fail(self._current, Outcome.TIMEOUT, reason)
+
+    def _fail(self, id: str, outcome: Outcome, reason: str) -> None:
+        """Takes a file out. The end of a runner between two files, or in the sentinel, is nobody's failure."""
+        if self._left.get(id):
+            self._left[id] = 0
+            self.progress += 1
+            self.failures.append(Failure(self.artifacts[int(id)].workload, outcome, reason))
