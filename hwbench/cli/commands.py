@@ -1,4 +1,6 @@
 """All commands: importing this module registers them. One line each, in alphabetical order."""
 
 import hwbench.cli.doctor
-import hwbench.cli.init  # noqa: F401
+import hwbench.cli.init
+import hwbench.cli.search
+import hwbench.cli.validate  # noqa: F401

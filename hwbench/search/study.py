@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -14,18 +13,16 @@ from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
 from hwbench.errors import OverBudget
-from hwbench.latency import AdditivePredictor, Position
 from hwbench.search.candidates import Candidate, Confirmation, MeasureNetworks, pareto
 from hwbench.search.evaluators import AdditiveEvaluator, Context, Evaluator, Trainer
 from hwbench.search.evaluators import get as get_evaluator
 from hwbench.search.journal import UNSCORED, finished_trials, open_study
 from hwbench.search.sampler import FeasibleSampler, samplers
 from hwbench.search.settings import Settings, check_name
-from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
-from hwbench.specs import Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
+from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, write_text
 
@@ -83,35 +80,6 @@ class Result:
             "history": [c.as_json(device) | {"trial": c.trial} for c in self.history],
         }
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")
-
-
-def feasible_set(
-    space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int, budget_s: float
-) -> FeasibleSet:
-    """The networks of a space whose predicted latency is within a budget.
-
-    Raises:
-        InfeasibleBudget: There is none.
-        NotMeasured: The table has no rows for any whole network.
-    """
-    return FeasibleSet(space_latencies(space, predictor, precision, num_classes), budget_s)
-
-
-def space_latencies(
-    space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int
-) -> SpaceSums:
-    """The predicted latencies of all networks of a space."""
-    ends = {"stem": Position.FIRST, "head": Position.LAST}
-
-    def latency(block: BlockSpec, x: TensorSpec) -> float:
-        return predictor.row_cost(Workload((block,), x, precision), ends.get(block.kind, Position.INNER))
-
-    return SpaceSums.of(space, latency, num_classes=num_classes, constant=predictor.constant_s)
-
-
-def choices_digest(space: StagedSpace) -> str:
-    """Changes when what may be chosen in a space changes, or its stem, head or strides."""
-    return hashlib.sha256(repr(space).encode()).hexdigest()[:16]
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """A profiled device with a known latency law, and a campaign on it: everything a search needs but hardware."""
 
 import functools
+import importlib.metadata
 from pathlib import Path
 
 import pytest
@@ -17,14 +18,15 @@ from hwbench.latency import (
 )
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
+from hwbench.search.latencies import choices_digest, feasible_set
 from hwbench.search.settings import Settings
-from hwbench.search.study import Search, choices_digest, feasible_set
+from hwbench.search.study import Search
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Target, Timing, Workload
 from hwbench.testing.fakes import FakeDevice
 from hwbench.workspace import Workspace
 
-TARGET = Target("local", "executorch", "1.5.1", 1)
+TARGET = Target("local", "executorch", importlib.metadata.version("executorch"), 1)
 INT8 = Precision.INT8
 
 

@@ -8,10 +8,10 @@ import optuna
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, OverBudget
-from hwbench.search import study as study_module
 from hwbench.search.candidates import Candidate
 from hwbench.search.evaluators import get as get_evaluator
 from hwbench.search.evaluators.base import Context, evaluators
+from hwbench.search.latencies import space_latencies
 from hwbench.search.study import Watch
 from hwbench.spaces import load_result, resolve
 from hwbench.spaces.sums import SpaceSums
@@ -220,7 +220,7 @@ def test_a_damaged_journal_is_one_clear_error(make_search, workspace, text):
 
 
 def test_when_every_network_was_seen_the_search_stops(make_search, space, predictor):
-    smallest, _ = study_module.space_latencies(space, predictor, Precision.INT8, 8).smallest()
+    smallest, _ = space_latencies(space, predictor, Precision.INT8, 8).smallest()
     search = make_search(evaluator="deep-is-good", budget_s=smallest * 1.06)
     count = int(search.feasible.count)
     assert 2 < count < 80

@@ -1,0 +1,243 @@
+"""``hwbench search``: find the best network within a latency budget, and measure it before it is called that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, print_table, progress, say
+from hwbench.errors import HwbenchError, InvalidFile, MissingDependency
+from hwbench.units import format_duration, parse_duration
+
+if TYPE_CHECKING:
+    from hwbench.latency import LatencyTable
+    from hwbench.search.candidates import MeasureNetworks
+    from hwbench.search.evaluators import Trainer
+    from hwbench.search.study import Result, Watch
+    from hwbench.specs import Measurement, Network, Target, Workload
+    from hwbench.workspace import Workspace
+
+
+@app.command()
+def search(
+    budget: Annotated[str, typer.Option(help='Latency budget with a unit, such as "12 ms".')],
+    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
+    space: Annotated[str, typer.Option(help="Search space: a file of search_spaces/.")] = "x3d-tiny",
+    precision: Annotated[str, typer.Option(help="fp32 or int8.")] = "int8",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
+    trials: Annotated[int, typer.Option(min=1, help="Networks to evaluate in all.")] = 64,
+    evaluator: Annotated[str, typer.Option(help="entropy, zero-cost or short-train.")] = "entropy",
+    sampler: Annotated[str, typer.Option(help="tpe, nsga2 or random.")] = "tpe",
+    objective: Annotated[str, typer.Option(help='score, or "score,latency" for the front of both.')] = "score",
+    study: Annotated[str | None, typer.Option(help="Name of the study; a study of that name goes on.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything random.")] = 0,
+    measure: Annotated[int, typer.Option(min=1, help="Best candidates to measure on the device.")] = 3,
+    data: Annotated[str, typer.Option(help="For short-train: synthetic, or a path.")] = "synthetic",
+    epochs: Annotated[int, typer.Option(min=1, help="For short-train: epochs of a training.")] = 2,
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
+    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    as_json: Json = False,
+) -> None:
+    """Search a space for the best network within a latency budget on a device.
+
+    Every network that is tried is within the budget by prediction; the best ones are measured on the device before one
+    is reported. The same command goes on with the study of its name.
+    """
+    budget_s = parse_duration(budget, name="--budget")
+    from hwbench.devices import load_device
+    from hwbench.latency import AdditivePredictor, load_table
+    from hwbench.search.latencies import choices_digest, feasible_set
+    from hwbench.spaces import load_space
+    from hwbench.specs import Precision
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    wanted = Precision.parse(precision)
+    staged = load_space(workspace, space)
+    load_device(workspace, device)
+    target = installed_target(device, runtime, threads)
+    table = load_table(workspace, target, wanted, space)
+    num_classes = classes or profiled_classes(table, space)
+    predictor = AdditivePredictor.fit(table, space=space)
+    feasible = feasible_set(staged, predictor, wanted, num_classes, budget_s)
+    tell_feasible(feasible.count, feasible.share(), feasible.sums.coverage, budget_s)
+
+    from hwbench.search.settings import Settings
+    from hwbench.search.study import Search
+
+    trains = evaluator == "short-train"
+    settings = Settings(
+        space=space,
+        choices=choices_digest(staged),
+        target=target.key,
+        precision=wanted.value,
+        budget_s=budget_s,
+        num_classes=num_classes,
+        evaluator=evaluator,
+        sampler=sampler,
+        objective=objective,
+        data=data if trains else "",
+        effort=f"{epochs} epochs" if trains else "",
+        seed=seed,
+    )
+    name = study or f"{space}_{device}_{wanted}_{budget_s * 1e3:g}ms_{evaluator}"
+    with bar() as watch:
+        result = Search(
+            workspace=workspace,
+            name=name,
+            settings=settings,
+            feasible=feasible,
+            spread=predictor.calibration.spread,
+            measure=measuring(workspace, target, runtime),
+            trainer=short_trainer(workspace, data, epochs) if trains else None,
+            watch=watch,
+        ).run(trials, measure)
+    if as_json:
+        emit(result.as_json(), as_json=True)
+    else:
+        print_result(result)
+    say(f"next: hwbench train {name}:best")
+
+
+def installed_target(device: str, runtime: str, threads: int) -> Target:
+    """The target that this installation measures on; found without loading the engine.
+
+    Raises:
+        MissingDependency: The engine is not installed.
+    """
+    import importlib.metadata
+
+    from hwbench.specs import Target
+
+    try:
+        return Target(device, runtime, importlib.metadata.version(runtime), threads)
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingDependency(f"runtime {runtime!r} is not installed; install it: pip install {runtime}") from None
+
+
+def profiled_classes(table: LatencyTable, space: str) -> int:
+    """The number of classes that the heads of a table have.
+
+    Raises:
+        InvalidFile: There are none, or several: which are meant must be said.
+    """
+    from hwbench.latency import Role
+
+    ends = [row.workload.blocks[-1] for row in table.rows(Role.BLOCK)]
+    found = sorted({block.out_channels for block in ends if block.kind == "head"})
+    if len(found) == 1:
+        return found[0]
+    counts = ", ".join(map(str, found)) or "none"
+    raise InvalidFile(
+        f"the table of {table.target} in {table.precision} has heads for these numbers of classes: {counts}; "
+        f"choose one with --classes, or measure: {table.command(space)}"
+    )
+
+
+def measuring(workspace: Workspace, target: Target, runtime: str) -> MeasureNetworks:
+    """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated."""
+
+    def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
+        from hwbench.cli.campaigns import bars, say_failures
+        from hwbench.cli.profile import place_campaign
+        from hwbench.devices import load_device
+        from hwbench.measure.store import MeasurementStore
+
+        place = load_device(workspace, target.device)
+        with MeasurementStore(workspace.store) as store:
+            campaign = place_campaign(store, workspace, place, runtime=runtime, threads=target.threads)
+            if campaign.target != target:
+                raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
+            with bars() as watch:
+                result = campaign.run(workloads, watch)
+        say_failures(result.failed)
+        return result.measurements
+
+    return measure
+
+
+def short_trainer(workspace: Workspace, data: str, epochs: int) -> Trainer:
+    """Trains a network for a few epochs and returns its top-1 on the validation videos; everything follows the seed.
+
+    Videos are decoded once and kept. A training that diverges has no score, which ends its trial and nothing else.
+    """
+    import functools
+
+    from hwbench.errors import CheckFailed
+    from hwbench.train.loop import fit
+    from hwbench.train.recipe import Recipe
+    from hwbench.train.run import Data, initial, open_data
+
+    @functools.cache
+    def opened(size: tuple[int, int, int], recipe: Recipe) -> Data:
+        return open_data(workspace, data, size, recipe)
+
+    def train(network: Network, seed: int) -> float:
+        recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
+        clips = opened((network.input.t, network.input.h, network.input.w), recipe)
+        module = initial(network.with_classes(len(clips.training.classes)), recipe)
+        try:
+            scores = fit(module, clips.training, clips.validation, recipe).scores
+        except CheckFailed:
+            return float("nan")
+        return float("nan") if scores is None else scores.top1
+
+    return train
+
+
+def tell_feasible(count: float, share: float, coverage: float, budget_s: float) -> None:
+    """Says how large the feasible set is, and what is missing from it."""
+    number = f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
+    say(f"{number} networks ({share:.1%} of the space) are within {format_duration(budget_s)}")
+    if coverage < 1:
+        say(f"only {coverage:.2%} of the space is measured; the rest is left out")
+
+
+@contextmanager
+def bar() -> Iterator[Watch]:
+    """One bar over the trials, with the best score so far."""
+    from hwbench.search.study import Watch
+
+    with progress() as display:
+
+        class Bar(Watch):
+            def started(self, trials: int, finished: int) -> None:
+                self.first, self.done, self.since = finished, finished, time.monotonic()
+                self.best = float("-inf")
+                note = f"{finished} from before" if finished else ""
+                self.task = display.add_task("search", total=trials, completed=finished, rate="", note=note)
+
+            def evaluated(self, candidate: object) -> None:
+                from hwbench.search.candidates import Candidate
+
+                assert isinstance(candidate, Candidate)
+                self.done += 1
+                self.best = max(self.best, candidate.score)
+                rate = (self.done - self.first) / max(time.monotonic() - self.since, 1e-3)
+                text = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.0f}/min"
+                display.update(self.task, completed=self.done, rate=text, note=f"best {self.best:.4g}")
+
+            def exhausted(self, networks: int) -> None:
+                display.update(self.task, total=self.done, note=f"all {networks} networks within the budget seen")
+
+        yield Bar()
+
+
+def print_result(result: Result) -> None:
+    """Prints the front with the best network, as a table."""
+    rows = []
+    shown = list(result.pareto)
+    if result.best.architecture not in {c.architecture for c in shown}:
+        shown.append(result.best)
+    for candidate in sorted(shown, key=lambda c: c.predicted_s):
+        measured = "-" if candidate.measured_s is None else format_duration(candidate.measured_s)
+        mark = "best" if candidate.architecture == result.best.architecture else ""
+        cells = (mark, f"{candidate.score:.4g}", format_duration(candidate.predicted_s), measured)
+        rows.append((*cells, candidate.architecture))
+    title = f"{result.study}: {result.trials} trials within {format_duration(result.settings.budget_s)}"
+    print_table(("", "score", "predicted", "measured", "architecture"), rows, title=title)

@@ -1,0 +1,110 @@
+"""``hwbench validate``: predicted against measured, on networks that were never used for calibration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, print_table, say
+from hwbench.errors import CheckFailed
+from hwbench.units import format_duration, milliseconds
+
+if TYPE_CHECKING:
+    from hwbench.latency import Comparison, LatencyTable
+    from hwbench.spaces.sums import SpaceSums
+    from hwbench.specs import Network
+
+
+@app.command()
+def validate(
+    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
+    networks: Annotated[int, typer.Option(min=2, help="Networks to draw and measure.")] = 12,
+    space: Annotated[str, typer.Option(help="Search space: a file of search_spaces/.")] = "x3d-tiny",
+    precision: Annotated[str, typer.Option(help="fp32 or int8.")] = "int8",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
+    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    as_json: Json = False,
+) -> None:
+    """Compare predicted with measured latencies of networks that were never used for calibration."""
+    from hwbench.cli.search import installed_target, measuring, profiled_classes
+    from hwbench.devices import load_device
+    from hwbench.latency import AdditivePredictor, Comparison, Validation, load_table
+    from hwbench.latency.predictor import NOMINAL
+    from hwbench.search.latencies import space_latencies
+    from hwbench.spaces import load_space
+    from hwbench.specs import Outcome, Precision
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    wanted = Precision.parse(precision)
+    staged = load_space(workspace, space)
+    load_device(workspace, device)
+    target = installed_target(device, runtime, threads)
+    table = load_table(workspace, target, wanted, space)
+    num_classes = classes or profiled_classes(table, space)
+    predictor = AdditivePredictor.fit(table, space=space)
+    sums = space_latencies(staged, predictor, wanted, num_classes)
+    drawn = {n.workload(wanted): n for n in fresh_networks(sums, table, networks, seed)}
+    rows = measuring(workspace, target, runtime)(list(drawn))
+    comparisons = [
+        Comparison(drawn[row.workload].name, predictor.predict(row.workload), row.stats.median_s)
+        for row in rows
+        if row.outcome is Outcome.OK
+    ]
+    if len(comparisons) < 2:
+        raise CheckFailed(f"only {len(comparisons)} of {len(drawn)} networks could be measured on {target}; see above")
+    summary = Validation.of(comparisons, NOMINAL)
+    calibration = predictor.calibration
+    say(f"calibration: {calibration.form} {calibration.gain:.4g} from {calibration.count} networks")
+    values = {"device": device} | vars(summary)
+    if as_json:
+        emit(values | {"results": [_result(c) for c in comparisons]}, as_json=True)
+    else:
+        _print_comparisons(comparisons)
+        emit(values, as_json=False)
+
+
+def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) -> list[Network]:
+    """Different networks drawn uniformly from those that can be predicted, none of which calibrates the table.
+
+    The same for the same arguments in every process. Fewer come back where the space has fewer.
+    """
+    import numpy as np
+
+    from hwbench.latency import Role
+    from hwbench.spaces.feasible import FeasibleSet
+
+    used = {row.workload for row in table if row.role is Role.NETWORK}
+    everything = FeasibleSet(sums, sums.largest()[0] * 1.01)
+    rng = np.random.default_rng([seed, 0x7A11])
+    found: dict[Network, None] = {}
+    for _ in range(50 * count):
+        network = sums.space.network(everything.draw(rng), sums.num_classes)
+        if network.workload(table.precision) not in used:
+            found[network] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def _result(comparison: Comparison) -> dict[str, object]:
+    return {
+        "architecture": comparison.name,
+        "predicted_ms": milliseconds(comparison.predicted.seconds),
+        "low_ms": milliseconds(comparison.predicted.low_s),
+        "high_ms": milliseconds(comparison.predicted.high_s),
+        "measured_ms": milliseconds(comparison.measured_s),
+    }
+
+
+def _print_comparisons(comparisons: list[Comparison]) -> None:
+    rows = []
+    for c in sorted(comparisons, key=lambda c: c.measured_s):
+        interval = f"{format_duration(c.predicted.low_s)} - {format_duration(c.predicted.high_s)}"
+        times = (format_duration(c.predicted.seconds), interval, format_duration(c.measured_s))
+        rows.append((*times, f"{c.error:+.1%}", c.name))
+    print_table(("predicted", "interval", "measured", "error", "architecture"), rows)

@@ -1,0 +1,43 @@
+"""A space seen through a latency table: what its networks are predicted to take, and which fit a budget.
+
+Loads neither torch nor Optuna: an impossible budget is answered before either.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from hwbench.latency import AdditivePredictor, Position
+from hwbench.spaces import StagedSpace
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
+
+
+def feasible_set(
+    space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int, budget_s: float
+) -> FeasibleSet:
+    """The networks of a space whose predicted latency is within a budget.
+
+    Raises:
+        InfeasibleBudget: There is none.
+        NotMeasured: The table has no rows for any whole network.
+    """
+    return FeasibleSet(space_latencies(space, predictor, precision, num_classes), budget_s)
+
+
+def space_latencies(
+    space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int
+) -> SpaceSums:
+    """The predicted latencies of all networks of a space."""
+    ends = {"stem": Position.FIRST, "head": Position.LAST}
+
+    def latency(block: BlockSpec, x: TensorSpec) -> float:
+        return predictor.row_cost(Workload((block,), x, precision), ends.get(block.kind, Position.INNER))
+
+    return SpaceSums.of(space, latency, num_classes=num_classes, constant=predictor.constant_s)
+
+
+def choices_digest(space: StagedSpace) -> str:
+    """Changes when what may be chosen in a space changes, or its stem, head or strides."""
+    return hashlib.sha256(repr(space).encode()).hexdigest()[:16]
