@@ -1,6 +1,8 @@
 """All commands: importing this module registers them. One line each, in alphabetical order."""
 
+import hwbench.cli.devices
 import hwbench.cli.doctor
 import hwbench.cli.init
+import hwbench.cli.profile
 import hwbench.cli.search
 import hwbench.cli.validate  # noqa: F401

@@ -149,8 +149,10 @@ def measuring(workspace: Workspace, target: Target, runtime: str) -> MeasureNetw
         from hwbench.measure.store import MeasurementStore
 
         place = load_device(workspace, target.device)
-        with MeasurementStore(workspace.store) as store:
-            campaign = place_campaign(store, workspace, place, runtime=runtime, threads=target.threads)
+        with (
+            MeasurementStore(workspace.store) as store,
+            place_campaign(store, workspace, place, runtime=runtime, threads=target.threads) as campaign,
+        ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
             with bars() as watch:

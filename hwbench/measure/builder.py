@@ -52,37 +52,9 @@ def build_all(
     time_limit_s: float = TIME_LIMIT_S,
     imports: Sequence[str] = (),
 ) -> Iterator[Artifact | BuildFailure]:
-    """Builds workloads with random weights; what the cache holds comes first, the rest as it gets ready.
-
-    int8 is calibrated with a few batches of seeded normal noise: a row of a latency table needs the speed of int8, not
-    its accuracy. Closing the iterator ends the workers.
-
-    Args:
-        workloads: Duplicates are built once and answered once.
-        runtime: Name of the runtime.
-        cache_dir: Directory of the cache; made when needed.
-        processes: Number of workers; default: what processors and memory allow.
-        time_limit_s: Seconds after which a build counts as failed.
-        imports: Modules that a worker imports first (they may register further runtimes).
-
-    Raises:
-        UnknownName: No such runtime.
-        MissingDependency: The engine is not installed.
-        WorkspaceError: The cache cannot be written.
-    """
-    cache = ArtifactCache(cache_dir, runtime)
-    waiting: deque[Workload] = deque()
-    for workload in dict.fromkeys(workloads):
-        artifact = cache.load(workload)
-        if artifact is None:
-            waiting.append(workload)
-        else:
-            yield artifact
-    if waiting:
-        with writing(cache_dir):
-            cache_dir.mkdir(parents=True, exist_ok=True)
-        with _Pool(cache, min(processes or default_processes(), len(waiting)), time_limit_s, imports) as pool:
-            yield from pool.build(waiting)
+    """Builds workloads once and ends the workers; see ``Builder``, which keeps them for more."""
+    with Builder(runtime, cache_dir, processes=processes, time_limit_s=time_limit_s, imports=imports) as builder:
+        yield from builder.build(workloads)
 
 
 def default_processes() -> int:
@@ -107,48 +79,96 @@ def _environment() -> dict[str, str]:
     return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-class _Pool:
-    """Keeps up to ``size`` workers busy; replaces those that die."""
+class Builder:
+    """Builds workloads with random weights, through the cache, in workers that start when there is something to build.
 
-    def __init__(self, cache: ArtifactCache, size: int, time_limit_s: float, imports: Sequence[str]) -> None:
-        self._cache = cache
-        self._size = size
+    int8 is calibrated with a few batches of seeded normal noise: a row of a latency table needs the speed of int8, not
+    its accuracy. Workers stay for the next call until the builder is closed; idle ones use memory, but no processor.
+
+    Args:
+        runtime: Name of the runtime.
+        cache_dir: Directory of the cache; made when needed.
+        processes: Number of workers; default: what processors and memory allow.
+        time_limit_s: Seconds after which a build counts as failed.
+        imports: Modules that a worker imports first (they may register further runtimes).
+    """
+
+    def __init__(
+        self,
+        runtime: str,
+        cache_dir: Path,
+        *,
+        processes: int | None = None,
+        time_limit_s: float = TIME_LIMIT_S,
+        imports: Sequence[str] = (),
+    ) -> None:
+        self.cache = ArtifactCache(cache_dir, runtime)
+        self._processes = processes
         self._time_limit_s = time_limit_s
         self._imports = imports
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
 
-    def __enter__(self) -> _Pool:
+    def __enter__(self) -> Builder:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for worker in self._workers:
-            worker.end()
+        self.close()
+
+    def close(self) -> None:
+        """Ends the workers, also in the middle of a build."""
+        for worker in [*self._workers]:
+            self._remove(worker)
         self._selector.close()
 
-    def build(self, waiting: deque[Workload]) -> Iterator[Artifact | BuildFailure]:
-        """Yields one result per workload of ``waiting``, which is used up."""
-        while waiting or any(worker.workload for worker in self._workers):
-            self._start_missing(len(waiting))
-            for worker in self._workers:
-                if worker.ready and worker.workload is None and waiting:
-                    workload = waiting.popleft()
-                    worker.request(workload, self._cache.root, self._cache.key(workload), self._time_limit_s)
-            yield from self._wait()
+    def build(self, workloads: Iterable[Workload], /) -> Iterator[Artifact | BuildFailure]:
+        """One result per workload: what the cache holds comes first, the rest as it gets ready.
 
-    def _start_missing(self, waiting: int) -> None:
+        Duplicates are built once and answered once. Closing the iterator ends the builds under way.
+
+        Raises:
+            UnknownName: No such runtime.
+            MissingDependency: The engine is not installed.
+            WorkspaceError: The cache cannot be written.
+        """
+        waiting: deque[Workload] = deque()
+        for workload in dict.fromkeys(workloads):
+            artifact = self.cache.load(workload)
+            if artifact is None:
+                waiting.append(workload)
+            else:
+                yield artifact
+        if waiting:
+            with writing(self.cache.root):
+                self.cache.root.mkdir(parents=True, exist_ok=True)
+            yield from self._build(waiting, min(self._processes or default_processes(), len(waiting)))
+
+    def _build(self, waiting: deque[Workload], size: int) -> Iterator[Artifact | BuildFailure]:
+        try:
+            while waiting or any(worker.workload for worker in self._workers):
+                self._start_missing(size, len(waiting))
+                for worker in self._workers:
+                    if worker.ready and worker.workload is None and waiting:
+                        workload = waiting.popleft()
+                        worker.request(workload, self.cache.root, self.cache.key(workload), self._time_limit_s)
+                yield from self._wait()
+        finally:
+            for worker in [worker for worker in self._workers if worker.workload or not worker.ready]:
+                self._remove(worker)
+
+    def _start_missing(self, size: int, waiting: int) -> None:
         idle = sum(worker.workload is None for worker in self._workers)
-        for _ in range(min(self._size - len(self._workers), waiting - idle)):
-            worker = _Worker(self._cache.runtime, self._imports, self._time_limit_s)
+        for _ in range(min(size - len(self._workers), waiting - idle)):
+            worker = _Worker(self.cache.runtime, self._imports, self._time_limit_s)
             self._workers.append(worker)
             self._selector.register(worker.answers, selectors.EVENT_READ, worker)
 
     def _wait(self) -> Iterator[Artifact | BuildFailure]:
         now = time.monotonic()
-        left = [worker.deadline - now for worker in self._workers]
-        for key, _ in self._selector.select(max(0.0, min(left, default=0.0))):
+        left = min(worker.deadline for worker in self._workers) - now
+        for key, _ in self._selector.select(min(max(left, 0.0), self._time_limit_s)):
             result = self._take(key.data)
             if result is not None:
                 yield result
@@ -171,18 +191,21 @@ class _Pool:
             return None
         if "failure" in answer:
             return BuildFailure(workload, answer["failure"])
-        artifact = artifact_from_json(answer["artifact"], self._cache.root)
-        self._cache.save(artifact)
+        artifact = artifact_from_json(answer["artifact"], self.cache.root)
+        self.cache.save(artifact)
         return artifact
 
     def _lose(self, worker: _Worker, reason: str) -> BuildFailure | None:
         """Removes a worker that died or must die; returns the failure of what it was building."""
-        self._selector.unregister(worker.answers)
-        self._workers.remove(worker)
-        worker.end()
+        self._remove(worker)
         if not worker.ready:
             raise HwbenchError(f"build workers do not start: {reason}; see: hwbench doctor")
         return BuildFailure(worker.workload, reason) if worker.workload else None
+
+    def _remove(self, worker: _Worker) -> None:
+        self._selector.unregister(worker.answers)
+        self._workers.remove(worker)
+        worker.end()
 
 
 class _Worker:

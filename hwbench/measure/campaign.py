@@ -14,7 +14,7 @@ from typing import Protocol
 
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
-from hwbench.measure.store import MeasurementStore, no_build
+from hwbench.measure.store import MeasurementStore, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
 
 # Enough artifacts for random order to spread drift over, few enough that results come every minute or so.
@@ -112,8 +112,20 @@ class Campaign:
     seed: int = 0
     batch: int = BATCH
 
-    def run(self, workloads: Iterable[Workload], watch: Watch | None = None) -> CampaignResult:
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the conditions."""
+        return fingerprint(self.conditions)
+
+    def run(
+        self, workloads: Iterable[Workload], watch: Watch | None = None, *, limit: int | None = None
+    ) -> CampaignResult:
         """Builds and measures what the store lacks; returns the rows of all ``workloads``.
+
+        Args:
+            workloads: What to have rows of, in the order in which to measure.
+            watch: Is told what happens.
+            limit: Measure at most so many of those that are missing.
 
         Raises:
             DeviceError: The device cannot be reached or went away; what was measured stays.
@@ -122,8 +134,9 @@ class Campaign:
         watch = watch or Watch()
         started = time.monotonic()
         asked = list(dict.fromkeys(workloads))
-        missing = self._missing(asked)
-        watch.planned(len(missing), len(asked) - len(missing))
+        lacking = self._missing(asked)
+        missing = lacking[:limit]
+        watch.planned(len(missing), len(asked) - len(lacking))
         for first in range(0, len(missing), self.batch):
             self._run_batch(missing[first : first + self.batch], watch)
         return self._result(asked, set(missing), time.monotonic() - started)

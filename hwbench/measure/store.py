@@ -14,7 +14,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -60,6 +60,15 @@ def fingerprint(conditions: Mapping[str, str]) -> str:
 def no_build(workload: Workload) -> str:
     """The build key of measurements that are not made from the cache."""
     return ""
+
+
+@dataclass(frozen=True)
+class StoredRow:
+    """A finished row with what the store knows beyond the measurement: its build and when it ended (UTC, ISO 8601)."""
+
+    measurement: Measurement
+    build: str
+    finished_at: str
 
 
 class MeasurementStore:
@@ -235,9 +244,14 @@ class MeasurementStore:
     ) -> Measurement | None:
         """What a finished row says, or None; see ``measurements``."""
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
-        return next(self._read(f"{_IDENTITY} AND outcome IS NOT NULL", identity), None)
+        found = next(self._read(f"{_IDENTITY} AND outcome IS NOT NULL", identity), None)
+        return found.measurement if found else None
 
     def measurements(self, target: Target, conditions: Mapping[str, str] | None = None) -> Iterator[Measurement]:
+        """The measurements of ``rows``."""
+        return (row.measurement for row in self.rows(target, conditions))
+
+    def rows(self, target: Target, conditions: Mapping[str, str] | None = None) -> Iterator[StoredRow]:
         """All finished rows of a target (of one set of conditions, or of all), sorted by workload and then by age.
 
         The sessions of a measurement are the ones that nothing speaks against, where there are at least ``min_rounds``
@@ -254,6 +268,11 @@ class MeasurementStore:
         rows = self.measurements(target, conditions)
         return (row for row in rows if row.outcome is Outcome.OK and not row.emulated)
 
+    def workloads(self, target: Target) -> Iterator[Workload]:
+        """Every workload with a row of any kind on a target."""
+        rows = self._select("SELECT DISTINCT workload FROM measurements WHERE target = ? ORDER BY 1", (target.key,))
+        return (Workload.parse(key) for (key,) in rows)
+
     def counts(self, target: Target | None = None) -> dict[str, int]:
         """Number of rows by outcome; rows with sessions still to come count as ``unfinished``."""
         where, values = ("WHERE target = ?", (target.key,)) if target else ("", ())
@@ -262,16 +281,17 @@ class MeasurementStore:
         )
         return dict(rows)
 
-    def _read(self, where: str, values: Sequence[object]) -> Iterator[Measurement]:
+    def _read(self, where: str, values: Sequence[object]) -> Iterator[StoredRow]:
         rows = self._select(
-            "SELECT m.id, m.workload, m.target, m.timing, m.outcome, m.reason, m.artifact_sha256, m.emulated, c.json "
+            "SELECT m.id, m.workload, m.target, m.timing, m.outcome, m.reason, m.artifact_sha256, m.emulated, c.json, "
+            "m.build, m.finished_at "
             "FROM measurements AS m JOIN conditions AS c ON c.fingerprint = m.conditions "
             f"WHERE {where} ORDER BY m.workload, m.id",
             values,
         )
-        for row, workload, target, timing, outcome, reason, artifact, emulated, conditions in rows:
+        for row, workload, target, timing, outcome, reason, artifact, emulated, conditions, build, finished in rows:
             protocol = Timing(**json.loads(timing))
-            yield Measurement(
+            measurement = Measurement(
                 workload=Workload.parse(workload),
                 target=Target.parse(target),
                 timing=protocol,
@@ -282,6 +302,7 @@ class MeasurementStore:
                 conditions=json.loads(conditions),
                 emulated=bool(emulated),
             )
+            yield StoredRow(measurement, build, finished)
 
     def _end(self, db: sqlite3.Connection, row: int, outcome: Outcome, reason: str) -> None:
         db.execute(

@@ -1,0 +1,96 @@
+"""How commands show a campaign: two bars on stderr while it runs, its failures in words at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.progress import Progress, TaskID
+
+from hwbench.cli.output import progress, say
+from hwbench.measure.builder import BuildFailure
+from hwbench.measure.campaign import Watch
+from hwbench.specs import Artifact, Measurement, Outcome, Workload
+from hwbench.units import format_duration
+
+# More failures than this are summed up by outcome; all of them stand in the store.
+SHOWN_FAILURES = 10
+
+
+class Bars(Watch):
+    """One bar counts the files built, one the rows measured; both with rate and time left."""
+
+    def __init__(self, display: Progress) -> None:
+        self._display = display
+        self._build = _Bar(display, "build")
+        self._measure = _Bar(display, "measure")
+        self._failed = 0
+        self._sessions = 0
+
+    def planned(self, missing: int, stored: int) -> None:
+        note = f"{stored} already measured" if stored else ""
+        self._build.start(missing, "")
+        self._measure.start(missing, note)
+
+    def built(self, result: Artifact | BuildFailure) -> None:
+        self._build.step()
+
+    def visited(self, workload: Workload) -> None:
+        self._sessions += 1
+        self._measure.note(f"{self._sessions} sessions" + self._failures())
+
+    def measured(self, measurement: Measurement) -> None:
+        if measurement.outcome is Outcome.OK:
+            latency = format_duration(measurement.stats.median_s)
+            self._measure.step(f"last {latency}" + self._failures())
+        else:
+            self._failed += 1
+            self._measure.step(f"last {measurement.outcome}" + self._failures())
+
+    def _failures(self) -> str:
+        return f", {self._failed} failed" if self._failed else ""
+
+
+class _Bar:
+    """A bar with its rate since the campaign began, waiting for the other bar included: what is left takes as long."""
+
+    def __init__(self, display: Progress, name: str) -> None:
+        self._display = display
+        self._task: TaskID = display.add_task(name, total=None, start=False, visible=False, rate="", note="")
+        self._done = 0
+        self._started = time.monotonic()
+
+    def start(self, total: int, note: str) -> None:
+        self._started = time.monotonic()
+        self._display.start_task(self._task)
+        self._display.update(self._task, total=total, note=note, visible=total > 0)
+
+    def step(self, note: str = "") -> None:
+        self._done += 1
+        rate = self._done / max(time.monotonic() - self._started, 1e-3)
+        text = f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.0f}/min"
+        self._display.update(self._task, advance=1, rate=text, note=note)
+
+    def note(self, note: str) -> None:
+        self._display.update(self._task, note=note)
+
+
+@contextmanager
+def bars() -> Iterator[Watch]:
+    """Shows a campaign on stderr while the block runs."""
+    with progress() as display:
+        yield Bars(display)
+
+
+def say_failures(failed: Sequence[Measurement]) -> None:
+    """Lists failed rows on stderr: which workload, how it ended and why."""
+    if not failed:
+        return
+    say(f"{len(failed)} failed:")
+    for row in failed[:SHOWN_FAILURES]:
+        say(f"  {row.workload.key}: {row.outcome}: {row.reason}")
+    rest = Counter(str(row.outcome) for row in failed[SHOWN_FAILURES:])
+    if rest:
+        say("  and " + ", ".join(f"{count} more ended as {outcome}" for outcome, count in sorted(rest.items())))

@@ -1,0 +1,40 @@
+"""``hwbench devices``: what can be measured on, and which tables there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, print_table
+from hwbench.errors import HwbenchError
+
+if TYPE_CHECKING:
+    from hwbench.workspace import Workspace
+
+
+@app.command()
+def devices(as_json: Json = False) -> None:
+    """List the devices of the workspace, how each is reached, and its latency tables."""
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    found = [_describe(workspace, name) for name in workspace.names("profiles")]
+    if as_json:
+        emit({"devices": found}, as_json=True)
+        return
+    rows = [(d["name"], d["transport"], d["description"], ", ".join(d["tables"]) or "-") for d in found]
+    print_table(("device", "transport", "description", "tables"), rows)
+
+
+def _describe(workspace: Workspace, name: str) -> dict[str, Any]:
+    """One device; one whose file does not validate is listed with what is wrong."""
+    from hwbench.devices import load_device
+    from hwbench.workspace import shipped
+
+    tables = {p.stem for root in (workspace.root, shipped()) for p in (root / "profiles" / name).glob("*.csv")}
+    values: dict[str, Any] = {"name": name, "transport": "-", "description": "", "tables": sorted(tables)}
+    try:
+        device = load_device(workspace, name)
+    except HwbenchError as error:
+        return values | {"description": str(error)}
+    return values | {"transport": device.transport_name, "description": device.description}

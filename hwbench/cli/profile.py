@@ -1,0 +1,232 @@
+"""``hwbench profile``: measure what a search space needs on a device, and publish the latency table."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, say
+from hwbench.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.devices import Device
+    from hwbench.latency import LatencyRow
+    from hwbench.measure.campaign import Campaign, CampaignResult
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.spaces import StagedSpace
+    from hwbench.specs import Precision, Timing, Workload
+    from hwbench.workspace import Workspace
+
+# The rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
+DEFAULT_CLASSES = 8
+# Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
+DEFAULT_CALIBRATION = 4
+CALIBRATION_SEED = 0
+
+
+@app.command()
+def profile(
+    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
+    space: Annotated[str, typer.Option(help="Search space: a file of search_spaces/.")] = "x3d-tiny",
+    precision: Annotated[str, typer.Option(help="fp32, int8, or both with a comma.")] = "fp32,int8",
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
+    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    limit: Annotated[int | None, typer.Option(min=1, help="Measure at most this many missing rows.")] = None,
+    classes: Annotated[int, typer.Option(min=1, help="Classes of the networks' heads.")] = DEFAULT_CLASSES,
+    calibrate: Annotated[int, typer.Option(min=0, help="Whole networks to calibrate with.")] = DEFAULT_CALIBRATION,
+    processes: Annotated[int | None, typer.Option(min=1, help="Build processes; default: what fits.")] = None,
+    retry: Annotated[bool, typer.Option(help="Measure failed rows again.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure the blocks of a search space on a device and publish the latency table.
+
+    Interrupted at any moment, the same command goes on where it stopped.
+    """
+    from hwbench.cli.campaigns import bars, say_failures
+    from hwbench.devices import load_device
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.spaces import load_space
+    from hwbench.workspace import Workspace
+
+    started = time.monotonic()
+    workspace = Workspace.find()
+    wanted = parse_precisions(precision)
+    place = load_device(workspace, device)
+    staged = load_space(workspace, space)
+    workloads = [w for one in wanted for w in space_workloads(staged, one, classes, calibrate)]
+    with (
+        MeasurementStore(workspace.store) as store,
+        place_campaign(
+            store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
+        ) as campaign,
+    ):
+        for one in wanted:
+            published_rows(workspace, campaign, one)  # a damaged table is better known now than after an hour
+        with bars() as watch:
+            result = campaign.run(workloads, watch, limit=limit)
+        tables = [publish(workspace, campaign, one) for one in wanted]
+    say_failures(result.failed)
+    emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
+
+
+@contextmanager
+def place_campaign(
+    store: MeasurementStore,
+    workspace: Workspace,
+    device: Device,
+    *,
+    runtime: str = "executorch",
+    threads: int | None = None,
+    processes: int | None = None,
+    retry: bool = False,
+    timing: Timing | None = None,
+) -> Iterator[Campaign]:
+    """A campaign on a device of a workspace; talk about long steps goes to stderr.
+
+    Args:
+        store: Where the sessions go.
+        workspace: Holds the build cache.
+        device: Where to measure.
+        runtime: Name of the runtime.
+        threads: Threads of the engine; default: what the device file says.
+        processes: Build processes; default: what fits.
+        retry: Failed rows are measured again, all of them and not only those of a lost device.
+        timing: Protocol of the rows; default: ``Timing()``.
+    """
+    from hwbench.measure.on_device import campaign_on
+    from hwbench.specs import Outcome
+
+    again = [outcome for outcome in Outcome if outcome is not Outcome.OK] if retry else [Outcome.LOST]
+    with campaign_on(
+        device,
+        store=store,
+        cache_dir=workspace.cache,
+        runtime=runtime,
+        threads=threads,
+        timing=timing,
+        processes=processes,
+        retry=again,
+        report=say,
+    ) as campaign:
+        yield campaign
+
+
+def parse_precisions(text: str) -> list[Precision]:
+    """Reads ``fp32,int8``: each at most once, in the order given.
+
+    Raises:
+        InvalidValue: Empty, or something else.
+    """
+    from hwbench.specs import Precision
+
+    found = list(dict.fromkeys(Precision.parse(part.strip()) for part in text.split(",") if part.strip()))
+    if not found:
+        raise InvalidValue(f'--precision: expected fp32, int8 or "fp32,int8", got {text!r}')
+    return found
+
+
+def space_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
+    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with.
+
+    The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
+    table that predicts at least the networks like them.
+    """
+    from hwbench.latency import calibration_networks, context_chains
+
+    parts = list(space.parts(precision, num_classes=classes))
+    networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
+    whole = [network.workload(precision) for network in networks]
+    first = [part for workload in whole for part in workload.parts()]
+    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts]))
+
+
+def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> Path:
+    """Writes the table of the campaign's target from the store, merged with the rows published before.
+
+    A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
+
+    Raises:
+        InvalidFile: The table that is there is damaged; nothing measured is lost.
+        WorkspaceError: It cannot be written.
+    """
+    from hwbench.latency import LatencyTable, table_path
+
+    path = table_path(workspace.root, campaign.target, precision)
+    rows = {row.workload: row for row in _stored_rows(campaign, precision)}
+    known = set(campaign.store.workloads(campaign.target))
+    published = published_rows(workspace, campaign, precision)
+    kept = [row for row in published if row.workload not in known and row.conditions == campaign.fingerprint]
+    dropped = [row for row in published if row.workload not in rows and row not in kept]
+    if dropped:
+        say(
+            f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
+            "the command that made them measures them again"
+        )
+    table = LatencyTable(campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated)
+    table.write(path)
+    return path
+
+
+def published_rows(workspace: Workspace, campaign: Campaign, precision: Precision) -> list[LatencyRow]:
+    """The rows of the table as it lies in the workspace; none where there is no table.
+
+    Raises:
+        InvalidFile: It does not validate.
+    """
+    from hwbench.latency import LatencyTable, table_path
+
+    path = table_path(workspace.root, campaign.target, precision)
+    if not path.exists():
+        return []
+    return list(LatencyTable.read(path, target=campaign.target, precision=precision))
+
+
+def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:
+    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
+    from hwbench.latency import LatencyRow, Role
+    from hwbench.specs import Outcome
+
+    best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
+    for stored in campaign.store.rows(campaign.target, campaign.conditions):
+        one = stored.measurement
+        if one.workload.precision is not precision or stored.build != campaign.build_key(one.workload):
+            continue
+        role = Role.BLOCK
+        if len(one.workload.blocks) > 1:
+            role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
+        ok = one.outcome is Outcome.OK
+        row = LatencyRow(
+            role=role,
+            workload=one.workload,
+            outcome=one.outcome,
+            stats=one.stats if ok else None,
+            measured_on=stored.finished_at[:10],
+            conditions=campaign.fingerprint,
+            reason=one.reason,
+        )
+        rank = (ok, one.timing == campaign.timing)
+        if one.workload not in best or rank >= best[one.workload][0]:
+            best[one.workload] = (rank, row)
+    return [row for _, row in best.values()]
+
+
+def _summary(
+    workspace: Workspace, device: str, result: CampaignResult, tables: Sequence[Path], seconds: float
+) -> dict[str, Any]:
+    names = [str(path.relative_to(workspace.root)) for path in tables]
+    return {
+        "device": device,
+        "target": result.target.key,
+        "ok": len(result.ok),
+        "failed": len(result.failed),
+        "skipped": len(result.skipped),
+        "table": names[0],
+        "tables": names,
+        "seconds": round(seconds, 1),
+    }

@@ -1,0 +1,113 @@
+"""A campaign on a real device: transport, runner, cache and conditions put together."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hwbench.devices import Device, conditions, probe_device
+from hwbench.errors import CheckFailed
+from hwbench.measure.builder import Builder, BuildFailure
+from hwbench.measure.campaign import Campaign, Failure
+from hwbench.measure.drift import Drift
+from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.store import MeasurementStore
+from hwbench.runtimes.runners import choose_runner
+from hwbench.specs import Artifact, Outcome, Session, Target, Timing, Workload
+
+# About 2 ms on a core of 20 billion multiply-adds a second, which is long against the clock and short against a round.
+SENTINEL = Workload.parse("x3d_i96_m216_o96_k3x3x3_relu@1x96x4x14x14/fp32/auto")
+
+
+@contextmanager
+def campaign_on(
+    device: Device,
+    *,
+    store: MeasurementStore,
+    cache_dir: Path,
+    runtime: str = "executorch",
+    threads: int | None = None,
+    timing: Timing | None = None,
+    processes: int | None = None,
+    retry: Collection[Outcome] = (Outcome.LOST,),
+    report: Callable[[str], None] | None = None,
+) -> Iterator[Campaign]:
+    """Opens a device for measuring; its transport and the build workers end with the block.
+
+    Args:
+        device: Where to measure.
+        store: Where sessions go.
+        cache_dir: Where built files and the runner lie.
+        runtime: Name of the runtime.
+        threads: Threads of the engine; default: what the device file says.
+        timing: The protocol of the rows.
+        processes: Build workers; default: what fits.
+        retry: Outcomes that are tried again.
+        report: Told what takes long, and what is not as it should be.
+
+    Raises:
+        UnknownName: No such runtime.
+        MissingDependency: The engine is not installed.
+        InvalidValue: The device has fewer cores than ``threads``.
+        DeviceError: The device does not answer.
+    """
+    threads = threads or device.threads
+    timing = timing or Timing()
+    with Builder(runtime, cache_dir, processes=processes) as builder, device.transport() as transport:
+        target = Target(device.name, runtime, builder.cache.version, threads)
+        probe = probe_device(transport)
+        cpus = device.pinned(threads, probe)
+        runner = choose_runner(runtime, cache_dir, report)
+        measure = _Measure(builder, Bench(transport, runner, threads, cpus), timing)
+        yield Campaign(
+            store=store,
+            target=target,
+            conditions=conditions(probe, cpus, runner.label),
+            build=builder.build,
+            measure=measure,
+            timing=timing,
+            build_key=builder.cache.key,
+            retry=retry,
+            emulated=device.emulated,
+        )
+
+
+class _Measure:
+    """``measure_sessions`` with everything bound; the sentinel is built when it is first needed."""
+
+    def __init__(self, builder: Builder, bench: Bench, timing: Timing) -> None:
+        self._builder = builder
+        self._bench = bench
+        self._timing = timing
+        self._drift = Drift()
+
+    @functools.cached_property
+    def _sentinel(self) -> Path:
+        (result,) = self._builder.build([SENTINEL])
+        if isinstance(result, BuildFailure):
+            raise CheckFailed(
+                f"the reference workload {SENTINEL.key} does not build: {result.reason}; see: hwbench doctor"
+            )
+        return result.path
+
+    def __call__(
+        self,
+        artifacts: Sequence[Artifact],
+        /,
+        *,
+        rounds: int,
+        seed: int,
+        on_session: Callable[[Artifact, Session], None],
+    ) -> Sequence[Failure]:
+        return measure_sessions(
+            artifacts,
+            rounds=rounds,
+            seed=seed,
+            on_session=on_session,
+            bench=self._bench,
+            timing=self._timing,
+            sentinel=self._sentinel,
+            drift=self._drift,
+        )
