@@ -46,6 +46,14 @@ class StageAxis:
         """From a choice to its number."""
         return {choice: number for number, choice in enumerate(self.choices)}
 
+    @cached_property
+    def deepest(self) -> tuple[tuple[StageChoice, ...], Integers, Integers]:
+        """The choices at their largest depth, once each; and for every choice which of them it is, and its depth."""
+        most = max(self.stage.depth)
+        alike = [replace(choice, depth=most) for choice in self.choices]
+        found = {choice: number for number, choice in enumerate(dict.fromkeys(alike))}
+        return tuple(found), np.array([found[c] for c in alike]), np.array([c.depth for c in self.choices])
+
 
 @dataclass(frozen=True)
 class CellSums:
@@ -208,12 +216,9 @@ def _stage_matrix(
     matrix = np.empty((len(widths), len(axis.choices)))
     for row, width in enumerate(widths):
         x = space.stage_input(cell, index, width)
-        of_blocks: dict[StageChoice, Floats] = {}
-        for number, choice in enumerate(axis.choices):
-            alike = replace(choice, depth=max(axis.stage.depth))
-            if alike not in of_blocks:
-                of_blocks[alike] = _by_depth(alike, x, axis.stage.stride, lookup)
-            matrix[row, number] = of_blocks[alike][choice.depth - 1]
+        deepest, which, depths = axis.deepest
+        by_depth = np.stack([_by_depth(choice, x, axis.stage.stride, lookup) for choice in deepest])
+        matrix[row] = by_depth[which, depths - 1]
     if index == len(axes) - 1:
         heads = {c: space.head.block(c, num_classes) for c in axis.choices}
         shape = space.stage_input(cell, index + 1, 1)
