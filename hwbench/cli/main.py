@@ -6,12 +6,17 @@ import os
 import sqlite3
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
 from hwbench import __version__
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.workspace import writing
+
+# As a shell reports a process that Ctrl-C ended.
+INTERRUPTED = 130
+_INTERRUPTED = "interrupted; the same command goes on where it stopped"
 
 app = typer.Typer(
     name="hwbench",
@@ -49,26 +54,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     import hwbench.cli.commands  # noqa: F401  # registers the commands
 
     try:
-        with writing(_here()):
+        with writing(Path(".")):
             app(arguments, prog_name="hwbench", standalone_mode=True)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
     except sqlite3.Error as error:
         _fail(f"database: {error}", WorkspaceError.exit_status, debug)
+    except SystemExit as end:
+        # typer makes a silent exit of a KeyboardInterrupt
+        if end.code == INTERRUPTED:
+            print(f"hwbench: {_INTERRUPTED}", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
-        _fail("interrupted; the same command goes on where it stopped", 130, False)
+        _fail(_INTERRUPTED, INTERRUPTED, False)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
         text = str(error).strip().splitlines() or [""]
         _fail(f"unexpected {type(error).__name__}: {text[0]} (add --debug for the traceback)", 1, debug)
-
-
-def _here() -> "os.PathLike[str]":
-    from pathlib import Path
-
-    return Path(".")
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

@@ -203,8 +203,9 @@ class Campaign:
             watch.visited(artifact.workload)
 
         artifacts = [row.artifact for row in rows.values()]
-        # A seed of its own for every turn, and for the turns of a campaign that goes on.
-        seed = self.seed + turn + sum(len(row.sessions) for row in rows.values())
+        # A seed of its own for every batch and turn, and for the turns of a campaign that goes on.
+        seed = self.seed + int(artifacts[0].workload.sha256[:6], 16)
+        seed += turn + sum(len(row.sessions) for row in rows.values())
         return self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep)
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:

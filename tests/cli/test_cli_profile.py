@@ -1,0 +1,227 @@
+import json
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from hwbench.cli import profile
+from hwbench.cli.main import main
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.store import MeasurementStore
+from hwbench.spaces import load_space
+from hwbench.specs import Outcome, Precision, Target, Timing
+from hwbench.testing.fakes import FakeDevice
+from hwbench.workspace import Workspace
+
+TARGET = Target("local", "executorch", "1.5.1", 1)
+
+
+@pytest.fixture
+def workspace(tmp_path, monkeypatch):
+    made = Workspace.create(tmp_path / "bench")
+    monkeypatch.chdir(made.root)
+    return made
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    """Everything real but the device: ``fake.conditions`` and ``fake.sources`` are those of the next call."""
+    device = FakeDevice(workspace.root / "files", noise=1e-5)
+    device.conditions, device.sources = {"device": "fake"}, "1"
+
+    @contextmanager
+    def place(store, workspace, place, *, runtime, threads, processes, retry):
+        again = tuple(set(Outcome) - {Outcome.OK}) if retry else (Outcome.LOST,)
+        sources = device.sources
+        yield Campaign(
+            store, replace(TARGET, threads=threads), device.conditions, device.build, device.measure,
+            timing=Timing(), build_key=lambda w: w.sha256 + sources, retry=again)  # fmt: skip
+
+    monkeypatch.setattr(profile, "place_campaign", place)
+    return device
+
+
+def run(capsys, *arguments):
+    status = 0
+    try:
+        main(["profile", *arguments])
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def table(workspace, precision=Precision.FP32, threads=1):
+    target = replace(TARGET, threads=threads)
+    return LatencyTable.read(table_path(workspace.root, target, precision), target=target, precision=precision)
+
+
+def needed(workspace, precision=Precision.FP32, classes=8, calibrate=4):
+    return set(profile.space_workloads(load_space(workspace, "x3d-tiny"), precision, classes, calibrate))
+
+
+def test_a_space_is_measured_and_its_tables_are_published(workspace, fake, capsys):
+    status, out, _ = run(capsys, "--device", "local", "--json")
+    assert status == 0
+    values = json.loads(out)
+    rows = needed(workspace) | needed(workspace, Precision.INT8)
+    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds"}
+    assert (values["device"], values["target"]) == ("local", TARGET.key)
+    assert (values["ok"], values["failed"], values["skipped"]) == (len(rows), 0, 0)
+    assert values["table"] == values["tables"][0] == "profiles/local/executorch-1.5.1.fp32.t1.csv"
+    assert len(values["tables"]) == 2
+    for precision in Precision:
+        published = table(workspace, precision)
+        assert {row.workload for row in published} == needed(workspace, precision)
+        assert len(published.rows(Role.NETWORK)) == 4
+        assert published.rows(Role.CHAIN)
+        for row in published:
+            assert row.stats.median_s == pytest.approx(fake.law(row.workload), rel=1e-3)
+
+
+def test_the_same_command_again_measures_nothing_and_writes_the_same_bytes(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32")
+    path = table_path(workspace.root, TARGET, Precision.FP32)
+    before, visits = path.read_bytes(), len(fake.visits)
+    status, out, _ = run(capsys, "--precision", "fp32", "--json")
+    assert status == 0
+    assert (json.loads(out)["ok"], json.loads(out)["skipped"]) == (0, len(needed(workspace)))
+    assert (path.read_bytes(), len(fake.visits)) == (before, visits)
+
+
+def test_an_interrupted_profile_is_one_line_and_goes_on(workspace, fake, capsys):
+    fake.interrupt_after = 20
+    status, out, err = run(capsys, "--precision", "fp32")
+    assert (status, out) == (130, "")
+    assert err.strip().splitlines()[-1] == "hwbench: interrupted; the same command goes on where it stopped"
+    status, _, _ = run(capsys, "--precision", "fp32")
+    assert status == 0
+    assert len(fake.visits) == Timing().min_rounds * len(needed(workspace))
+
+
+def test_a_limit_counts_missing_rows_and_begins_with_what_calibrates(workspace, fake, capsys):
+    status, out, _ = run(capsys, "--precision", "fp32", "--limit", "5", "--calibrate", "2", "--json")
+    assert (status, json.loads(out)["ok"]) == (0, 5)
+    space = load_space(workspace, "x3d-tiny")
+    first = profile.space_workloads(space, Precision.FP32, 8, 2)[:5]
+    assert {row.workload for row in table(workspace)} == set(first)
+    run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "2")
+    assert len(table(workspace)) == 8
+
+
+def test_failures_are_listed_in_words_and_kept(workspace, fake, capsys):
+    parts = list(load_space(workspace, "x3d-tiny").parts(Precision.FP32, num_classes=8))
+    fake.build_failures = {parts[0]: "DelegationFailed: aten.mean stayed outside"}
+    fake.failures = {parts[1]: (Outcome.CRASH, "killed by SIGSEGV")}
+    status, out, err = run(capsys, "--precision", "fp32", "--json")
+    assert (status, json.loads(out)["failed"]) == (0, 2)
+    assert f"{parts[0].key}: build: DelegationFailed: aten.mean stayed outside" in err
+    assert f"{parts[1].key}: crash: killed by SIGSEGV" in err
+    failed = {row.workload: row for row in table(workspace) if row.stats is None}
+    assert {workload: row.outcome for workload, row in failed.items()} == {
+        parts[0]: Outcome.BUILD, parts[1]: Outcome.CRASH}  # fmt: skip
+    fake.build_failures = fake.failures = {}
+    _, out, _ = run(capsys, "--precision", "fp32", "--json")
+    assert json.loads(out)["failed"] == 2
+    _, out, _ = run(capsys, "--precision", "fp32", "--retry", "--json")
+    assert (json.loads(out)["ok"], json.loads(out)["failed"]) == (2, 0)
+
+
+def test_rows_of_other_spaces_and_classes_stay_in_the_table(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32", "--classes", "8")
+    run(capsys, "--precision", "fp32", "--classes", "12")
+    assert {row.workload for row in table(workspace)} == needed(workspace) | needed(workspace, classes=12)
+
+
+def test_rows_stay_when_the_store_is_gone(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32", "--classes", "8")
+    before = {row.workload: row for row in table(workspace)}
+    workspace.store.unlink()
+    run(capsys, "--precision", "fp32", "--limit", "1", "--classes", "12")
+    rows = {row.workload: row for row in table(workspace)}
+    assert set(before) <= set(rows)
+
+
+def test_rows_of_other_conditions_or_an_older_build_leave_the_table_with_a_word(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32", "--calibrate", "0")
+    everything = len(table(workspace))
+    fake.conditions = {"device": "fake", "governor": "powersave"}
+    _, _, err = run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "0")
+    assert len(table(workspace)) == 3
+    assert f"{everything - 3} rows of an earlier version or of other conditions are left out" in err
+    fake.sources, fake.law = "2", lambda workload: 0.001
+    build = fake.build
+    fake.build = lambda workloads: (replace(a, sha256="f" * 64) for a in build(workloads))
+    _, _, err = run(capsys, "--precision", "fp32", "--limit", "2", "--calibrate", "0")
+    assert [row.stats.median_s for row in table(workspace)] == [pytest.approx(0.001, rel=1e-3)] * 2
+    assert "1 rows of an earlier version" in err
+    with MeasurementStore(workspace.store) as store:
+        assert store.counts()["ok"] == everything + 3 + 2
+
+
+def test_threads_have_a_table_of_their_own(workspace, fake, capsys):
+    status, out, _ = run(capsys, "--precision", "int8", "--threads", "2", "--limit", "2", "--json")
+    assert (status, json.loads(out)["table"]) == (0, "profiles/local/executorch-1.5.1.int8.t2.csv")
+    assert len(table(workspace, Precision.INT8, threads=2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--precision", "fp16"], "expected fp32 or int8, got 'fp16'"),
+        (["--precision", ","], "--precision: expected fp32, int8"),
+        (["--device", "lokal"], "did you mean 'local'?"),
+        (["--space", "x3d-tny"], "did you mean 'x3d-tiny'?"),
+        (["--threads", "0"], "--threads"),
+        (["--limit", "0"], "--limit"),
+        (["--limit", "many"], "--limit"),
+        (["--classes", "-1"], "--classes"),
+        (["--colour"], "--colour"),
+    ],
+)
+def test_wrong_input_is_one_message_and_status_2(workspace, fake, capsys, arguments, said):
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_a_device_whose_transport_is_not_built_is_status_3(workspace, capsys):
+    status, out, err = run(capsys, "--device", "s9")
+    assert (status, out) == (3, "")
+    assert "s9" in err
+    assert "not built yet" in err
+
+
+def test_outside_of_a_workspace(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys)
+    assert status == 2
+    assert "hwbench init" in err
+
+
+@pytest.mark.parametrize("which", ["table", "store", "space", "device"])
+def test_a_damaged_file_is_named_before_anything_is_measured(workspace, fake, capsys, which):
+    path = {
+        "table": table_path(workspace.root, TARGET, Precision.FP32),
+        "store": workspace.store,
+        "space": workspace.root / "search_spaces" / "x3d-tiny.toml",
+        "device": workspace.root / "profiles" / "local" / "device.toml",
+    }[which]
+    path.write_text("this is nothing that hwbench wrote\n" * 50)
+    before = path.read_bytes()
+    status, out, err = run(capsys, "--precision", "fp32")
+    assert (status, out) == (2, "")
+    assert path.name in err
+    assert len(err.strip().splitlines()) == 1
+    assert fake.visits == []
+    assert path.read_bytes() == before
+
+
+def test_a_misspelt_key_of_a_device_is_answered_with_the_nearest(workspace, fake, capsys):
+    path = workspace.root / "profiles" / "local" / "device.toml"
+    path.write_text(path.read_text().replace("threads =", "thread ="))
+    status, _, err = run(capsys)
+    assert status == 2
+    assert "did you mean 'threads'" in err
