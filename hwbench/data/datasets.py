@@ -22,7 +22,7 @@ from hwbench.data.transforms import TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
 
-# Ten unreadable videos in a row are no accident any more.
+# Ten unreadable videos in a row are no accident any more: the sample is left out.
 _MOST_REPLACEMENTS = 10
 # An info holds a time stamp per frame: some kilobytes for a video of ten seconds.
 _MOST_INFOS = 4096
@@ -30,7 +30,7 @@ _MOST_INFOS = 4096
 
 @dataclass(frozen=True)
 class Sample:
-    """Views of one video, float32 (V, 3, T, h, w), or None where it was left out; ``video`` is its index in the list."""
+    """Views of one video, float32 (V, 3, T, h, w), None where it was left out; ``video`` is its index in the list."""
 
     views: torch.Tensor | None
     label: int
@@ -68,9 +68,9 @@ def collate(samples: Sequence[Sample]) -> Batch:
 class FrameCache:
     """Decoded videos in memory, the least recently used leaving first; ``limit_bytes`` is for this process alone.
 
-    Where all videos would fit if they were as long and large as this one, a video is decoded whole the first time and not
-    again while it stays. Where they would not, only what is asked for is decoded and nothing is kept: a cache that loses
-    its entries before they come round again costs more than it saves. What the files hold is remembered in any case.
+    Where all videos would fit if they were as long and large as this one, a video is decoded whole the first time and
+    not again while it stays. Where they would not, only what is asked for is decoded and nothing is kept: a cache that
+    loses its entries before they come round again costs more than it saves. What the files hold is always remembered.
     """
 
     def __init__(self, limit_bytes: int = 0) -> None:
@@ -186,7 +186,7 @@ class TrainingClips(Dataset[Sample]):
         rng = np.random.default_rng([self.seed, int(self._epoch), index])
         failures: list[Failure] = []
         video = index
-        for _ in range(_MOST_REPLACEMENTS + 1):
+        for _ in range(1 + _MOST_REPLACEMENTS):
             try:
                 return self._draw(video, rng, tuple(failures))
             except VideoError as error:
@@ -194,10 +194,14 @@ class TrainingClips(Dataset[Sample]):
                     raise
                 failures.append(Failure(str(self.videos.paths[video]), str(error)))
             if self.policy is FailurePolicy.SKIP:
-                return Sample(None, self.videos.labels[index], index, tuple(failures))
+                break
             video = int(rng.integers(len(self)))
-        raise VideoError(f"{len(failures)} videos drawn to replace {failures[0].path} cannot be read:\n"
-                         + "\n".join(f.cause for f in failures))  # fmt: skip
+        return Sample(None, self.videos.labels[index], index, tuple(failures))
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples; what DataLoader calls. Unreadable videos come back as failures under every policy, because
+        an exception out of a worker process would carry a traceback in its text; ``Loader`` raises them."""
+        return [_sample_or_failure(self, index, index) for index in indices]
 
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[Failure, ...]) -> Sample:
         file = self._cache.open(video, self.videos)
@@ -257,3 +261,15 @@ class TestClips(Dataset[Sample]):
                 raise
             return Sample(None, label, video, (Failure(str(self.videos.paths[video]), str(error)),))
         return Sample(self.transform(frames), label, video)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples, as in ``TrainingClips``."""
+        return [_sample_or_failure(self, index, index // self.clips) for index in indices]
+
+
+def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: int) -> Sample:
+    try:
+        return dataset[index]
+    except VideoError as error:
+        path = str(dataset.videos.paths[video])
+        return Sample(None, dataset.videos.labels[video], video, (Failure(path, str(error)),))

@@ -21,6 +21,7 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.video.reformatter import VideoReformatter
 
 from hwbench.errors import InvalidValue, VideoError
 
@@ -96,6 +97,7 @@ class VideoFile:
     def __init__(self, path: Path | str, info: VideoInfo | None = None) -> None:
         self.path = Path(path)
         self._close = contextlib.ExitStack()
+        self._reformatter = VideoReformatter()
         with self._naming():
             _check_file(self.path)
             self._container = self._close.enter_context(av.open(str(self.path)))
@@ -251,7 +253,9 @@ class VideoFile:
         return max((key for key in self.info.keyframes if key <= index), default=0)
 
     def _convert(self, frame: Any) -> Frames:
-        array = frame.to_ndarray(format="rgb24", width=self.info.width, height=self.info.height)
+        # One reformatter for all frames: making its tables costs more than converting a small frame.
+        picture = self._reformatter.reformat(frame, width=self.info.width, height=self.info.height, format="rgb24")
+        array = picture.to_ndarray()
         turns = round(-getattr(frame, "rotation", 0) / 90) % 4
         upright: Frames = np.ascontiguousarray(np.rot90(array, -turns)) if turns else array
         return upright

@@ -50,6 +50,10 @@ class Failures:
             self.causes[failure.path] = failure.cause
             self.samples += 1
 
+    def merged(self, other: Failures) -> Failures:
+        """Both together."""
+        return Failures({**self.causes, **other.causes}, self.samples + other.samples)
+
     def __bool__(self) -> bool:
         return bool(self.causes)
 

@@ -114,7 +114,7 @@ class RandomResizedCrop:
 
 @dataclass(frozen=True)
 class TestTransform:
-    """What is looked at in a test: the centre (``crops=1``), or the ends and the centre of the longer side (``crops=3``).
+    """What a test looks at: the centre (``crops=1``), or the ends and the centre of the longer side (``crops=3``).
 
     The frame is scaled so that the crop covers ``1 / scale`` of its shorter side.
     """

@@ -85,7 +85,7 @@ class _DepthwiseConv3d(torch.autograd.Function):
         return F.conv3d(x, weight, None, stride, padding, 1, x.shape[1])
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last_3d)

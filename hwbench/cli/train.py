@@ -1,0 +1,209 @@
+"""``hwbench train`` and ``hwbench test``: trained weights, and what they are worth."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, progress, say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwbench.data import ClipSpec, Failures
+    from hwbench.specs import Network
+    from hwbench.train import Progress
+    from hwbench.workspace import Workspace
+
+DataOption = Annotated[str, typer.Option("--data", help="synthetic, a folder of class folders, or a list file.")]
+OnError = Annotated[str, typer.Option(help="Unreadable videos: raise, skip or replace.")]
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, or auto.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: all cores.")]
+Workers = Annotated[int | None, typer.Option(min=0, help="Processes that read videos; default: by data and cores.")]
+Clips = Annotated[int, typer.Option(min=1, help="Test clips per video.")]
+Crops = Annotated[int, typer.Option(min=1, max=3, help="Test crops per clip: 1 or 3.")]
+
+
+@app.command()
+def train(
+    architecture: Annotated[str, typer.Argument(help="A printed key, STUDY:best, or zoo:NAME.")],
+    data: DataOption = "synthetic",
+    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training videos.")] = 16,
+    batch_size: Annotated[int, typer.Option(min=1, help="Clips per step.")] = 16,
+    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 0.1,
+    optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "sgd",
+    precision: Annotated[str, typer.Option(help="Arithmetic of training: fp32 or bf16.")] = "fp32",
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, order, clips and dropout.")] = 0,
+    clips: Clips = 1,
+    crops: Crops = 1,
+    span: Annotated[str | None, typer.Option(help='Length of a clip, such as "2 s".')] = None,
+    stride: Annotated[int | None, typer.Option(min=1, help="Frames from one of a clip to the next.")] = None,
+    on_error: OnError = "raise",
+    device: Device = "auto",
+    threads: Threads = None,
+    workers: Workers = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: one below runs/.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start over, or go on where a run stopped.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train a network and write a checkpoint.
+
+    Interrupted at any moment, the same command goes on where it stopped; after the end it gives the stored result.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.train import Recipe, open_data, run_folder, start_over
+    from hwbench.train import train as run
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    recipe = Recipe(
+        epochs=epochs,
+        batch_size=batch_size,
+        learning_rate=lr,
+        optimizer=optimizer,
+        precision=precision,
+        seed=seed,
+        test_clips=clips,
+        test_crops=crops,
+    )
+    policy = FailurePolicy.parse(on_error)
+    resources = _resources(device, threads, workers, data)
+    network = _network(workspace, architecture, data, seed)
+    _, _, *size = network.input.shape
+    clip = _clip(network, span, stride)
+    opened = open_data(workspace, data, (size[0], size[1], size[2]), recipe, clip=clip, policy=policy)
+    folder = out or run_folder(workspace, recipe, network, opened)
+    if fresh:
+        start_over(folder)
+    with _step_bar(network.name) as step:
+        result = run(recipe, network, opened, folder, resources=resources, progress=step)
+    if result.finished_before:
+        say(f"{result.checkpoint.path}: was finished before; this is the stored result (start over with --fresh)")
+    _say_failures(result.failures)
+    metrics = result.checkpoint.metrics
+    values: dict[str, Any] = {
+        "checkpoint": str(result.checkpoint.path),
+        "architecture": network.name,
+        "top1": metrics["top1"],
+        "top5": metrics["top5"],
+        "chance": 1 / len(result.checkpoint.classes),
+        "epochs": int(metrics["epochs"]),
+        "steps": int(metrics["steps"]),
+        "seconds": round(metrics["seconds"], 1),
+        "unreadable": sorted(result.failures.causes),
+    }
+    emit(values, as_json=as_json)
+
+
+@app.command("test")
+def evaluate(
+    checkpoint: Annotated[Path, typer.Argument(help="A file that hwbench train wrote.")],
+    data: Annotated[str | None, typer.Option(help="As for train; default: what it was trained on.")] = None,
+    clips: Clips = 10,
+    crops: Crops = 3,
+    on_error: OnError = "raise",
+    device: Device = "auto",
+    threads: Threads = None,
+    workers: Workers = None,
+    as_json: Json = False,
+) -> None:
+    """Test a checkpoint on the validation videos, averaging scores over clips and crops of each video."""
+    from hwbench.data import FailurePolicy
+    from hwbench.train import load_checkpoint, score
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    policy = FailurePolicy.parse(on_error)
+    source = data or load_checkpoint(checkpoint)[0].source
+    resources = _resources(device, threads, workers, source)
+    with _batch_bar("test") as step:
+        stored, scores = score(
+            checkpoint,
+            workspace,
+            source=source,
+            views=(clips, crops),
+            policy=policy,
+            resources=resources,
+            progress=step,
+        )
+    _say_failures(scores.failures)
+    values: dict[str, Any] = {
+        "checkpoint": str(checkpoint),
+        "architecture": stored.network.name,
+        "data": source,
+        "top1": scores.top1,
+        "top5": scores.top5,
+        "chance": 1 / len(stored.classes),
+        "videos": scores.videos,
+        "views": clips * crops,
+        "unreadable": sorted(scores.failures.causes),
+    }
+    emit(values, as_json=as_json)
+
+
+def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
+    """The network that was named, with as many classes as the data has."""
+    from hwbench.data import open_splits
+    from hwbench.spaces import resolve
+
+    classes = len(open_splits(workspace, data, seed=seed).train.classes)
+    return resolve(workspace, text, classes).with_classes(classes)
+
+
+def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:
+    from hwbench.data import ClipSpec
+    from hwbench.units import parse_duration
+
+    if span is None and stride is None:
+        return None
+    span_s = None if span is None else parse_duration(span, name="--span")
+    return ClipSpec(network.input.t, stride, span_s)
+
+
+def _resources(device: str, threads: int | None, workers: int | None, data: str) -> Any:
+    from hwbench.data import SYNTHETIC
+    from hwbench.train import Resources
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers is None:
+        # The synthetic set stays in memory after the first pass; large sets keep other cores busy with decoding.
+        workers = 0 if data == SYNTHETIC else min(8, max(1, cores - 1))
+    return Resources(device, threads or cores, workers)
+
+
+@contextmanager
+def _step_bar(name: str) -> Iterator[Callable[[Progress], None]]:
+    with progress() as bar:
+        task = bar.add_task(f"train {_short(name)}", total=None, rate="", note="")
+
+        def show(at: Progress) -> None:
+            top1 = "" if at.top1 is None else f"  top-1 {at.top1:.3f}"
+            note = f"epoch {at.epoch}/{at.epochs}  loss {at.loss:.3f}{top1}"
+            speed = bar.tasks[task].speed
+            rate = "" if speed is None else f"{speed:.1f} steps/s"
+            bar.update(task, total=at.steps, completed=at.step, note=note, rate=rate)
+
+        yield show
+
+
+@contextmanager
+def _batch_bar(name: str) -> Iterator[Callable[[int, int], None]]:
+    with progress() as bar:
+        task = bar.add_task(name, total=None, rate="", note="")
+        yield lambda done, total: bar.update(task, total=total, completed=done)
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{re.split('[:,]', name)[0]}:…"
+
+
+def _say_failures(failures: Failures) -> None:
+    if failures:
+        say(f"{len(failures.causes)} videos could not be read ({failures.samples} samples lost):\n{failures}")

@@ -1,0 +1,77 @@
+"""Batches in a fixed order, read by worker processes; the order and the contents do not depend on their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from hwbench.data.datasets import Batch, TestClips, TrainingClips, collate
+from hwbench.data.failures import FailurePolicy
+from hwbench.errors import VideoError
+
+
+def shuffled(count: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
+    """The batches of a training epoch: a permutation that follows from (seed, epoch), cut into whole batches.
+
+    What is left over at the end sits out this epoch, unless there is less than one batch in all.
+    """
+    order = np.random.default_rng([seed, epoch]).permutation(count).tolist()
+    whole = max(1, count // batch_size)
+    return [order[i * batch_size : (i + 1) * batch_size] for i in range(whole)]
+
+
+def in_order(count: int, batch_size: int) -> list[list[int]]:
+    """All items in order; the last batch may be smaller."""
+    return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
+
+
+class Loader:
+    """Reads batches of a data set. With workers these stay alive between passes, and so does what they have cached."""
+
+    def __init__(self, dataset: TrainingClips | TestClips, *, workers: int = 0, pin_memory: bool = False) -> None:
+        self._dataset = dataset
+        self._order: list[list[int]] = []
+        self._loader = DataLoader(
+            dataset,
+            batch_sampler=_Order(self._order),
+            num_workers=workers,
+            collate_fn=collate,
+            persistent_workers=workers > 0,
+            pin_memory=pin_memory,
+            worker_init_fn=_start_worker,
+            generator=torch.Generator(),  # the loader draws a seed for its workers; the global generator stays as it is
+        )
+
+    def batches(self, order: Sequence[list[int]]) -> Iterator[Batch]:
+        """One pass, a batch for each list of indices.
+
+        Raises:
+            VideoError: A video cannot be read and the policy is ``raise``.
+        """
+        self._order[:] = order
+        for batch in self._loader:
+            if batch.failures and self._dataset.policy is FailurePolicy.RAISE:
+                raise VideoError(batch.failures[0].cause)
+            yield batch
+
+
+class _Order:
+    """A batch sampler over a list that changes between passes."""
+
+    def __init__(self, order: list[list[int]]) -> None:
+        self._order = order
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return iter(list(self._order))
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+
+def _start_worker(worker: int) -> None:
+    info = get_worker_info()
+    if info is not None and isinstance(info.dataset, TrainingClips | TestClips):
+        info.dataset.divide_cache(info.num_workers)

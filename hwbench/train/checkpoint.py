@@ -1,0 +1,185 @@
+"""A trained network in a file: weights and everything needed to build, feed and judge it.
+
+The file is ``torch.save`` of plain values and tensors and is read with ``weights_only=True``: loading runs no code of
+the file's. It holds ``format``, ``schema``, ``meta`` (a JSON text) and ``weights`` (name -> tensor), and a digest of
+both, so that damage does not pass for weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pickle
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.data import ClipSpec, Normalisation
+from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.train.recipe import Recipe
+from hwbench.workspace import write_bytes
+
+Weights = Mapping[str, torch.Tensor]
+
+_FORMAT = "hwbench-checkpoint"
+_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What is known of trained weights.
+
+    Attributes:
+        network: Name, blocks and input of the network.
+        classes: Class names in the order of the logits.
+        recipe: How it was trained; the weights are the running average if the recipe has one.
+        metrics: ``top1``, ``top5`` (shares, on the validation videos), ``epochs``, ``steps``, ``seconds``.
+        clip: How clips were cut.
+        source: The data it was trained on, as the user named it.
+        facts: What made the run this one (``hwbench.train.loop.fingerprint``), name -> text.
+        normalisation: What the pixels go through before the network.
+        path: The file; empty before it is saved. ``sha256`` is the digest of that file.
+    """
+
+    network: Network
+    classes: tuple[str, ...]
+    recipe: Recipe
+    clip: ClipSpec
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    source: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    normalisation: Normalisation = field(default_factory=Normalisation)
+    path: Path = field(default_factory=Path)
+    sha256: str = ""
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Checkpoint:
+    """Writes the file (all of it or nothing) and gives the checkpoint with its path and digest.
+
+    Raises:
+        WorkspaceError: No rights or no room.
+    """
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+    meta = json.dumps(_to_meta(checkpoint), sort_keys=True)
+    buffer = io.BytesIO()
+    values = {"format": _FORMAT, "schema": _SCHEMA, "meta": meta, "weights": tensors}
+    torch.save({**values, "digest": _digest(meta, tensors)}, buffer)
+    write_bytes(path, buffer.getvalue())
+    return _located(checkpoint, path, buffer.getvalue())
+
+
+def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
+    """Reads what ``save_checkpoint`` wrote: the checkpoint and its weights, on the CPU.
+
+    Raises:
+        InvalidFile: No such file, damaged, of a newer schema, or another kind of file; the message names it.
+    """
+    data, values = read_tensors(path, "a checkpoint; make one: hwbench train ARCHITECTURE --data DATA")
+    if values.get("format") != _FORMAT:
+        raise InvalidFile(f"{path}: a file of torch, but not a checkpoint of hwbench")
+    if values.get("schema") != _SCHEMA:
+        raise InvalidFile(
+            f"{path}: a checkpoint of schema {values.get('schema')}, this version reads {_SCHEMA}; update hwbench"
+        )
+    try:
+        meta, weights = values["meta"], dict(values["weights"])
+        if values["digest"] != _digest(meta, weights):
+            raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
+        checkpoint = _from_meta(json.loads(meta))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {error}") from None
+    except HwbenchError as error:
+        raise InvalidFile(str(error) if str(path) in str(error) else f"{path}: damaged checkpoint: {error}") from None
+    return _located(checkpoint, path, data), weights
+
+
+def build(checkpoint: Checkpoint, weights: Weights) -> nn.Module:
+    """The trained network in eval mode.
+
+    Raises:
+        InvalidFile: The weights are not those of the network.
+    """
+    from hwbench import models
+
+    module: nn.Module = models.network(checkpoint.network, dropout=checkpoint.recipe.dropout)
+    try:
+        module.load_state_dict(dict(weights))
+    except RuntimeError as error:
+        lines = " ".join(str(error).split())
+        raise InvalidFile(f"{checkpoint.path}: weights of another network: {lines[:300]}") from None
+    module.eval()
+    return module
+
+
+def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
+    """Bytes and values of a ``torch.save`` file that holds a dict of plain values and tensors.
+
+    Raises:
+        InvalidFile: There is no such file or it is damaged; the message says that ``expected`` was expected.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidFile(f"{path}: {error.strerror or error}; expected {expected}") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # damaged archives warn before they fail
+            values = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+    except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError,
+            IndexError, AssertionError, pickle.UnpicklingError) as error:  # fmt: skip
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise InvalidFile(f"{path}: damaged, or not what was expected ({cause}); expected {expected}") from None
+    if not isinstance(values, dict):
+        raise InvalidFile(f"{path}: holds a {type(values).__name__}; expected {expected}")
+    return data, values
+
+
+def _located(checkpoint: Checkpoint, path: Path, data: bytes) -> Checkpoint:
+    return replace(checkpoint, path=path, sha256=hashlib.sha256(data).hexdigest())
+
+
+def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
+    network = checkpoint.network
+    return {
+        "network": network.name,
+        "blocks": [block.key for block in network.blocks],
+        "input": network.input.key,
+        "classes": list(checkpoint.classes),
+        "recipe": asdict(checkpoint.recipe),
+        "metrics": dict(checkpoint.metrics),
+        "clip": asdict(checkpoint.clip),
+        "source": checkpoint.source,
+        "facts": dict(checkpoint.facts),
+        "normalisation": asdict(checkpoint.normalisation),
+    }
+
+
+def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
+    blocks = tuple(BlockSpec.parse(key) for key in meta["blocks"])
+    mean, std = (tuple(float(v) for v in meta["normalisation"][key]) for key in ("mean", "std"))
+    return Checkpoint(
+        network=Network(str(meta["network"]), blocks, TensorSpec.parse(meta["input"])),
+        classes=tuple(str(name) for name in meta["classes"]),
+        recipe=Recipe(**meta["recipe"]),
+        metrics={str(key): float(value) for key, value in meta["metrics"].items()},
+        clip=ClipSpec(**meta["clip"]),
+        source=str(meta["source"]),
+        facts={str(key): str(value) for key, value in meta["facts"].items()},
+        normalisation=Normalisation((mean[0], mean[1], mean[2]), (std[0], std[1], std[2])),
+    )
+
+
+def _digest(meta: str, weights: Weights) -> str:
+    digest = hashlib.sha256(meta.encode())
+    for name in sorted(weights):
+        tensor = weights[name]
+        digest.update(f"{name}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,48 @@
+"""What a run may use of the machine. Nothing here changes what is computed, only how fast (and, by another order of the
+sums, the last bits: a run that is to be repeated bit for bit needs the same number of threads)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from hwbench.errors import InvalidValue
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Device ``cpu``, ``cuda`` or ``auto`` (cuda where there is one), threads of torch, processes that read videos."""
+
+    device: str = "auto"
+    threads: int = 1
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.device not in ("auto", "cpu", "cuda"):
+            raise InvalidValue(f"device: expected auto, cpu or cuda, got {self.device!r}")
+        if self.threads < 1 or self.workers < 0:
+            raise InvalidValue(f"expected at least one thread and no negative number of workers, got {self}")
+
+    def torch_device(self) -> torch.device:
+        """The device to compute on.
+
+        Raises:
+            InvalidValue: cuda was asked for and is not there.
+        """
+        if self.device == "cuda" and not torch.cuda.is_available():
+            raise InvalidValue("device: cuda was asked for, but torch finds none; use --device cpu")
+        cuda = self.device == "cuda" or (self.device == "auto" and torch.cuda.is_available())
+        return torch.device("cuda" if cuda else "cpu")
+
+    @contextmanager
+    def applied(self) -> Iterator[torch.device]:
+        """Sets torch's threads for a while and gives the device."""
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
+        try:
+            yield self.torch_device()
+        finally:
+            torch.set_num_threads(before)

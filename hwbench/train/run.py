@@ -1,0 +1,219 @@
+"""A training run from a network and the name of the data to a checkpoint, and the test of a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hwbench.data import ClipSpec, FailurePolicy, Failures, default_clip, open_dataset
+from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.errors import InvalidValue
+from hwbench.specs import Network
+from hwbench.train.checkpoint import Checkpoint, build, load_checkpoint, save_checkpoint
+from hwbench.train.log import METRICS
+from hwbench.train.loop import Progress, fingerprint, fit
+from hwbench.train.metrics import Scores, evaluate
+from hwbench.train.recipe import Recipe
+from hwbench.train.resources import Resources
+from hwbench.train.state import RESUME, check_same_run
+from hwbench.workspace import Workspace, writing
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a run. ``finished_before``: nothing was left to train, the stored result is given back."""
+
+    checkpoint: Checkpoint
+    failures: Failures
+    finished_before: bool = False
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads: its name as the user gave it, and the clips to train and to validate on."""
+
+    source: str
+    training: TrainingClips
+    validation: TestClips
+
+
+def open_data(
+    workspace: Workspace,
+    source: str,
+    size: tuple[int, int, int],
+    recipe: Recipe,
+    *,
+    clip: ClipSpec | None = None,
+    policy: FailurePolicy = FailurePolicy.RAISE,
+) -> Data:
+    """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
+
+    Raises:
+        UnknownName: Neither ``synthetic`` nor an existing path.
+        InvalidFile: A path whose folders or lists are not as they should be.
+    """
+    frames, height, width = size
+    clip = clip or default_clip(source, frames)
+    if clip.frames != frames:
+        raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {clip.frames}")
+    seed, views = recipe.seed, (recipe.test_clips, recipe.test_crops)
+    shape = (height, width)
+    training = open_dataset(workspace, source, split="train", size=shape, clip=clip, seed=seed, policy=policy)
+    validation = open_dataset(
+        workspace, source, split="val", size=shape, clip=clip, views=views, seed=seed, policy=policy
+    )
+    return Data(source, training, validation)
+
+
+def train(
+    recipe: Recipe,
+    network: Network,
+    data: Data,
+    run_dir: Path,
+    *,
+    resources: Resources | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Trained:
+    """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
+
+    Raises:
+        InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
+        And what ``hwbench.train.loop.fit`` raises.
+    """
+    classes = data.training.classes
+    if network.num_classes != len(classes):
+        raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
+    identity = _identity(network)
+    facts = fingerprint(data.training, recipe, identity)
+    path = run_dir / CHECKPOINT
+    if path.is_file():
+        checkpoint, _ = load_checkpoint(path)
+        check_same_run(path, dict(checkpoint.facts), facts)
+        return Trained(checkpoint, Failures(), finished_before=True)
+    module = initial(network, recipe)
+    with _locked(run_dir):
+        result = fit(
+            module,
+            data.training,
+            data.validation,
+            recipe,
+            run_dir=run_dir,
+            resources=resources,
+            identity=identity,
+            progress=progress,
+        )
+    assert result.scores is not None  # there is a validation set
+    failures = result.failures.merged(result.scores.failures)
+    metrics = {
+        "top1": result.scores.top1,
+        "top5": result.scores.top5,
+        "videos": float(result.scores.videos),
+        "epochs": float(recipe.epochs),
+        "steps": float(result.steps),
+        "seconds": result.seconds,
+    }
+    checkpoint = Checkpoint(network, classes, recipe, data.training.clip, metrics, data.source, facts)
+    checkpoint = save_checkpoint(path, checkpoint, module.state_dict())
+    (run_dir / RESUME).unlink(missing_ok=True)
+    return Trained(checkpoint, failures)
+
+
+def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Data) -> Path:
+    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
+    facts = fingerprint(data.training, recipe, _identity(network))
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
+    return workspace.root / "runs" / f"{name}-{digest[:10]}"
+
+
+def _identity(network: Network) -> dict[str, str]:
+    return {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
+
+
+@contextlib.contextmanager
+def _locked(run_dir: Path) -> Iterator[None]:
+    """Keeps a second process out of the folder; a killed process holds nothing."""
+    with writing(run_dir):
+        run_dir.mkdir(parents=True, exist_ok=True)
+        file = (run_dir / ".lock").open("w")
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out") from None
+        yield
+
+
+def initial(network: Network, recipe: Recipe) -> nn.Module:
+    """The untrained network; its weights follow from the recipe's seed."""
+    from hwbench import models
+
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        module: nn.Module = models.network(network, dropout=recipe.dropout)
+    return module
+
+
+def start_over(run_dir: Path) -> None:
+    """Removes the files of a run, and nothing else that is in its folder."""
+    for name in (CHECKPOINT, RESUME, METRICS):
+        (run_dir / name).unlink(missing_ok=True)
+
+
+def score(
+    path: Path,
+    workspace: Workspace,
+    *,
+    source: str | None = None,
+    views: tuple[int, int] = (1, 1),
+    policy: FailurePolicy = FailurePolicy.RAISE,
+    resources: Resources | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Checkpoint, Scores]:
+    """Scores of a checkpoint on the validation videos of its own data or of ``source``, over views (clips, crops).
+
+    Raises:
+        InvalidFile: No checkpoint there, or a damaged one.
+        InvalidValue: The data has other classes than the checkpoint.
+        And what ``open_dataset`` and ``evaluate`` raise.
+    """
+    checkpoint, weights = load_checkpoint(path)
+    _, _, _, height, width = checkpoint.network.input.shape
+    dataset = open_dataset(
+        workspace,
+        source or checkpoint.source,
+        split="val",
+        size=(height, width),
+        clip=checkpoint.clip,
+        views=views,
+        seed=checkpoint.recipe.seed,
+        policy=policy,
+    )
+    if dataset.classes != checkpoint.classes:
+        raise InvalidValue(
+            f"{source or checkpoint.source}: its classes ({', '.join(dataset.classes[:5])}, ...) are not those of "
+            f"{path} ({', '.join(checkpoint.classes[:5])}, ...)"
+        )
+    resources = resources or Resources()
+    with resources.applied() as device:
+        module = build(checkpoint, weights).to(device)
+        scores = evaluate(
+            module,
+            dataset,
+            batch_size=checkpoint.recipe.batch_size,
+            workers=resources.workers,
+            device=device,
+            progress=progress,
+        )
+    return checkpoint, scores

@@ -1,0 +1,192 @@
+"""Everything a training run carries from step to step, and the file it resumes from.
+
+Randomness is not carried but derived: the order of an epoch, each clip, each transform and the dropout of each step
+follow from the seed and a position. So the state is the tensors and the position, and a resumed run is the run itself,
+bit for bit on a CPU with the same number of threads.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.data import Failures
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.train.checkpoint import read_tensors
+from hwbench.train.recipe import Recipe
+from hwbench.workspace import write_bytes, writing
+
+RESUME = "resume.pt"
+
+_SCHEMA = 1
+# Writing the state may cost this share of the time a run takes.
+_COST_SHARE = 0.05
+
+
+@dataclass
+class Position:
+    """Where a run is: the next step takes batch ``batch`` of ``epoch``; the log up to here is ``log_bytes`` long."""
+
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    log_bytes: int = 0
+    failures: Failures = field(default_factory=Failures)
+
+
+class TrainState:
+    """Module, running average, optimizer and position of one run."""
+
+    def __init__(self, module: nn.Module, recipe: Recipe) -> None:
+        self.module = module
+        self.recipe = recipe
+        self.optimizer = make_optimizer(module, recipe)
+        self.average = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        self.position = Position()
+
+    def update_average(self) -> None:
+        """Moves the running average towards the module's weights and statistics; counters are copied."""
+        step = self.position.step
+        decay = min(self.recipe.ema_decay, (1 + step) / (10 + step)) if self.recipe.ema_decay else 0.0
+        with torch.no_grad():
+            for name, tensor in self.module.state_dict().items():
+                if tensor.is_floating_point():
+                    self.average[name].lerp_(tensor, 1 - decay)
+                else:
+                    self.average[name].copy_(tensor)
+
+    def to_values(self, fingerprint: Mapping[str, str]) -> dict[str, Any]:
+        """The state as plain values and tensors."""
+        position = self.position
+        return {
+            "schema": _SCHEMA,
+            "fingerprint": dict(fingerprint),
+            "module": self.module.state_dict(),
+            "average": self.average,
+            "optimizer": self.optimizer.state_dict(),
+            "position": {
+                "epoch": position.epoch,
+                "batch": position.batch,
+                "step": position.step,
+                "seconds": position.seconds,
+                "log_bytes": position.log_bytes,
+                "causes": dict(position.failures.causes),
+                "lost_samples": position.failures.samples,
+            },
+        }
+
+    def load_values(self, values: Mapping[str, Any]) -> None:
+        """Takes over what ``to_values`` gave; KeyError, TypeError or RuntimeError where it does not fit."""
+        self.module.load_state_dict(values["module"])
+        for name, tensor in self.average.items():
+            tensor.copy_(values["average"][name])
+        self.optimizer.load_state_dict(values["optimizer"])
+        stored = dict(values["position"])
+        failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
+        self.position = Position(**stored, failures=failures)
+
+
+def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+    """The recipe's optimizer; biases and normalisation (tensors of one axis) are not decayed."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
+        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if recipe.optimizer == "adamw":
+        return torch.optim.AdamW(groups, lr=recipe.learning_rate)
+    nesterov = recipe.momentum > 0
+    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=nesterov)
+
+
+class Resume:
+    """The file a killed run goes on from: ``resume.pt`` in the run's folder.
+
+    It is written after every step while that takes at most 5 % of the time, else after as many steps as keep it below
+    that, so a kill costs the step in progress, or of a large network the few steps since the last write. Each write
+    replaces the file at once. Only those at the end of an epoch wait for the disk: a killed process loses nothing that
+    it has handed to the system.
+    """
+
+    def __init__(self, folder: Path | None, fingerprint: Mapping[str, str]) -> None:
+        self._path = None if folder is None else folder / RESUME
+        self._fingerprint = dict(fingerprint)
+        self._cost_s = 0.0
+        self._last_s = time.monotonic()
+
+    def load(self, state: TrainState) -> bool:
+        """Puts a stored state back; False where there is none.
+
+        Raises:
+            InvalidFile: The file is damaged.
+            InvalidValue: It belongs to a run with another recipe, network or data.
+        """
+        if self._path is None or not self._path.is_file():
+            return False
+        _, values = read_tensors(self._path, "the state of an interrupted run; start over with --fresh")
+        check_same_run(self._path, values.get("fingerprint"), self._fingerprint)
+        try:
+            state.load_values(values)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            line = " ".join(str(error).split())[:200]
+            raise InvalidFile(f"{self._path}: damaged: {line}; start over with --fresh") from None
+        return True
+
+    def save_if_cheap(self, state: TrainState) -> None:
+        """Writes the state if the time since the last write pays for it."""
+        if self._cost_s <= _COST_SHARE * (time.monotonic() - self._last_s):
+            self.save(state, durable=False)
+
+    def save(self, state: TrainState, *, durable: bool = True) -> None:
+        """Writes the state; ``durable`` waits for the disk.
+
+        Raises:
+            WorkspaceError: No rights or no room; the file from before is still there.
+        """
+        if self._path is None:
+            return
+        start = time.monotonic()
+        buffer = io.BytesIO()
+        torch.save(state.to_values(self._fingerprint), buffer)
+        if durable:
+            write_bytes(self._path, buffer.getvalue())
+        else:
+            _replace(self._path, buffer.getbuffer())
+        self._last_s = time.monotonic()
+        self._cost_s = self._last_s - start
+
+
+def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> None:
+    """Raises InvalidValue where a stored run is not the one asked for; the message names what differs."""
+    if not isinstance(stored, dict):
+        raise InvalidFile(f"{path}: damaged: it does not say which run it belongs to; start over with --fresh")
+    differ = [key for key in sorted({*stored, *wanted}) if stored.get(key) != wanted.get(key)]
+    if differ:
+        changes = _changes(differ, stored, wanted)
+        raise InvalidValue(
+            f"{path}: belongs to another run ({changes}); start over with --fresh or choose another --out"
+        )
+
+
+def _changes(names: Iterable[str], stored: Mapping[str, Any], wanted: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}: {str(stored.get(name))[:60]} there, {str(wanted.get(name))[:60]} now" for name in names)
+
+
+def _replace(path: Path, data: memoryview) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
