@@ -29,7 +29,12 @@ class Runtime(Protocol):
         ...
 
     def build(
-        self, module: nn.Module, example: torch.Tensor, workload: Workload, out: Path, calibration: Sequence[torch.Tensor]
+        self,
+        module: nn.Module,
+        example: torch.Tensor,
+        workload: Workload,
+        out: Path,
+        calibration: Sequence[torch.Tensor],
     ) -> Artifact:
         """Writes ``out`` from a module in eval mode and reports what the delegate took.
 

@@ -346,6 +346,15 @@ class Tracer final : public et::EventTracer {
   size_t position_ = 0;
 };
 
+// A broken file may ask for any amount of memory; it shall fail, and not bring the device down.
+void limit_memory() {
+  auto bytes = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = std::min(bytes, limit.rlim_max);
+  setrlimit(RLIMIT_AS, &limit);
+}
+
 // ------------------------------------------------------------------------------------------------------------- one model
 
 std::string read_file(const std::string& path) {
@@ -668,6 +677,7 @@ int main(int argc, char** argv) {
   out = fdopen(dup(STDOUT_FILENO), "w");
   dup2(STDERR_FILENO, STDOUT_FILENO);
   pin(options.cpus);
+  limit_memory();
   et::register_pal(et::PalImpl::create(keep_log, "runner.cpp"));
   et::runtime_init();
   // Before the first file: a delegate takes the pool that is there when it is loaded. One thread means no pool.

@@ -1,0 +1,64 @@
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from hwbench.devices.base import transports
+from hwbench.devices.local import LocalTransport
+from hwbench.testing.transports import TransportConformance
+
+
+class TestLocalTransport(TransportConformance):
+    @pytest.fixture
+    def transport(self):
+        with LocalTransport() as transport:
+            yield transport
+
+
+def test_the_local_transport_is_registered():
+    assert isinstance(transports.get("local").connect("local", {}), LocalTransport)
+
+
+def test_files_are_used_where_they_lie(tmp_path):
+    path = tmp_path / "model.pte"
+    path.write_bytes(b"x")
+    with LocalTransport() as transport:
+        assert transport.push(path) == str(path)
+
+
+def test_temporary_files_are_removed():
+    with LocalTransport() as transport:
+        path = transport.temporary("x")
+        assert transport.run(["touch", path], timeout_s=20).ok
+        assert os.path.exists(path)
+    assert not os.path.exists(path)
+    assert not os.path.exists(os.path.dirname(path))
+
+
+def test_a_program_without_rights_is_a_result(tmp_path):
+    path = tmp_path / "program"
+    path.write_text("#!/bin/sh\n")
+    with LocalTransport() as transport:
+        assert transport.run([str(path)], timeout_s=20).status == 126
+
+
+def test_an_interrupt_does_not_leave_the_command_running(tmp_path):
+    code = """
+    import sys
+    from hwbench.devices.local import LocalTransport
+    script = 'echo $$ > "$1"; sleep 60'
+    LocalTransport().run(["sh", "-c", script, "sh", sys.argv[1]], timeout_s=60)
+    """
+    mark = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(mark)], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 30
+    while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    process.wait(30)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(mark.read_text()), 0)

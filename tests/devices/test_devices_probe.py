@@ -1,0 +1,219 @@
+import os
+from dataclasses import replace
+
+import pytest
+
+from hwbench.devices import CommandResult, conditions, probe_device
+from hwbench.devices.local import LocalTransport
+from hwbench.devices.probe import parse, parse_cpu_list, sections
+from hwbench.errors import DeviceError, InvalidValue
+
+X86 = """== uname
+Linux 6.1.0-18-amd64 x86_64
+
+== /proc/cpuinfo
+processor\t: 0
+model name\t: Intel(R) Xeon(R)
+physical id\t: 0
+core id\t\t: 0
+flags\t\t: fpu avx2 fma hypervisor avx512_vnni
+
+processor\t: 1
+model name\t: Intel(R) Xeon(R)
+physical id\t: 0
+core id\t\t: 0
+flags\t\t: fpu avx2 fma hypervisor avx512_vnni
+
+processor\t: 2
+model name\t: Intel(R) Xeon(R)
+physical id\t: 0
+core id\t\t: 1
+flags\t\t: fpu avx2 fma hypervisor avx512_vnni
+
+== /proc/meminfo
+MemTotal:       16384000 kB
+MemFree:         1000000 kB
+
+== /proc/self/status
+Name:\tcat
+Cpus_allowed:\t7
+Cpus_allowed_list:\t0-2
+
+== /sys/class/dmi/id/product_name
+KVM
+"""
+
+# Two little cores, one big, one prime, as a phone of 2019 shows them.
+PHONE = """== uname
+Linux 4.14.117-perf aarch64
+
+== /proc/cpuinfo
+Processor\t: AArch64 Processor rev 14 (aarch64)
+processor\t: 0
+BogoMIPS\t: 38.40
+Features\t: fp asimd evtstrm aes crc32 atomics fphp asimdhp asimddp
+CPU implementer\t: 0x41
+CPU part\t: 0xd05
+
+processor\t: 1
+Features\t: fp asimd fphp asimdhp asimddp
+CPU implementer\t: 0x41
+CPU part\t: 0xd05
+
+processor\t: 2
+Features\t: fp asimd fphp asimdhp asimddp
+CPU implementer\t: 0x41
+CPU part\t: 0xd0b
+
+processor\t: 3
+Features\t: fp asimd fphp asimdhp asimddp
+CPU implementer\t: 0x99
+CPU part\t: 0x0ff
+
+Hardware\t: A Phone
+
+== /proc/self/status
+Cpus_allowed_list:\t0-3
+
+== /sys/devices/system/cpu/cpu0/cpu_capacity
+261
+
+== /sys/devices/system/cpu/cpu1/cpu_capacity
+261
+
+== /sys/devices/system/cpu/cpu2/cpu_capacity
+871
+
+== /sys/devices/system/cpu/cpu3/cpu_capacity
+1024
+
+== /sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq
+1785600
+
+== /sys/devices/system/cpu/cpu1/cpufreq/cpuinfo_max_freq
+1785600
+
+== /sys/devices/system/cpu/cpu3/cpufreq/cpuinfo_max_freq
+2841600
+
+== /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor
+schedutil
+
+== /sys/devices/system/cpu/cpu3/cpufreq/scaling_governor
+schedutil
+
+== ro.product.manufacturer
+maker
+
+== ro.product.model
+Phone 7
+
+== ro.build.fingerprint
+maker/phone/7:10/1
+"""
+
+
+def test_a_virtual_server():
+    probe = parse(X86)
+    assert (probe.model, probe.arch, probe.kernel) == ("KVM, Intel(R) Xeon(R)", "x86_64", "Linux 6.1.0-18-amd64")
+    assert probe.features == ("avx2", "avx512_vnni", "fma")
+    assert probe.virtualised
+    assert probe.memory_bytes == 16384000 * 1024
+    assert probe.governor == "unknown"
+
+
+def test_threads_of_one_core_are_not_pinned_together():
+    probe = parse(X86)
+    assert probe.fastest(1) == (2,)
+    assert probe.fastest(2) == (2, 1)
+    with pytest.raises(InvalidValue, match="2 usable cores"):
+        probe.fastest(3)
+
+
+def test_a_phone():
+    probe = parse(PHONE)
+    assert probe.model == "maker Phone 7"
+    assert [cpu.part for cpu in probe.cpus] == ["Cortex-A55", "Cortex-A55", "Cortex-A76", "0x99/0x0ff"]
+    assert [cpu.capacity for cpu in probe.cpus] == [261, 261, 871, 1024]
+    assert probe.cpus[3].max_khz == 2841600
+    assert probe.features == ("asimd", "asimddp", "asimdhp", "fphp")
+    assert probe.governor == "schedutil"
+    assert probe.build == "maker/phone/7:10/1"
+    assert not probe.virtualised
+    assert probe.fastest(3) == (3, 2, 1)
+
+
+def test_processors_that_are_not_ours_are_not_taken_and_do_not_change_the_device():
+    bound = parse(PHONE.replace("Cpus_allowed_list:\t0-3", "Cpus_allowed_list:\t0,2"))
+    assert bound.fastest(2) == (2, 0)
+    assert bound.fingerprint == parse(PHONE).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("4.14.117", "4.14.118"), ("Phone 7", "Phone 8"), ("asimddp", "x"), ("1024", "1023"), ("7:10/1", "7:10/2")],
+)
+def test_another_device_has_another_fingerprint(old, new):
+    assert parse(PHONE.replace(old, new)).fingerprint != parse(PHONE).fingerprint
+
+
+def test_what_changes_from_minute_to_minute_is_not_in_the_fingerprint():
+    assert parse(X86.replace("1000000", "2000000")).fingerprint == parse(X86).fingerprint
+    assert len(parse(X86).fingerprint) == 16
+
+
+@pytest.mark.parametrize(
+    "text", ["", "== uname\n", "== uname\nLinux\n== /proc/cpuinfo\nprocessor: x\n", PHONE[:300], X86[:77]]
+)
+def test_what_a_device_does_not_say_is_unknown(text):
+    probe = parse(text)
+    assert probe.governor in ("unknown", "schedutil")
+    assert len(probe.fingerprint) == 16
+
+
+@pytest.mark.parametrize(
+    ("text", "cpus"), [("0", (0,)), ("0-3,8", (0, 1, 2, 3, 8)), ("", ()), ("x", ()), ("1-", ()), ("3,1", (1, 3))]
+)
+def test_lists_of_processors(text, cpus):
+    assert parse_cpu_list(text) == cpus
+
+
+def test_sections():
+    assert sections("noise\n== a\n1\n\n2\n== b\n") == {"a": "1\n\n2", "b": ""}
+
+
+def test_this_machine():
+    with LocalTransport() as transport:
+        probe = probe_device(transport)
+        again = probe_device(transport)
+    assert probe == again
+    assert probe.arch == os.uname().machine
+    assert probe.kernel == f"Linux {os.uname().release}"
+    assert set(probe.allowed) == os.sched_getaffinity(0)
+    assert probe.fastest(1)[0] in probe.allowed
+    assert probe.memory_bytes > 2**28
+
+
+def test_conditions_tell_rows_apart():
+    probe = parse(PHONE)
+    row = conditions(probe, (3,), "native/1")
+    assert row["device"] == probe.fingerprint
+    assert row["cpus"] == "3"
+    assert row["runner"] == "native/1"
+    others = [
+        conditions(probe, (2,), "native/1"),
+        conditions(probe, (3,), "python/1"),
+        conditions(replace(probe, governor="performance"), (3,), "native/1"),
+        conditions(replace(probe, kernel="Linux 5"), (3,), "native/1"),
+    ]
+    assert all(other != row for other in others)
+    assert all(isinstance(value, str) for value in row.values())
+
+
+def test_a_device_without_a_shell():
+    class Silent:
+        def run(self, argv, *, timeout_s):
+            return CommandResult(1, "", "permission denied")
+
+    with pytest.raises(DeviceError, match="permission denied"):
+        probe_device(Silent())
