@@ -84,6 +84,18 @@ def bars() -> Iterator[Watch]:
         yield Bars(display)
 
 
+@contextmanager
+def building(name: str, *, cached: bool = False) -> Iterator[None]:
+    """Shows that one network is being built while the block runs; shows nothing where it comes from the cache."""
+    if cached:
+        yield
+        return
+    with progress() as display:
+        task = display.add_task("build", total=1, rate="", note=name)
+        yield
+        display.update(task, completed=1)
+
+
 def say_failures(failed: Sequence[Measurement]) -> None:
     """Lists failed rows on stderr: which workload, how it ended and why."""
     if not failed:

@@ -1,5 +1,6 @@
 """All commands: importing this module registers them. One line each, in alphabetical order."""
 
+import hwbench.cli.bench
 import hwbench.cli.devices
 import hwbench.cli.doctor
 import hwbench.cli.init

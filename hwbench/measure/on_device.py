@@ -1,4 +1,4 @@
-"""A campaign on a real device: transport, runner, cache and conditions put together."""
+"""Measuring on a real device: transport, runner, cache and conditions put together, for campaigns and for one file."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hwbench.errors import CheckFailed
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Failure
 from hwbench.measure.drift import Drift
+from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.runner import Bench, measure_sessions
-from hwbench.measure.store import MeasurementStore
+from hwbench.measure.store import MeasurementStore, trusted
 from hwbench.runtimes.runners import choose_runner
-from hwbench.specs import Artifact, Outcome, Session, Target, Timing, Workload
+from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
 
 # About 2 ms on a core of 20 billion multiply-adds a second, which is long against the clock and short against a round.
 SENTINEL = Workload.parse("x3d_i96_m216_o96_k3x3x3_relu@1x96x4x14x14/fp32/auto")
@@ -72,6 +73,60 @@ def campaign_on(
             retry=retry,
             emulated=device.emulated,
         )
+
+
+def measure_artifact(
+    artifact: Artifact,
+    device: Device,
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    timing: Timing | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Measurement:
+    """Times one file by itself, now; nothing is looked up or stored, and no sentinel is built for it.
+
+    Args:
+        artifact: The file; what its workload is makes no difference here.
+        device: Where to measure.
+        cache_dir: Where the runner lies.
+        threads: Threads of the engine; default: what the device file says.
+        timing: Protocol and stop rule.
+        report: Told what takes long, and what is not as it should be.
+
+    Raises:
+        InvalidValue: The device has fewer cores than ``threads``.
+        DeviceError: The device does not answer.
+    """
+    threads = threads or device.threads
+    timing = timing or Timing()
+    found: list[tuple[Session, str]] = []
+    with device.transport() as transport:
+        probe = probe_device(transport)
+        cpus = device.pinned(threads, probe)
+        runner = choose_runner(artifact.runtime, cache_dir, report)
+        bench = Bench(transport, runner, threads, cpus)
+
+        def keep(artifact: Artifact, session: Session) -> None:
+            found.append((session, doubt(session, threads)))
+
+        failures: Sequence[Failure] = ()
+        while not failures and (rounds := sessions_needed(found, timing)):
+            failures = measure_sessions(
+                [artifact], rounds=rounds, seed=len(found), on_session=keep, bench=bench, timing=timing
+            )
+    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(found, timing)
+    return Measurement(
+        workload=artifact.workload,
+        target=Target(device.name, artifact.runtime, artifact.version, threads),
+        timing=timing,
+        outcome=outcome,
+        sessions=trusted(found, timing),
+        reason=reason,
+        artifact_sha256=artifact.sha256,
+        conditions=conditions(probe, cpus, runner.label),
+        emulated=device.emulated,
+    )
 
 
 class _Measure:
