@@ -10,6 +10,7 @@ The decoder runs on one thread: data sets read many files at once, each in its o
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -98,13 +99,10 @@ class VideoFile:
         self.path = Path(path)
         self._close = contextlib.ExitStack()
         self._reformatter = VideoReformatter()
-        with self._naming():
-            _check_file(self.path)
-            self._container = self._close.enter_context(av.open(str(self.path)))
-            self._stream = _video_stream(self._container)
-            self._stream.codec_context.thread_count = 1
         try:
             with self._naming():
+                _check_file(self.path)
+                self._open()
                 self.info = info or self._probe()
         except VideoError:
             self.close()
@@ -134,6 +132,11 @@ class VideoFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _open(self) -> None:
+        self._container = self._close.enter_context(av.open(str(self.path)))
+        self._stream = _video_stream(self._container)
+        self._stream.codec_context.thread_count = 1
 
     def _probe(self) -> VideoInfo:
         stream, container = self._stream, self._container
@@ -245,20 +248,18 @@ class VideoFile:
             self._container.seek(-(2**62), backward=True)
         except av.FFmpegError:
             self._close.close()
-            self._container = self._close.enter_context(av.open(str(self.path)))
-            self._stream = _video_stream(self._container)
-            self._stream.codec_context.thread_count = 1
+            self._open()
 
     def _key_before(self, index: int) -> int:
-        return max((key for key in self.info.keyframes if key <= index), default=0)
+        place = bisect.bisect_right(self.info.keyframes, index)
+        return self.info.keyframes[place - 1] if place else 0
 
     def _convert(self, frame: Any) -> Frames:
         # One reformatter for all frames: making its tables costs more than converting a small frame.
         picture = self._reformatter.reformat(frame, width=self.info.width, height=self.info.height, format="rgb24")
-        array = picture.to_ndarray()
-        turns = round(-getattr(frame, "rotation", 0) / 90) % 4
-        upright: Frames = np.ascontiguousarray(np.rot90(array, -turns)) if turns else array
-        return upright
+        array: Frames = picture.to_ndarray()  # type: ignore[assignment]
+        turns = round(getattr(frame, "rotation", 0) / 90) % 4  # counter-clockwise
+        return np.ascontiguousarray(np.rot90(array, turns) if turns else array)
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:

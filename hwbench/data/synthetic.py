@@ -145,9 +145,13 @@ def prepare(workspace: Workspace, spec: SyntheticSpec | None = None) -> Path:
 
 def _encode(folder: Path, spec: SyntheticSpec) -> None:
     for split, name, index in _videos(spec):
-        path = folder / split / name / f"{index:05d}.mp4"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_video(path, render(name, split, index, spec), fps=spec.fps)
+        if _place(name)[1]:
+            continue
+        frames = render(name, split, index, spec)
+        for one, film in ((name, frames), (partner(name), frames[::-1])):
+            path = folder / split / one / f"{index:05d}.mp4"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_video(path, np.ascontiguousarray(film), fps=spec.fps)
     write_text(folder / _STAMP, json.dumps({"version": _VERSION, **asdict(spec)}, indent=2) + "\n")
 
 

@@ -1,0 +1,159 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from video_files import MakeVideo, frame_numbers
+
+from hwbench.data.decoding import VideoFile, probe, read_frames
+from hwbench.errors import InvalidValue, VideoError
+
+# name of the file, how it is made
+KINDS = {
+    "plain.mp4": {},
+    "b-frames.mp4": {"options": {"bf": "3", "b-pyramid": "normal"}, "gop": 12},
+    "late-start.mp4": {"times": range(45, 75)},
+    "variable-rate.mp4": {"times": np.cumsum([1, 1, 4, 2, 1, 7] * 5).tolist(), "gop": 8},
+    "fragmented.mp4": {"container": {"movflags": "frag_keyframe+empty_moov"}, "gop": 10},
+    "odd.mkv": {"codec": "ffv1", "size": (47, 61), "pix_fmt": "yuv444p"},
+    "ten-bit.mp4": {"pix_fmt": "yuv420p10le", "gop": 12},
+    "hevc.mp4": {"codec": "libx265", "options": {"x265-params": "log-level=none:pools=none:keyint=10"}},
+    "av1.mkv": {"codec": "libsvtav1", "options": {"svtav1-params": "lp=1", "preset": "10"}, "size": (64, 64)},
+    "mpeg4.avi": {"codec": "mpeg4"},
+    "b-frames.avi": {"codec": "mpeg4", "options": {"bf": "2"}},
+    "raw.h264": {"options": {"bf": "2"}},
+    "stream.ts": {"gop": 10},
+    "one-frame.mp4": {"count": 1},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_file_gives_the_frames_asked_for(name: str, make_video: MakeVideo) -> None:
+    path = make_video(name, **KINDS[name])
+    count = KINDS[name].get("count", 30)
+    size = KINDS[name].get("size", (48, 64))
+    info = probe(path)
+    assert (info.num_frames, info.height, info.width) == (count, *size)
+    everything = read_frames(path, range(count))
+    assert everything.shape == (count, *size, 3)
+    assert everything.dtype == np.uint8
+    assert frame_numbers(everything) == list(range(count))
+    for indices in ([count - 1], [count // 2, 0, count // 2], [0, count // 3, count // 2, count - 1]):
+        assert np.array_equal(read_frames(path, indices), everything[indices])
+
+
+def test_what_is_read_is_what_a_plain_decode_gives(make_video: MakeVideo) -> None:
+    path = make_video("plain.mp4", gop=6, options={"bf": "2"})
+    with av.open(str(path)) as file:
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+    assert np.array_equal(read_frames(path, [1, 13, 29]), frames[[1, 13, 29]])
+
+
+def test_a_late_start_does_not_shorten_a_video(make_video: MakeVideo) -> None:
+    info = probe(make_video("late.mp4", times=range(30, 90), count=60))
+    assert info.num_frames == 60
+    assert info.duration_s == pytest.approx(2.0)
+    assert info.fps == pytest.approx(30)
+    assert info.pts[0] * info.time_base == 1
+
+
+def test_variable_rate_keeps_its_times(make_video: MakeVideo) -> None:
+    times = np.cumsum([1, 1, 4, 2, 1, 7] * 5)
+    info = probe(make_video("variable.mp4", times=times.tolist()))
+    assert [round(30 * float(p * info.time_base)) for p in info.pts] == times.tolist()
+
+
+def test_no_duration_in_the_header(make_video: MakeVideo) -> None:
+    path = make_video("live.mkv", container={"live": "1"})
+    with av.open(str(path)) as file:
+        assert file.duration is None
+    assert probe(path).duration_s == pytest.approx(1.0, abs=0.01)
+
+
+def test_only_wanted_frames_are_converted_and_far_ones_are_reached_by_a_seek(
+    make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = make_video("long.mp4", count=30, gop=5, options={"bf": "0"})
+    converted, starts = [], []
+    convert, decode_from = VideoFile._convert, VideoFile._decode_from
+    monkeypatch.setattr(VideoFile, "_convert", lambda self, f: converted.append(f.pts) or convert(self, f))
+    monkeypatch.setattr(VideoFile, "_decode_from", lambda self, key: starts.append(key) or decode_from(self, key))
+    with VideoFile(path) as video:
+        video.read([1, 3, 27])
+    assert len(converted) == 3
+    assert starts == [0, max(key for key in probe(path).keyframes if key <= 27)]
+    assert starts[1] > 3
+
+
+def test_phone_videos_are_turned_upright(make_video: MakeVideo, tmp_path: Path) -> None:
+    plain = make_video("wide.mp4")
+    data = bytearray(plain.read_bytes())
+    matrix = data.index(b"tkhd") + 44  # version 0: 40 bytes of fields after the type
+    quarter = [0, 0x10000, 0, -0x10000, 0, 0, 0, 0, 0x40000000]
+    data[matrix : matrix + 36] = b"".join(v.to_bytes(4, "big", signed=True) for v in quarter)
+    turned = tmp_path / "tall.mp4"
+    turned.write_bytes(data)
+    frames = read_frames(plain, [7])
+    assert np.array_equal(read_frames(turned, [7])[0], np.rot90(frames[0], -1))  # clockwise, as players show it
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("truncated", ("damaged",)),
+        ("truncated behind the index", ("truncated", "30")),
+        ("truncated mkv", ("truncated",)),
+        ("truncated avi", ("truncated", "30")),
+        ("empty", ("empty",)),
+        ("text", ("not a video",)),
+        ("missing", ("no such file",)),
+        ("folder", ("directory",)),
+        ("no picture", ("no video stream", "audio")),
+        ("no frames", ()),
+    ],
+)
+def test_failures_are_one_line_with_the_file_and_the_cause(
+    kind: str, words: tuple[str, ...], broken: dict[str, Path]
+) -> None:
+    for call in (probe, lambda path: read_frames(path, [0])):
+        with pytest.raises(VideoError) as caught:
+            call(broken[kind])
+        message = str(caught.value)
+        assert message.startswith(f"{broken[kind]}: ")
+        assert "\n" not in message
+        assert all(word in message for word in words), message
+
+
+def test_damage_in_the_middle_never_passes_for_the_end(make_video: MakeVideo, tmp_path: Path) -> None:
+    path = make_video("hole.mp4", container={"movflags": "faststart"}, options={"bf": "0"})
+    data = bytearray(path.read_bytes())
+    middle = data.index(b"mdat") + (len(data) - data.index(b"mdat")) // 2
+    data[middle:] = bytes(len(data) - middle)
+    path.write_bytes(data)
+    with pytest.raises(VideoError, match=r"hole\.mp4: "):
+        read_frames(path, range(30))
+
+
+@pytest.mark.parametrize("indices", [[], [-1], [30], [0, 99]])
+def test_indices_outside_the_video_are_refused(indices: list[int], make_video: MakeVideo) -> None:
+    with pytest.raises(InvalidValue, match="from 0 to 29"):
+        read_frames(make_video("plain.mp4"), indices)
+
+
+def test_nothing_is_printed_and_files_are_closed(broken: dict[str, Path]) -> None:
+    code = (
+        "import os, sys\n"
+        "from hwbench.data import read_frames\n"
+        "for path in sys.argv[1:]:\n"
+        "    before = len(os.listdir('/proc/self/fd')) if os.path.isdir('/proc/self/fd') else 0\n"
+        "    try: read_frames(path, [0])\n"
+        "    except Exception: pass\n"
+        "    after = len(os.listdir('/proc/self/fd')) if before else 0\n"
+        "    assert after == before, path\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, broken.values())], capture_output=True, text=True, check=True
+    )
+    assert result.stdout == result.stderr == ""

@@ -1,0 +1,73 @@
+"""Real video files of every awkward kind, made with PyAV."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+
+MakeVideo = Callable[..., Path]
+
+
+def gradient_frames(count: int, height: int, width: int) -> np.ndarray:
+    """Frames whose brightness tells their number: frame i is about 8·i + 4 bright, with a soft slope across."""
+    slope = np.linspace(-3, 3, width)[None, None, :, None]
+    base = (8 * np.arange(count) + 4).reshape(-1, 1, 1, 1)
+    return np.broadcast_to(np.clip(base + slope, 0, 255), (count, height, width, 3)).round().astype(np.uint8)
+
+
+def frame_numbers(frames: np.ndarray) -> list[int]:
+    """The numbers which ``gradient_frames`` wrote into frames."""
+    return [round((float(frame.mean()) - 4) / 8) for frame in frames]
+
+
+def write(
+    path: Path,
+    *,
+    count: int = 30,
+    size: tuple[int, int] = (48, 64),
+    codec: str = "libx264",
+    options: dict[str, str] | None = None,
+    container: dict[str, str] | None = None,
+    pix_fmt: str = "yuv420p",
+    fps: int = 30,
+    times: Sequence[int] | None = None,
+    gop: int | None = None,
+) -> Path:
+    """A video of ``gradient_frames``; ``times`` are the time stamps in units of 1/fps, by default 0, 1, 2, ..."""
+    if codec not in av.codecs_available:
+        raise RuntimeError(f"this PyAV has no {codec}; install the wheel from PyPI")
+    times = range(count) if times is None else times
+    with av.open(str(path), "w", options=container or {}) as file:
+        stream = file.add_stream(codec, rate=fps, options={"threads": "1", **(options or {})})
+        stream.height, stream.width = size
+        stream.pix_fmt = pix_fmt
+        stream.time_base = Fraction(1, fps)
+        stream.bit_rate = 2_000_000
+        if gop:
+            stream.gop_size = gop
+        for array, time in zip(gradient_frames(count, *size), times):
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, fps)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return path
+
+
+def write_audio(path: Path) -> Path:
+    """A file with sound and no picture."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), dtype=np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 8000
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return path
+
+
+def cut(source: Path, target: Path, share: float) -> Path:
+    """The first part of a file."""
+    data = source.read_bytes()
+    target.write_bytes(data[: int(share * len(data))])
+    return target
