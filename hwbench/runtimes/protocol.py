@@ -44,8 +44,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from hwbench.errors import InvalidValue
-
 VERSION = 1
 """Rises when a sample of a new runner means something else than one of the runner before."""
 
@@ -191,7 +189,7 @@ def parse_line(line: str) -> Message:
     kind = values.pop("kind", None)
     try:
         return _message(kind, values)
-    except (KeyError, TypeError, ValueError, InvalidValue) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise MalformedLine(f"{kind} line: {error!s}: {line[:120]!r}") from error
 
 

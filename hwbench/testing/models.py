@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from pathlib import Path
 
 import torch
@@ -44,15 +45,17 @@ def write_eager(path: Path, size: int = 16) -> Path:
 
 def write_pte(path: Path, *, channels: int = 8, size: int = 16, int8: bool = False) -> Path:
     """Writes ``SmallNet`` as ``.pte``, delegated to XNNPACK but for the mean."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-    from executorch.exir import to_edge_transform_and_lower
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the engine's own imports and passes
+        from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+        from executorch.exir import to_edge_transform_and_lower
 
-    example = (torch.linspace(-1, 1, 6 * size * size).reshape(2, 3, size, size),)
-    module: nn.Module = SmallNet(channels).eval()
-    if int8:
-        module = _quantized(module, example)
-    program = to_edge_transform_and_lower(torch.export.export(module, example), partitioner=[XnnpackPartitioner()])
-    write_bytes(path, program.to_executorch().buffer)
+        example = (torch.linspace(-1, 1, 6 * size * size).reshape(2, 3, size, size),)
+        module: nn.Module = SmallNet(channels).eval()
+        if int8:
+            module = _quantized(module, example)
+        program = to_edge_transform_and_lower(torch.export.export(module, example), partitioner=[XnnpackPartitioner()])
+        write_bytes(path, program.to_executorch().buffer)
     return path
 
 

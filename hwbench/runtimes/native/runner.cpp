@@ -612,8 +612,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
 }
 
 // Files with fewer visits join later, so that all are done in the last round.
-int run_rounds(const Options& o) {
-  auto entries = read_list(o);
+int run_rounds(const Options& o, std::vector<Entry> entries) {
   uint64_t rounds = 0, since_sentinel = 0, counter = mix(o.seed + 1);
   for (const auto& entry : entries) rounds = std::max(rounds, entry.visits);
   Entry sentinel;
@@ -672,6 +671,7 @@ int run_check(const Options& o) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  std::vector<Entry> entries = options.check.empty() ? read_list(options) : std::vector<Entry>{};
   std::signal(SIGPIPE, SIG_DFL);
   std::signal(SIGALRM, SIG_DFL);
   out = fdopen(dup(STDOUT_FILENO), "w");
@@ -696,5 +696,5 @@ int main(int argc, char** argv) {
       .integers("cpus", affinity())
       .integer("pid", getpid())
       .write();
-  return options.check.empty() ? run_rounds(options) : run_check(options);
+  return options.check.empty() ? run_rounds(options, std::move(entries)) : run_check(options);
 }

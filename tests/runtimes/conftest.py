@@ -1,0 +1,21 @@
+import pytest
+
+from hwbench.runtimes.native.build import build_runner
+from hwbench.runtimes.runners import NATIVE, Runner
+from hwbench.testing.models import write_pte
+
+
+@pytest.fixture(scope="session")
+def native(tmp_path_factory):
+    return Runner(NATIVE, (str(build_runner(tmp_path_factory.mktemp("runner"))),))
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory):
+    """Three real models: fp32, a wider one, int8."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        "small": write_pte(folder / "small.pte"),
+        "wide": write_pte(folder / "wide.pte", channels=16),
+        "int8": write_pte(folder / "int8.pte", int8=True),
+    }
