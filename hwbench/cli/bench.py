@@ -53,7 +53,10 @@ def bench(
         artifact, precision = _built(workspace, model, runtime, precision or "fp32", classes)
     timing = session_timing(samples, seconds)
     measured = measure_artifact(artifact, place, cache_dir=workspace.cache, threads=threads, timing=timing, report=say)
-    emit({"model": model} | _values(measured, artifact, precision, from_user=path is not None), as_json=as_json)
+    values = {"model": model} | _values(measured, artifact, precision, from_user=path is not None)
+    if not as_json:
+        values["ci95_ms"] = " - ".join(f"{bound:.4g}" for bound in values["ci95_ms"])
+    emit(values, as_json=as_json)
 
 
 def session_timing(samples: int, seconds: float) -> Timing:
