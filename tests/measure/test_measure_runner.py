@@ -1,0 +1,469 @@
+import json
+import os
+import shutil
+import signal
+import sys
+import textwrap
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwbench.measure.runner as host
+from hwbench.devices import Device
+from hwbench.devices.local import LocalTransport
+from hwbench.errors import CheckFailed, DeviceError, DeviceLost, DeviceUnreachable, InvalidFile, InvalidValue
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.drift import Drift
+from hwbench.measure.runner import Bench, check_artifact, measure_sessions, open_bench, profile_ops
+from hwbench.measure.store import MeasurementStore
+from hwbench.runtimes.native.build import build_runner
+from hwbench.runtimes.runners import NATIVE, PYTHON, Runner
+from hwbench.specs import Outcome, Target, Timing
+from hwbench.testing.models import artifact
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "pte"
+SMALL, ABORT = GOLDEN / "small-1.5.1.pte", GOLDEN / "abort-1.5.1.pte"
+QUICK = Timing(warmup_s=0.001, min_samples=3, min_session_s=0.002, max_session_s=0.05, sentinel_every=3, timeout_s=30)
+CPU = min(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory):
+    return Runner(NATIVE, (str(build_runner(tmp_path_factory.mktemp("runner"))),))
+
+
+class Watched(LocalTransport):
+    """Remembers the processes it started."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = []
+
+    def spawn(self, argv, *, env=None):
+        process = super().spawn(argv, env=env)
+        self.started.append(process)
+        return process
+
+    def signal(self, number):
+        os.kill(self.started[-1]._process.pid, number)
+
+
+@pytest.fixture
+def transport():
+    with Watched() as transport:
+        yield transport
+
+
+@pytest.fixture
+def bench(transport, native):
+    return Bench(transport, native, 1, (CPU,))
+
+
+def copies(tmp_path, count):
+    """Artifacts with files of their own."""
+    found = []
+    for number in range(count):
+        path = tmp_path / f"{number}.pte"
+        shutil.copyfile(SMALL, path)
+        found.append(artifact(path, number))
+    return found
+
+
+def measure(artifacts, bench, *, rounds=2, seed=0, timing=QUICK, **options):
+    """The sessions in the order in which they came, and the failures by file name."""
+    sessions = []
+    options.setdefault("on_session", lambda a, s: None)
+    inner = options.pop("on_session")
+
+    def keep(a, s):
+        sessions.append((a, s))
+        inner(a, s)
+
+    failures = measure_sessions(
+        artifacts, rounds=rounds, seed=seed, on_session=keep, bench=bench, timing=timing, **options
+    )
+    names = {a.workload: a.path.name for a in artifacts}
+    return sessions, {names[failure.workload]: failure for failure in failures}
+
+
+def counts(sessions):
+    return Counter(a.path.name for a, _ in sessions)
+
+
+def test_each_artifact_once_per_round_in_fresh_seeded_order(bench, tmp_path):
+    artifacts = copies(tmp_path, 5)
+    sessions, failures = measure(artifacts, bench, rounds=4, sentinel=SMALL)
+    assert failures == {}
+    order = [a.path.name for a, _ in sessions]
+    rounds = [tuple(order[at : at + 5]) for at in range(0, 20, 5)]
+    assert all(len(set(names)) == 5 for names in rounds)
+    assert len(set(rounds)) > 1
+    assert order == [a.path.name for a, _ in measure(artifacts, bench, rounds=4)[0]]
+    assert order != [a.path.name for a, _ in measure(artifacts, bench, rounds=4, seed=1)[0]]
+
+
+def test_what_a_session_holds(bench, tmp_path):
+    sessions, _ = measure(copies(tmp_path, 1), bench, rounds=2, sentinel=SMALL)
+    for _, session in sessions:
+        assert len(session.samples_s) >= 3
+        assert all(0 < sample < 1 for sample in session.samples_s)
+        assert sum(session.samples_s) <= session.wall_s
+        assert session.cpu_s > 0
+        assert session.load_s > 0
+        assert session.first_s > 0
+        assert session.drift > 0
+        assert session.median_s > 0
+
+
+def test_nothing_to_do(bench):
+    assert measure([], bench) == ([], {})
+    assert measure([artifact(SMALL)], bench, rounds=0) == ([], {})
+    assert bench.transport.started == []
+
+
+def test_a_bad_file_costs_itself(bench, tmp_path):
+    good = copies(tmp_path, 3)
+    (tmp_path / "truncated.pte").write_bytes(SMALL.read_bytes()[:3000])
+    (tmp_path / "empty.pte").write_bytes(b"")
+    shutil.copyfile(ABORT, tmp_path / "abort.pte")
+    names = ("truncated.pte", "empty.pte", "abort.pte", "missing.pte")
+    bad = [artifact(tmp_path / name, 10 + number) for number, name in enumerate(names)]
+    sessions, failures = measure([*bad, *good], bench, rounds=3, sentinel=SMALL)
+    assert counts(sessions) == {"0.pte": 3, "1.pte": 3, "2.pte": 3}
+    assert {name: failure.outcome for name, failure in failures.items()} == {
+        "truncated.pte": Outcome.LOAD,
+        "empty.pte": Outcome.LOAD,
+        "abort.pte": Outcome.CRASH,
+        "missing.pte": Outcome.PUSH,
+    }
+    assert "too small" in failures["truncated.pte"].reason
+    assert "killed by SIGABRT" in failures["abort.pte"].reason
+    assert "not a Tensor" in failures["abort.pte"].reason
+    assert "missing.pte" in failures["missing.pte"].reason
+
+
+def test_only_bad_files(bench, tmp_path):
+    artifacts = [artifact(ABORT, number) for number in range(2)] + [artifact(tmp_path / "missing.pte", 2)]
+    sessions, failures = measure(artifacts, bench)
+    assert sessions == []
+    assert {failure.outcome for failure in failures.values()} == {Outcome.CRASH, Outcome.PUSH}
+
+
+def test_a_killed_runner_costs_the_file_in_progress(bench, transport, tmp_path):
+    artifacts = copies(tmp_path, 4)
+    timing = Timing(warmup_s=0.001, min_session_s=0.4, min_samples=1, max_session_s=1)
+    killed = []
+
+    def kill(a, s):
+        if not killed:
+            time.sleep(0.1)
+            killed.append(a)
+            transport.signal(signal.SIGKILL)
+
+    sessions, failures = measure(artifacts, bench, rounds=2, timing=timing, on_session=kill)
+    ((victim, failure),) = failures.items()
+    assert failure.outcome is Outcome.CRASH
+    assert "SIGKILL" in failure.reason
+    assert victim != killed[0].path.name
+    assert counts(sessions) == {a.path.name: 2 for a in artifacts if a.path.name != victim}
+    assert len(transport.started) == 2
+
+
+def test_a_visit_beyond_the_time_limit(bench, tmp_path):
+    timing = Timing(warmup_s=0.001, min_session_s=60, max_session_s=60, timeout_s=1)
+    sessions, failures = measure(copies(tmp_path, 2), bench, timing=timing)
+    assert sessions == []
+    assert {failure.outcome for failure in failures.values()} == {Outcome.TIMEOUT}
+    assert all("1 s" in failure.reason for failure in failures.values())
+
+
+def test_a_runner_that_hangs_is_ended_from_here(bench, transport, tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "GRACE_S", 0.5)
+    artifacts = copies(tmp_path, 3)
+    stopped = []
+
+    def stop(a, s):
+        if not stopped:
+            time.sleep(0.1)
+            transport.signal(signal.SIGSTOP)
+            stopped.append(a)
+
+    timing = Timing(warmup_s=0.001, min_session_s=0.3, min_samples=1, max_session_s=1, timeout_s=2)
+    sessions, failures = measure(artifacts, bench, rounds=1, timing=timing, on_session=stop)
+    ((victim, failure),) = failures.items()
+    assert failure.outcome is Outcome.TIMEOUT
+    assert counts(sessions) == {a.path.name: 1 for a in artifacts if a.path.name != victim}
+
+
+def test_an_exception_of_the_caller_ends_the_runner(bench, transport, tmp_path):
+    def interrupt(a, s):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure(copies(tmp_path, 2), bench, rounds=1000, on_session=interrupt)
+    assert transport.started[0].wait(20).status == -signal.SIGKILL
+
+
+def test_a_sentinel_that_cannot_be_run(bench, tmp_path):
+    (tmp_path / "sentinel.pte").write_text("nothing")
+    with pytest.raises(InvalidFile, match=r"sentinel\.pte"):
+        measure(copies(tmp_path, 1), bench, sentinel=tmp_path / "sentinel.pte")
+    with pytest.raises(DeviceLost, match="SIGABRT"):
+        measure(copies(tmp_path, 1), bench, sentinel=ABORT)
+
+
+SCRIPT = """
+import json, os, signal, sys
+
+def say(kind, **values):
+    print(json.dumps({"kind": kind, **values}), flush=True)
+
+def visit(id, ns=1000, kind="session", **more):
+    values = dict(id=id, round=0, samples_ns=[ns, ns, ns], cpu_ns=1, wall_ns=3 * ns, nivcsw=0, majflt=0, maxrss_kb=1,
+                  clock_khz=2000000, temp_mc=41500, at_ns=1)
+    say("begin", id=id, round=0)
+    say(kind, **{**values, **more})
+
+arguments = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+ids = [line.split("\\t")[0] for line in open(arguments["--list"])]
+cpus = [int(arguments["--cpus"])]
+"""
+
+
+@pytest.fixture
+def scripted(transport, tmp_path):
+    """A bench whose runner is a few lines of Python, which may misbehave as they like."""
+
+    def make(lines, start=True):
+        hello = 'say("start", runner="script", versions={}, threads=1, cpus=cpus, pid=os.getpid())\n' if start else ""
+        path = tmp_path / "script.py"
+        path.write_text(SCRIPT + hello + textwrap.dedent(lines))
+        return Bench(transport, Runner("script", (sys.executable, str(path))), 1, (CPU,))
+
+    return make
+
+
+def test_values_become_seconds_and_hertz(scripted):
+    bench = scripted('for id in ids:\n    visit(id, 2500, nivcsw=2)\nsay("end")')
+    ((_, session),), _ = measure([artifact(SMALL)], bench, rounds=1)
+    assert session.samples_s == pytest.approx((2.5e-6,) * 3)
+    assert session.wall_s == pytest.approx(7.5e-6)
+    assert (session.cpu_s, session.involuntary_switches, session.drift) == (1e-9, 2, 1.0)
+    assert (session.clock_hz, session.temperature_celsius) == (2e9, 41.5)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'print("Segmentation warning from a library", flush=True)',
+        'say("session", id=ids[0])',
+        "visit(ids[0], samples_ns=[])",
+        "visit(ids[0], 0)",
+        "visit(ids[0], samples_ns=[5, 0, 5])",
+        "visit(ids[0], samples_ns=[5, float('nan')])",
+        'visit(ids[0], wall_ns="long")',
+        'say("dance", id=ids[0])',
+        'sys.stdout.buffer.write(b"\\xff\\xfe\\n"); sys.stdout.flush()',
+    ],
+)
+def test_a_malformed_line_is_a_failure_and_no_number(scripted, tmp_path, line):
+    bench = scripted(
+        f"""
+        say("begin", id=ids[0], round=0)
+        {line}
+        visit(ids[0])
+        visit(ids[1])
+        say("end")
+        """
+    )
+    sessions, failures = measure(copies(tmp_path, 2), bench, rounds=1)
+    assert counts(sessions) == {"1.pte": 1}
+    assert failures["0.pte"].outcome is Outcome.PARSE
+    assert failures["0.pte"].reason
+
+
+def test_a_line_that_was_cut_off_by_a_crash_is_the_crash(scripted, tmp_path):
+    bench = scripted(
+        """
+        visit(ids[-1])
+        if len(ids) > 1:
+            say("begin", id=ids[0], round=0)
+            print('{"kind":"session","id":"0","samp', end="", flush=True)
+            print("stack smashed", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGSEGV)
+        say("end")
+        """
+    )
+    sessions, failures = measure(copies(tmp_path, 2), bench, rounds=1)
+    assert counts(sessions) == {"1.pte": 1}
+    assert failures["0.pte"].outcome is Outcome.CRASH
+    assert "SIGSEGV; it last said: stack smashed" in failures["0.pte"].reason
+
+
+def test_a_failure_to_run_is_a_crash_of_that_file(scripted, tmp_path):
+    bench = scripted(
+        """
+        say("begin", id=ids[0], round=0)
+        say("error", id=ids[0], stage="run", reason="no memory")
+        say("error", id="42", stage="run", reason="of nobody")
+        visit("42")
+        visit(ids[1])
+        visit(ids[1])
+        say("end")
+        """
+    )
+    sessions, failures = measure(copies(tmp_path, 2), bench, rounds=1)
+    assert counts(sessions) == {"1.pte": 1}
+    assert {name: (f.outcome, f.reason) for name, f in failures.items()} == {"0.pte": (Outcome.CRASH, "no memory")}
+
+
+@pytest.mark.parametrize(
+    "lines", ["", 'say("end")', 'say("begin", id="sentinel", round=0); os.abort()', "os._exit(1)", "visit('42')"]
+)
+def test_a_runner_that_never_reaches_a_file_is_the_devices_fault(scripted, transport, tmp_path, lines):
+    with pytest.raises(DeviceLost, match="3 times") as caught:
+        measure(copies(tmp_path, 2), scripted(lines))
+    assert caught.value.exit_status == 3
+    assert len(transport.started) == 3
+
+
+def test_a_runner_that_dies_between_files_is_started_again(scripted, transport, tmp_path):
+    sessions, failures = measure(copies(tmp_path, 4), scripted("visit(ids[0]); os._exit(1)"), rounds=1)
+    assert (counts(sessions), failures) == ({f"{number}.pte": 1 for number in range(4)}, {})
+    assert len(transport.started) == 4
+
+
+def test_a_runner_that_does_not_start(scripted, transport, native, tmp_path):
+    with pytest.raises(DeviceError, match="doctor"):
+        measure(copies(tmp_path, 1), scripted('print("bad option", file=sys.stderr); sys.exit(2)', start=False))
+    with pytest.raises(DeviceError, match="no-such-runner"):
+        measure(copies(tmp_path, 1), Bench(transport, Runner("x", ("/no-such-runner",))))
+    with pytest.raises(DeviceError, match="does not start"):
+        measure(copies(tmp_path, 1), Bench(transport, native, 1, (10_000,)))
+
+
+@pytest.mark.parametrize("wrong", ["threads=2, cpus=cpus", "threads=1, cpus=[99]"])
+def test_other_threads_or_processors_than_asked_for_are_refused(scripted, tmp_path, wrong):
+    lines = f'say("start", runner="script", versions={{}}, {wrong}, pid=1); visit(ids[0]); say("end")'
+    with pytest.raises(DeviceError, match="should have 1 threads on processors"):
+        measure(copies(tmp_path, 1), scripted(lines, start=False))
+
+
+def test_the_sentinel_tells_the_drift_of_what_follows(scripted, tmp_path):
+    lines = """
+    for ns in (1000, 1000, 1000):
+        visit("sentinel", ns, "sentinel")
+    visit(ids[0])
+    for ns in (1020, 9000, 1020):
+        visit("sentinel", ns, "sentinel")
+    visit(ids[0])
+    say("end")
+    """
+    drift = Drift()
+    sessions, _ = measure(copies(tmp_path, 1), scripted(lines), sentinel=SMALL, drift=drift)
+    assert [session.drift for _, session in sessions] == pytest.approx([1.0, 1.02])
+    assert sessions[1][1].median_s == pytest.approx(1e-6 / 1.02)
+    again, _ = measure(copies(tmp_path, 1), scripted('visit(ids[0]); say("end")'), rounds=1, drift=drift)
+    assert again[0][1].drift == pytest.approx(1.02)
+
+
+def test_one_disturbed_sentinel_moves_nothing():
+    drift = Drift()
+    assert drift.ratio == 1.0
+    for seconds in (1.0, 1.01, 0.99, 1.0, 1.0, 5.0):
+        drift.add(seconds)
+    assert drift.ratio == pytest.approx(1.0)
+    for _ in range(3):
+        drift.add(1.5)
+    assert drift.ratio == pytest.approx(1.5)
+
+
+def test_without_a_compiler_the_python_runner_measures(monkeypatch, tmp_path):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for program in ("sh", "cat", "uname"):
+        (tmp_path / program).symlink_to(shutil.which(program, path="/usr/bin:/bin"))
+    said = []
+    with open_bench(Device("local", "local"), "executorch", cache_dir=tmp_path / "cache", report=said.append) as bench:
+        assert bench.runner.kind == PYTHON
+        assert bench.conditions["runner"] == "python/1"
+        sessions, failures = measure([artifact(SMALL), artifact(ABORT, 1)], bench, rounds=2, sentinel=SMALL)
+    assert counts(sessions) == {SMALL.name: 2}
+    assert "SIGABRT" in failures[ABORT.name].reason
+    assert "apt-get install g++" in said[0]
+
+
+def test_a_bench_on_this_machine(tmp_path, native):
+    cache = Path(native.command[0]).parent
+    with open_bench(Device("local", "local", cpus=(CPU,)), "executorch", cache_dir=cache) as bench:
+        assert bench.runner == native
+        assert (bench.threads, bench.cpus) == (1, (CPU,))
+        assert bench.conditions["cpus"] == str(CPU)
+        assert bench.conditions["runner"] == "native/1"
+        sessions, _ = measure(copies(tmp_path, 1), bench, rounds=1)
+    assert len(sessions) == 1
+    with (
+        pytest.raises(InvalidValue, match="1000 threads"),
+        open_bench(Device("local", "local"), "executorch", cache_dir=cache, threads=1000),
+    ):
+        pass
+    with (
+        pytest.raises(DeviceUnreachable, match="not built yet"),
+        open_bench(Device("s9", "adb"), "executorch", cache_dir=cache),
+    ):
+        pass
+
+
+def test_checking_an_artifact(bench, tmp_path):
+    result = check_artifact(SMALL, bench=bench)
+    np.testing.assert_allclose(result.output[0], [0.165961, -0.215769, -0.0769797, -0.246502, -0.0053821], rtol=1e-4)
+    values = np.zeros((2, 3, 16, 16), np.float32)
+    zero = check_artifact(SMALL, values, bench=bench)
+    assert zero.output.shape == (2, 5)
+    assert not np.array_equal(zero.output, result.output)
+    assert np.array_equal(zero.output[0], zero.output[1])
+    (tmp_path / "text.pte").write_text("no model")
+    with pytest.raises(InvalidFile, match=r"text\.pte"):
+        check_artifact(tmp_path / "text.pte", bench=bench)
+    with pytest.raises(CheckFailed, match="SIGABRT"):
+        check_artifact(ABORT, bench=bench)
+
+
+def test_a_profile_by_operation(bench, tmp_path):
+    profile = profile_ops(SMALL, bench=bench, timing=QUICK)
+    assert [operation.name for operation in profile.operations][1:4] == [
+        "Convolution (NHWC, F32) IGEMM #1",
+        "Convolution (NHWC, F32) DWConv #1",
+        "Fully Connected (NC, F32) GEMM #1",
+    ]
+    assert profile.operations[-1].name == "mean.out"
+    assert all(operation.count >= 3 for operation in profile.operations)
+    assert sum(operation.seconds for operation in profile.operations) + profile.unaccounted_s > 0
+    assert profile.total_s > 0
+    (tmp_path / "text.pte").write_text("no model")
+    with pytest.raises(InvalidFile, match=r"text\.pte"):
+        profile_ops(tmp_path / "text.pte", bench=bench)
+    with pytest.raises(CheckFailed, match="SIGABRT"):
+        profile_ops(ABORT, bench=bench)
+
+
+def test_a_campaign_on_this_machine(bench, tmp_path):
+    artifacts = {a.workload: a for a in [*copies(tmp_path, 3), artifact(ABORT, 5)]}
+    timing = Timing(warmup_s=0.001, min_session_s=0.005, max_rounds=3, ci_ratio=5.0)
+
+    def build(workloads):
+        yield from (artifacts[workload] for workload in workloads)
+
+    call = partial(measure_sessions, bench=bench, timing=timing, sentinel=SMALL, drift=Drift())
+    target = Target("local", "executorch", "1.5.1")
+    with MeasurementStore(tmp_path / "store.sqlite") as store:
+        result = Campaign(store, target, {"runner": "native/1"}, build, call, timing=timing).run(artifacts)
+    assert [row.outcome for row in result.failed] == [Outcome.CRASH]
+    # The three files have the same bytes, and so one measurement.
+    assert len(result.ok) == 3
+    assert all(row.stats.num_sessions == 3 for row in result.ok)
+    assert json.dumps([row.stats.median_s for row in result.ok])
