@@ -68,9 +68,9 @@ def read_splits(path: Path, *, seed: int = 0) -> Splits:
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
     lists = _lists(path)
     parts = [read_list(file) for file in lists] or [read_folder(folder) for folder in _folders(path)]
-    train, val = parts if len(parts) == 2 else _split(parts[0], path, seed)
-    labels = {label for _, label in train}
+    labels = {label for _, label in parts[0]}
     classes = _classes(labels, path) if lists else tuple(sorted(labels))
+    train, val = parts if len(parts) == 2 else _split(parts[0], path, seed)
     unknown = sorted({label for _, label in val} - set(classes))
     if unknown:
         raise InvalidFile(f"{path}: class {unknown[0]!r} has videos for validation and none for training")

@@ -1,0 +1,203 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from video_files import MakeVideo
+
+from hwbench.data import (
+    ClipSpec,
+    FailurePolicy,
+    Failures,
+    ScaleJitter,
+    TestClips,
+    TestTransform,
+    TrainingClips,
+    VideoList,
+    collate,
+)
+from hwbench.data.datasets import FrameCache
+from hwbench.data.decoding import VideoFile
+from hwbench.data.loading import Loader, in_order, shuffled
+from hwbench.errors import InvalidValue, VideoError
+
+CLIP = ClipSpec(4, stride=3)
+
+
+@pytest.fixture
+def videos(make_video: MakeVideo) -> VideoList:
+    paths = tuple(make_video(f"v{i}.mp4", count=20 + i, size=(48, 64)) for i in range(6))
+    return VideoList(paths[0].parent, paths, (0, 1, 2, 0, 1, 2), ("a", "b", "c"))
+
+
+@pytest.fixture
+def mixed(videos: VideoList, broken: dict[str, Path]) -> VideoList:
+    """Six good videos, then one for every way to be broken."""
+    paths = (*videos.paths, *broken.values())
+    return VideoList(videos.root, paths, tuple(i % 3 for i in range(len(paths))), videos.classes)
+
+
+def training(videos: VideoList, **how: object) -> TrainingClips:
+    return TrainingClips(videos, CLIP, ScaleJitter((32, 32)), **how)  # type: ignore[arg-type]
+
+
+def digest(clips: list[torch.Tensor]) -> list[float]:
+    return [float(clip.double().sum()) for clip in clips]
+
+
+def test_a_sample_follows_from_seed_epoch_and_index(videos: VideoList) -> None:
+    first, again, other = training(videos, seed=1), training(videos, seed=1), training(videos, seed=2)
+    for dataset in (first, again, other):
+        dataset.set_epoch(3)
+    backwards = {i: again[i].views for i in reversed(range(6))}
+    for i in range(6):
+        assert torch.equal(first[i].views, backwards[i])
+        assert not torch.equal(first[i].views, other[i].views)
+    again.set_epoch(4)
+    assert any(not torch.equal(first[i].views, again[i].views) for i in range(6))
+    assert len(first) == 6
+    assert first[4].views.shape == (1, 3, 4, 32, 32)
+    with pytest.raises(IndexError):
+        first[6]
+
+
+@pytest.mark.parametrize("cache", [0, 10**9])
+def test_workers_and_caches_change_nothing(videos: VideoList, cache: int) -> None:
+    def read(workers: int, cache_bytes: int) -> list[torch.Tensor]:
+        dataset = training(videos, seed=5, cache_bytes=cache_bytes)
+        loader = Loader(dataset, workers=workers)
+        found = []
+        for epoch in range(2):
+            dataset.set_epoch(epoch)
+            found += [b.clips for b in loader.batches(shuffled(6, 2, seed=5, epoch=epoch))]
+        return found
+
+    plain = read(0, 0)
+    for workers in (0, 2):
+        for one, two in zip(plain, read(workers, cache), strict=True):
+            assert torch.equal(one, two)
+
+
+def test_another_process_draws_the_same(videos: VideoList) -> None:
+    code = (
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from hwbench.data import *\n"
+        "paths = tuple(map(Path, sys.argv[1:]))\n"
+        "videos = VideoList(paths[0].parent, paths, (0, 1, 2, 0, 1, 2), ('a', 'b', 'c'))\n"
+        "data = TrainingClips(videos, ClipSpec(4, stride=3), ScaleJitter((32, 32)), seed=9)\n"
+        "data.set_epoch(2)\n"
+        "print(json.dumps([float(data[i].views.double().sum()) for i in range(6)]))\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code, *map(str, videos.paths)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONHASHSEED": "77"},
+    )
+    dataset = training(videos, seed=9)
+    dataset.set_epoch(2)
+    assert json.loads(result.stdout) == digest([dataset[i].views for i in range(6)])
+
+
+def test_test_views_are_clips_times_crops(videos: VideoList) -> None:
+    dataset = TestClips(videos, CLIP, TestTransform((32, 32), crops=3), clips=4)
+    assert len(dataset) == 24
+    sample = dataset[9]
+    assert (sample.video, sample.label) == (2, 2)
+    assert sample.views.shape == (3, 3, 4, 32, 32)
+    batch = collate([dataset[8], dataset[9]])
+    assert batch.clips.shape == (6, 3, 4, 32, 32)
+    assert batch.videos.tolist() == [2] * 6
+    assert torch.equal(dataset[9].views, sample.views)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_raise_ends_at_the_first_unreadable_video(mixed: VideoList, workers: int) -> None:
+    dataset = training(mixed)
+    for index in range(6, len(mixed)):
+        with pytest.raises(VideoError, match=mixed.paths[index].name):
+            dataset[index]
+        with pytest.raises(VideoError) as caught:
+            list(Loader(dataset, workers=workers).batches([[0, index]]))
+        assert str(caught.value).startswith(f"{mixed.paths[index]}: ")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [TrainingClips, TestClips])
+def test_skip_leaves_out_counts_and_names(mixed: VideoList, kind: type) -> None:
+    transform = ScaleJitter((32, 32)) if kind is TrainingClips else TestTransform((32, 32))
+    dataset = kind(mixed, CLIP, transform, policy=FailurePolicy.SKIP)
+    failures = Failures()
+    seen = []
+    for batch in Loader(dataset).batches(in_order(len(dataset), 4)):
+        failures.add(batch.failures)
+        seen += batch.videos.tolist()
+        assert len(batch.clips) == len(batch.labels)
+    assert seen == list(range(6))
+    assert set(failures.causes) == {str(path) for path in mixed.paths[6:]}
+    assert failures.samples == len(mixed) - 6
+    for path in mixed.paths[6:]:
+        assert str(path) in str(failures)
+
+
+def test_replace_draws_another_video_the_same_one_every_time(mixed: VideoList) -> None:
+    first, again = (training(mixed, policy=FailurePolicy.REPLACE, seed=3) for _ in range(2))
+    for index in range(len(mixed)):
+        sample, same = first[index], again[index]
+        assert sample.video < 6
+        assert sample.label == mixed.labels[sample.video]
+        assert sample.failures == same.failures
+        assert torch.equal(sample.views, same.views)
+        assert bool(sample.failures) == (index >= 6)
+
+
+def test_replace_gives_up_where_nothing_can_be_read(broken: dict[str, Path]) -> None:
+    paths = tuple(broken.values())
+    dataset = training(VideoList(paths[0].parent, paths, (0,) * len(paths), ("a",)), policy=FailurePolicy.REPLACE)
+    sample = dataset[0]
+    assert sample.views is None
+    assert len(sample.failures) > 1
+
+
+def test_policies_are_read_from_text() -> None:
+    assert FailurePolicy.parse("skip") is FailurePolicy.SKIP
+    with pytest.raises(InvalidValue, match="ignore"):
+        FailurePolicy.parse("ignore")
+
+
+def test_a_cached_video_is_decoded_once(videos: VideoList, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    original = VideoFile.read
+    monkeypatch.setattr(VideoFile, "read", lambda self, i: opened.append(self.path.name) or original(self, i))
+    dataset = training(videos, cache_bytes=10**8)
+    for epoch in range(3):
+        dataset.set_epoch(epoch)
+        [dataset[i] for i in range(6)]
+    assert sorted(opened) == [path.name for path in videos.paths]
+
+
+def test_the_cache_keeps_to_its_limit(videos: VideoList) -> None:
+    frames = np.zeros((10, 10, 10, 3), np.uint8)
+    cache = FrameCache(7000)
+    for key in (0, 1, 0, 2):
+        if cache.frames(key) is None:
+            cache.keep(key, frames)
+    assert cache.frames(0) is not None
+    assert cache.frames(1) is None  # the least recently used
+    dataset = training(videos, cache_bytes=30 * 48 * 64 * 3 * 3)  # room for three of six: none is kept
+    [dataset[i] for i in range(6)]
+    assert all(dataset._cache.frames(i) is None for i in range(6))
+
+
+def test_shuffled_batches_are_a_permutation_of_each_epoch() -> None:
+    first, second = (shuffled(10, 3, seed=0, epoch=epoch) for epoch in (0, 1))
+    assert first == shuffled(10, 3, seed=0, epoch=0) != second
+    assert [len(batch) for batch in first] == [3, 3, 3]
+    assert len({i for batch in first for i in batch}) == 9
+    assert [len(batch) for batch in shuffled(2, 8, seed=0, epoch=0)] == [2]

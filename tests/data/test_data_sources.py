@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+from video_files import MakeVideo
+
+import hwbench.data.sources
+from hwbench.data import ClipSpec, SyntheticSpec, default_clip, open_dataset
+from hwbench.errors import UnknownName
+from hwbench.workspace import Workspace
+
+
+def test_the_synthetic_set_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SyntheticSpec(1, 1, 32, 20))
+    workspace = Workspace(tmp_path)
+    training = open_dataset(workspace, "synthetic", split="train", size=(24, 24), clip=default_clip("synthetic", 8))
+    assert training[0].views.shape == (1, 3, 8, 24, 24)
+    test = open_dataset(workspace, "synthetic", split="val", size=(24, 24), clip=ClipSpec(4, stride=4), views=(2, 3))
+    assert len(test) == 16
+    assert test[5].views.shape == (3, 3, 4, 24, 24)
+    assert test.classes == training.classes
+
+
+@pytest.mark.parametrize("frames", [1, 4, 8, 13, 16, 32])
+def test_a_synthetic_clip_fits_into_its_video(frames: int) -> None:
+    clip = default_clip("synthetic", frames)
+    assert clip.stride is not None
+    assert (frames - 1) * clip.stride < 24 or frames > 24
+
+
+def test_a_folder_by_path(tmp_path: Path, make_video: MakeVideo) -> None:
+    for name in ("a/1.mp4", "a/2.mp4", "b/1.mp4", "b/2.mp4"):
+        make_video(name)
+    clip = default_clip(str(tmp_path), 4)
+    assert clip.span_s == 2.0
+    dataset = open_dataset(Workspace(tmp_path), str(tmp_path), split="train", size=(24, 24), clip=clip)
+    assert len(dataset) == 2
+    assert dataset[1].views.shape == (1, 3, 4, 24, 24)
+
+
+def test_an_unknown_name_says_what_to_type(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="--data synthetic"):
+        open_dataset(Workspace(tmp_path), "kinetics", split="train", size=(24, 24), clip=ClipSpec(4, stride=1))

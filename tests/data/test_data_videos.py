@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from hwbench.data.videos import read_list, read_splits
+from hwbench.errors import InvalidFile, UnknownName
+
+
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def test_class_folders_with_train_and_val(tmp_path: Path) -> None:
+    touch(tmp_path, "train/b/2.mp4", "train/b/1.AVI", "train/a/deep/x.mkv", "train/a/notes.txt", "val/a/y.webm")
+    touch(tmp_path, "train/.hidden/z.mp4")
+    splits = read_splits(tmp_path)
+    assert splits.train.classes == splits.val.classes == ("a", "b")
+    assert [p.name for p in splits.train.paths] == ["x.mkv", "1.AVI", "2.mp4"]
+    assert splits.train.labels == (0, 1, 1)
+    assert splits.val.labels == (0,)
+
+
+def test_class_folders_called_by_numbers_are_names(tmp_path: Path) -> None:
+    touch(tmp_path, "train/10/x.mp4", "train/2/y.mp4", "test/2/z.mp4")
+    splits = read_splits(tmp_path)
+    assert splits.train.classes == ("10", "2")
+    assert splits.val.labels == (1,)
+
+
+def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"{name}/{i}.mp4" for name in "ab" for i in range(10)), "c/0.mp4")
+    first, again, other = read_splits(tmp_path), read_splits(tmp_path), read_splits(tmp_path, seed=1)
+    assert first == again
+    assert set(first.val.paths) != set(other.val.paths)
+    assert len(first.val) == 4  # a fifth of each class that has two videos
+    assert not set(first.train.paths) & set(first.val.paths)
+    assert len(first.train) + len(first.val) == 21
+    touch(tmp_path, "a/10.mp4")
+    kept = {p for p in first.val.paths if p.parent.name == "b"}
+    assert kept == {p for p in read_splits(tmp_path).val.paths if p.parent.name == "b"}
+
+
+@pytest.mark.parametrize(("end", "separator"), [("txt", " "), ("csv", "\t"), ("txt", "   ")])
+def test_lists_of_names_and_numbers(tmp_path: Path, end: str, separator: str) -> None:
+    (tmp_path / f"train.{end}").write_text(
+        f"# comment\n\nsome dir/a b.mp4{separator}jump\n/abs/c.mp4{separator}run  \n", encoding="utf-8"
+    )
+    (tmp_path / f"val.{end}").write_text(f"d.mp4{separator}run\n")
+    for path in (tmp_path, tmp_path / f"train.{end}"):
+        splits = read_splits(path)
+        assert splits.train.paths == (tmp_path / "some dir/a b.mp4", Path("/abs/c.mp4"))
+        assert splits.train.classes == ("jump", "run")
+        assert splits.val.labels == (1,)
+
+
+def test_numbers_keep_their_value(tmp_path: Path) -> None:
+    (tmp_path / "all.txt").write_text("a.mp4 0\nb.mp4 0\nc.mp4 02\nd.mp4 2\n")
+    splits = read_splits(tmp_path / "all.txt")
+    assert splits.train.classes == ("0", "1", "2")
+    assert sorted({*splits.train.labels, *splits.val.labels}) == [0, 2]
+    assert len(splits.val) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a.mp4 1\nonlyapath.mp4\n", "list.txt:2"),
+        ("a.mp4,1\n", "list.txt:1"),
+        ("a.mp4 1\nb.mp4 jump\n", "all whole numbers or all names"),
+        ("a.mp4 -1\nb.mp4 0\n", "whole numbers from 0"),
+        ("a.mp4 99999999999\nb.mp4 0\n", "whole numbers from 0"),
+        ("", "found none"),
+        ("# nothing\n", "found none"),
+        ("a.mp4 1\n", "validate"),
+    ],
+)
+def test_wrong_lists_say_what_is_wrong(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "list.txt"
+    file.write_text(text)
+    with pytest.raises(InvalidFile, match=words) as caught:
+        read_splits(file)
+    assert "list.txt" in str(caught.value)
+
+
+def test_a_list_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "list.txt"
+    file.write_bytes(b"\xff\xfe\x00\x80")
+    with pytest.raises(InvalidFile, match=r"list\.txt"):
+        read_list(file)
+
+
+def test_wrong_folders_say_what_is_wrong(tmp_path: Path) -> None:
+    with pytest.raises(UnknownName, match="synthetic"):
+        read_splits(tmp_path / "nowhere")
+    with pytest.raises(InvalidFile, match="one folder of videos per class"):
+        read_splits(tmp_path)
+    (tmp_path / "empty-class").mkdir()
+    with pytest.raises(InvalidFile, match="empty-class"):
+        read_splits(tmp_path)
+    touch(tmp_path / "other", "train/a/x.mp4", "val/b/y.mp4")
+    with pytest.raises(InvalidFile, match="'b'"):
+        read_splits(tmp_path / "other")
+
+
+def test_the_identity_changes_with_the_videos_and_not_with_the_place(tmp_path: Path) -> None:
+    for root in (tmp_path / "one", tmp_path / "two"):
+        touch(root, *(f"{name}/{i}.mp4" for name in "ab" for i in range(5)))
+    one, two = read_splits(tmp_path / "one"), read_splits(tmp_path / "two")
+    assert one.train.identity == two.train.identity != one.val.identity
+    touch(tmp_path / "two", "a/more.mp4", "a/most.mp4")
+    assert read_splits(tmp_path / "two").train.identity != one.train.identity
