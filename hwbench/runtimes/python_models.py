@@ -154,6 +154,7 @@ def engine(threads: int) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from executorch.extension.pybindings import portable_lib
+        from executorch.kernels import quantized  # noqa: F401  # registers the kernels that the C++ runner links
     if portable_lib._threadpool_get_thread_count() != threads:
         portable_lib._unsafe_reset_threadpool(threads)
     return portable_lib

@@ -84,13 +84,13 @@ def test_what_decides_about_the_binary_is_in_its_name(compiler, tmp_path, monkey
     names.add(name(wheel=Wheel(tmp_path, installed.version)))
     monkeypatch.setattr(build, "FLAGS", (*build.FLAGS, "-O3"))
     names.add(name())
-    source = tmp_path / "runner.cpp"
-    source.write_text("int main() {}\n")
-    monkeypatch.setattr(build, "SOURCE", source)
-    names.add(name())
+    monkeypatch.setattr(build, "SOURCES", tmp_path)
+    for file in ("runner.cpp", "model.h"):
+        (tmp_path / file).write_text("int main() {}\n")
+        names.add(name())
     compiler.write_text(FAKE.replace("fake 1.0", "fake 1.1"))
     names.add(name())
-    assert len(names) == 7
+    assert len(names) == 8
 
 
 def test_no_compiler(no_compiler, tmp_path):

@@ -1,1 +1,1 @@
-"""The C++ runner (``runner.cpp``) and its build (``build``)."""
+"""The C++ runner (``runner.cpp`` and its headers) and its build (``build``)."""

@@ -1,4 +1,4 @@
-"""Builds ``runner.cpp`` on first use, against the headers and libraries of the installed executorch wheel.
+"""Builds the C++ runner on first use, against the headers and libraries of the installed executorch wheel.
 
 The wheel is all that is needed: no source tree of ExecuTorch, no CMake, no NDK. The binary lies in a cache under a name
 made of everything it depends on, so it is built once per compiler and wheel, and a stale one is never used.
@@ -23,7 +23,7 @@ from pathlib import Path
 from hwbench.errors import MissingDependency
 from hwbench.workspace import writing
 
-SOURCE = Path(__file__).with_name("runner.cpp")
+SOURCES = Path(__file__).parent
 INSTALL_COMPILER = "apt-get install g++"
 # A build takes 5 to 15 s; ten times that means that it hangs.
 TIME_LIMIT_S = 300.0
@@ -73,7 +73,7 @@ class Wheel:
             f'-DHWBENCH_EXECUTORCH_VERSION="{self.version}"',
             *("-isystem", str(include)),
             *("-isystem", str(include / "executorch" / "runtime" / "core" / "portable_type" / "c10")),
-            str(SOURCE),
+            str(SOURCES / "runner.cpp"),
             *("-o", str(output)),
             f"-L{lib}",
             f"-Wl,-rpath,{lib}",
@@ -131,11 +131,12 @@ def build_runner(
 
 
 def _key(wheel: Wheel, compiler: Sequence[str]) -> str:
-    """Digest of all that decides about the binary: source, wheel, place of the wheel, compiler, flags."""
+    """Digest of all that decides about the binary: sources, wheel, place of the wheel, compiler, flags."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
-    parts = (SOURCE.read_text(), version.stdout, *wheel.command(compiler, Path("runner")))
+    sources = [path.read_text() for path in (SOURCES / "runner.cpp", *sorted(SOURCES.glob("*.h")))]
+    parts = (*sources, version.stdout, *wheel.command(compiler, Path("runner")))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -1,39 +1,34 @@
-// Runs many .pte files in one process and times them. Contract of arguments and output: hwbench/runtimes/protocol.py.
+// Runs many .pte files in one process and times them.
+// Contract of arguments and answers: hwbench/runtimes/protocol.py.
 //
-// Every round visits the files in fresh random order; a visit is warm-up, then samples back to back. One JSON object per
-// line goes to stdout, flushed, so that whoever listens loses at most the visit in progress. A file that cannot be loaded
-// or run is reported and left out from then on; the others go on.
+// Every round visits the files in fresh random order; a visit is warm-up, then samples back to back. One JSON object
+// per line goes to stdout, flushed, so that whoever listens loses at most the visit in progress. A file that cannot be
+// loaded or run is reported and left out from then on; the others go on.
 
-#include <executorch/extension/data_loader/file_data_loader.h>
-#include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
-#include <executorch/extension/tensor/tensor_ptr.h>
 #include <executorch/extension/threadpool/threadpool_guard.h>
-#include <executorch/runtime/core/event_tracer.h>
-#include <executorch/runtime/executor/method.h>
-#include <executorch/runtime/executor/program.h>
-#include <executorch/runtime/platform/platform.h>
 #include <executorch/runtime/platform/runtime.h>
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cinttypes>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <numeric>
 #include <optional>
-#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "failure.h"
+#include "machine.h"
+#include "model.h"
+#include "options.h"
+#include "output.h"
+#include "tracer.h"
 
 // The wheel ships the thread pool without its header; these are the members we call, as its library exports them.
 namespace executorch::extension::threadpool {
@@ -45,436 +40,10 @@ class ThreadPool {
 ThreadPool* get_threadpool();
 }  // namespace executorch::extension::threadpool
 
-namespace {
-
-using executorch::aten::ScalarType;
-using executorch::runtime::Error;
-using executorch::runtime::EValue;
-using executorch::runtime::Method;
-using executorch::runtime::Program;
-namespace et = executorch::runtime;
 namespace threadpool = executorch::extension::threadpool;
 
-// ---------------------------------------------------------------------------------------------------- what may go wrong
-
-// A file that does not load or does not run. `stage` is "load" or "run".
-struct Failure : std::runtime_error {
-  Failure(std::string stage_, const std::string& reason) : std::runtime_error(reason), stage(std::move(stage_)) {}
-  std::string stage;
-};
-
-// The first error that the engine logged since the last reset: the innermost, so the most exact one.
-std::string first_log;
-
-void keep_log(et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line, const char* message,
-              size_t) {
-  if (level != et_pal_log_level_t::kError && level != et_pal_log_level_t::kFatal) return;
-  if (first_log.empty()) first_log = message;
-  std::fprintf(stderr, "%s:%zu] %s\n", file, line, message);
-}
-
-void check(Error error, const char* stage) {
-  if (error == Error::Ok) return;
-  char code[16];
-  std::snprintf(code, sizeof code, " (0x%02x)", static_cast<unsigned>(error));
-  std::string name = executorch::runtime::to_string(error);
-  name = name.substr(name.rfind(':') + 1);
-  throw Failure(stage, name + code + (first_log.empty() ? "" : ": " + first_log));
-}
-
-// ------------------------------------------------------------------------------------------------------------- options
-
-struct Options {
-  std::string list, sentinel, check, input, output;
-  uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60;
-  double warm_ms = 50, min_ms = 100, max_ms = 2000;
-  std::vector<int> cpus;
-  bool profile = false;
-};
-
-[[noreturn]] void usage(const std::string& message) {
-  std::fprintf(stderr, "runner: %s\n", message.c_str());
-  std::exit(2);
-}
-
-template <typename T>
-T number(const std::string& name, const std::string& text) {
-  T value{};
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < T{}) usage(name + ": not a number: " + text);
-  return value;
-}
-
-Options parse(int argc, char** argv) {
-  Options o;
-  std::map<std::string, std::string*> texts{
-      {"--list", &o.list}, {"--sentinel", &o.sentinel}, {"--check", &o.check}, {"--input", &o.input}, {"--output", &o.output}};
-  std::map<std::string, uint64_t*> counts{{"--rounds", &o.rounds},
-                                          {"--seed", &o.seed},
-                                          {"--min-samples", &o.min_samples},
-                                          {"--sentinel-every", &o.sentinel_every},
-                                          {"--threads", &o.threads},
-                                          {"--timeout-s", &o.timeout_s}};
-  std::map<std::string, double*> times{{"--warm-ms", &o.warm_ms}, {"--min-ms", &o.min_ms}, {"--max-ms", &o.max_ms}};
-  for (int i = 1; i < argc; ++i) {
-    std::string name = argv[i];
-    if (name == "--profile") {
-      o.profile = true;
-      continue;
-    }
-    if (i + 1 == argc) usage(name + ": unknown option, or its value is missing");
-    std::string value = argv[++i];
-    if (auto text = texts.find(name); text != texts.end()) {
-      *text->second = value;
-    } else if (auto count = counts.find(name); count != counts.end()) {
-      *count->second = number<uint64_t>(name, value);
-    } else if (auto time = times.find(name); time != times.end()) {
-      *time->second = number<double>(name, value);
-    } else if (name == "--cpus") {
-      for (size_t at = 0; at <= value.size();) {
-        size_t comma = std::min(value.find(',', at), value.size());
-        o.cpus.push_back(number<int>(name, value.substr(at, comma - at)));
-        at = comma + 1;
-      }
-    } else {
-      usage("unknown option " + name);
-    }
-  }
-  if (o.list.empty() == o.check.empty()) usage("give --list FILE or --check FILE");
-  if (o.threads < 1 || o.sentinel_every < 1) usage("--threads and --sentinel-every start at 1");
-  return o;
-}
-
-// --------------------------------------------------------------------------------------------------------------- output
-
-// stdout as it was at the start; what libraries print on descriptor 1 goes to stderr.
-FILE* out = nullptr;
-
-// One JSON object, written and flushed as one line.
-class Line {
- public:
-  explicit Line(const char* kind) { text("kind", kind); }
-
-  Line& text(const char* key, const std::string& value) { return raw(key, quoted(value)); }
-  Line& integer(const char* key, int64_t value) { return raw(key, std::to_string(value)); }
-
-  template <typename T>
-  Line& integers(const char* key, const std::vector<T>& values) {
-    std::string list;
-    for (auto value : values) list += (list.empty() ? "" : ",") + std::to_string(value);
-    return raw(key, "[" + list + "]");
-  }
-
-  Line& raw(const char* key, const std::string& value) {
-    body_ += (body_.empty() ? "\"" : ",\"") + std::string(key) + "\":" + value;
-    return *this;
-  }
-
-  void write() const {
-    if (std::fprintf(out, "{%s}\n", body_.c_str()) < 0 || std::fflush(out) != 0) std::exit(1);
-  }
-
-  static std::string quoted(const std::string& value) {
-    std::string result = "\"";
-    for (unsigned char c : value) {
-      char escape[8];
-      if (c == '"' || c == '\\') {
-        (result += '\\') += static_cast<char>(c);
-      } else if (c < 0x20) {
-        std::snprintf(escape, sizeof escape, "\\u%04x", c);
-        result += escape;
-      } else {
-        result += static_cast<char>(c);
-      }
-    }
-    return result + '"';
-  }
-
- private:
-  std::string body_;
-};
-
-// ---------------------------------------------------------------------------------------------------------- the machine
-
-int64_t clock_ns(clockid_t clock) {
-  timespec t{};
-  clock_gettime(clock, &t);
-  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
-}
-
-int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
-
-std::vector<int> affinity() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
-
-void pin(const std::vector<int>& cpus) {
-  if (cpus.empty()) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  for (int cpu : cpus) {
-    if (cpu >= CPU_SETSIZE) usage("--cpus: no processor " + std::to_string(cpu));
-    CPU_SET(cpu, &set);
-  }
-  if (sched_setaffinity(0, sizeof set, &set) != 0 || affinity().size() != cpus.size())
-    usage("--cpus: not all of these processors are there and allowed: " + std::string(std::strerror(errno)));
-}
-
-// The number in a file of /sys; 0 where there is none.
-int64_t read_number(const std::string& path) {
-  std::ifstream file(path);
-  int64_t value = 0;
-  return file >> value ? value : 0;
-}
-
-int64_t clock_khz() {
-  static const int cpu = affinity().empty() ? 0 : affinity().front();
-  return read_number("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/scaling_cur_freq");
-}
-
-// Hottest thermal zone of the processors (of all kinds where none is called so), in millidegrees Celsius; 0: unknown.
-int64_t temperature_mc() {
-  static const std::vector<std::string> zones = [] {
-    std::vector<std::string> processors, all;
-    for (int zone = 0; zone < 128; ++zone) {
-      std::string folder = "/sys/class/thermal/thermal_zone" + std::to_string(zone), type;
-      if (!(std::ifstream(folder + "/type") >> type)) continue;
-      all.push_back(folder + "/temp");
-      std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
-      if (type.find("cpu") != std::string::npos || type.find("pkg") != std::string::npos)
-        processors.push_back(folder + "/temp");
-    }
-    return processors.empty() ? all : processors;
-  }();
-  int64_t hottest = 0;
-  for (const auto& zone : zones) hottest = std::max(hottest, read_number(zone));
-  return hottest;
-}
-
-// -------------------------------------------------------------------------------------------------------- random values
-
-// splitmix64 (Steele, Lea, Flood 2014): a counter is enough state, so the Python runner draws the same numbers.
-uint64_t mix(uint64_t counter) {
-  uint64_t z = counter * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
-}
-
-// Fisher-Yates; `counter` goes on from call to call.
-template <typename T>
-void shuffle(std::vector<T>& items, uint64_t& counter) {
-  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[mix(++counter) % i]);
-}
-
-// -------------------------------------------------------------------------------------------------- profile of operations
-
-// Collects how long each event of each execution took. Events come in the order in which they start.
-class Tracer final : public et::EventTracer {
- public:
-  struct Event {
-    std::string name;
-    std::vector<double> ns;
-  };
-
-  void begin() { position_ = 0; }
-  void clear() { events_.clear(); }
-  const std::vector<Event>& events() const { return events_; }
-
-  void create_event_block(const char*) override {}
-  et::EventTracerEntry start_profiling(const char* name, et::ChainID, et::DebugHandle) override {
-    return start(name);
-  }
-  et::EventTracerEntry start_profiling_delegate(const char* name, et::DelegateDebugIntId) override {
-    return start(name);
-  }
-  void end_profiling(et::EventTracerEntry entry) override { finish(entry); }
-  void end_profiling_delegate(et::EventTracerEntry entry, const void*, size_t) override { finish(entry); }
-  void log_profiling_delegate(const char* name, et::DelegateDebugIntId, et_timestamp_t start_time, et_timestamp_t end_time,
-                              const void*, size_t) override {
-    events_[slot(name)].ns.push_back(nanoseconds(end_time - start_time));
-  }
-  void track_allocation(et::AllocatorID, size_t) override {}
-  et::AllocatorID track_allocator(const char*) override { return 0; }
-  et::Result<bool> log_evalue(const EValue&, et::LoggedEValueType) override { return true; }
-  et::Result<bool> log_intermediate_output_delegate(const char*, et::DelegateDebugIntId,
-                                                    const executorch::aten::Tensor&) override {
-    return true;
-  }
-  et::Result<bool> log_intermediate_output_delegate(const char*, et::DelegateDebugIntId,
-                                                    const et::ArrayRef<executorch::aten::Tensor>) override {
-    return true;
-  }
-  et::Result<bool> log_intermediate_output_delegate(const char*, et::DelegateDebugIntId, const int&) override { return true; }
-  et::Result<bool> log_intermediate_output_delegate(const char*, et::DelegateDebugIntId, const bool&) override { return true; }
-  et::Result<bool> log_intermediate_output_delegate(const char*, et::DelegateDebugIntId, const double&) override {
-    return true;
-  }
-  void set_delegation_intermediate_output_filter(et::EventTracerFilterBase*) override {}
-
- private:
-  // The graph is static: the k-th event of every execution is the same operation.
-  size_t slot(const char* name) {
-    if (position_ == events_.size()) events_.push_back({name, {}});
-    if (events_[position_].name != name) throw Failure("run", "the operations changed between two executions");
-    return position_++;
-  }
-  et::EventTracerEntry start(const char* name) {
-    et::EventTracerEntry entry{};
-    entry.event_id = static_cast<int64_t>(slot(name));
-    entry.start_time = et::pal_current_ticks();
-    return entry;
-  }
-  void finish(const et::EventTracerEntry& entry) {
-    auto at = static_cast<size_t>(entry.event_id);
-    // Events of loading end after clear().
-    if (at < events_.size()) events_[at].ns.push_back(nanoseconds(et::pal_current_ticks() - entry.start_time));
-  }
-  static double nanoseconds(et_timestamp_t ticks) {
-    auto ratio = et::pal_ticks_to_ns_multiplier();
-    return static_cast<double>(ticks) * static_cast<double>(ratio.numerator) / static_cast<double>(ratio.denominator);
-  }
-
-  std::vector<Event> events_;
-  size_t position_ = 0;
-};
-
-// A broken file may ask for any amount of memory; it shall fail, and not bring the device down.
-void limit_memory() {
-  auto bytes = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
-  rlimit limit{};
-  getrlimit(RLIMIT_AS, &limit);
-  limit.rlim_cur = std::min(bytes, limit.rlim_max);
-  setrlimit(RLIMIT_AS, &limit);
-}
-
-// ------------------------------------------------------------------------------------------------------------- one model
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw Failure("load", "cannot read " + path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Memory offset of each value in the order N, C, H, W, ... of the axes, for a tensor stored in `dim_order`.
-std::vector<size_t> offsets(et::Span<const int32_t> sizes, et::Span<const uint8_t> dim_order) {
-  std::vector<size_t> strides(sizes.size(), 1), result{0};
-  size_t stride = 1;
-  for (size_t i = dim_order.size(); i-- > 0; stride *= static_cast<size_t>(sizes[dim_order[i]])) strides[dim_order[i]] = stride;
-  for (size_t axis = 0; axis < sizes.size(); ++axis) {
-    std::vector<size_t> longer;
-    for (size_t base : result) {
-      for (int32_t i = 0; i < sizes[axis]; ++i) longer.push_back(base + static_cast<size_t>(i) * strides[axis]);
-    }
-    result = std::move(longer);
-  }
-  return result;
-}
-
-struct Free {
-  void operator()(void* pointer) const { std::free(pointer); }
-};
-
-// A loaded file with inputs that are ready to be set.
-class Model {
- public:
-  Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
-    first_log.clear();
-    auto loader = executorch::extension::FileDataLoader::from(path.c_str());
-    check(loader.error(), "load");
-    loader_.emplace(std::move(*loader));
-    auto program = Program::load(&*loader_, Program::Verification::InternalConsistency);
-    check(program.error(), "load");
-    program_.emplace(std::move(*program));
-    auto meta = program_->method_meta("forward");
-    check(meta.error(), "load");
-    plan_memory(*meta);
-    auto method = program_->load_method("forward", &*manager_, tracer);
-    check(method.error(), "load");
-    method_.emplace(std::move(*method));
-    make_inputs(*meta, input_file);
-  }
-
-  // Executes once; the input is set anew because planned memory may have been used for something else meanwhile.
-  // Returns the nanoseconds of the execution alone.
-  int64_t run() {
-    for (size_t i = 0; i < inputs_.size(); ++i) check(method_->set_input(EValue(*inputs_[i]), i), "run");
-    if (tracer_ != nullptr) tracer_->begin();
-    int64_t start = now_ns();
-    Error error = method_->execute();
-    int64_t end = now_ns();
-    check(error, "run");
-    return std::max<int64_t>(end - start, 1);
-  }
-
-  executorch::aten::Tensor output() const {
-    if (method_->outputs_size() == 0 || !method_->get_output(0).isTensor()) throw Failure("run", "no tensor comes out");
-    auto tensor = method_->get_output(0).toTensor();
-    if (tensor.scalar_type() != ScalarType::Float) throw Failure("run", "the output is not float32");
-    return tensor;
-  }
-
- private:
-  void plan_memory(const et::MethodMeta& meta) {
-    for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
-      auto size = meta.memory_planned_buffer_size(i);
-      check(size.error(), "load");
-      size_t bytes = (static_cast<size_t>(*size) + 63) / 64 * 64;
-      void* memory = std::aligned_alloc(64, std::max<size_t>(bytes, 64));
-      if (memory == nullptr) throw Failure("load", "no memory for a buffer of " + std::to_string(*size) + " bytes");
-      arenas_.emplace_back(memory);
-      spans_.emplace_back(static_cast<uint8_t*>(memory), static_cast<size_t>(*size));
-    }
-    planned_.emplace(et::Span<et::Span<uint8_t>>(spans_.data(), spans_.size()));
-    manager_.emplace(&allocator_, &*planned_, &temporary_);
-  }
-
-  void make_inputs(const et::MethodMeta& meta, const std::string& input_file) {
-    std::string given = input_file.empty() ? "" : read_file(input_file);
-    uint64_t counter = 0;
-    for (size_t i = 0; i < meta.num_inputs(); ++i) {
-      auto info = meta.input_tensor_meta(i);
-      check(info.error(), "load");
-      if (info->scalar_type() != ScalarType::Float) throw Failure("load", "input " + std::to_string(i) + " is not float32");
-      auto where = offsets(info->sizes(), info->dim_order());
-      auto& values = values_.emplace_back(where.size());
-      if (!input_file.empty() && (meta.num_inputs() != 1 || given.size() != 4 * where.size()))
-        throw Failure("load", "the input needs " + std::to_string(4 * where.size()) + " bytes, the file has " +
-                                  std::to_string(given.size()));
-      for (size_t k = 0; k < where.size(); ++k) {
-        // Uniform in [-1, 1) with 24 bits, exact in float32.
-        float value = static_cast<float>(mix(++counter) >> 40) / 8388608.0F - 1.0F;
-        if (!input_file.empty()) std::memcpy(&value, given.data() + 4 * k, 4);
-        values[where[k]] = value;
-      }
-      auto sizes = info->sizes();
-      auto order = info->dim_order();
-      inputs_.push_back(executorch::extension::make_tensor_ptr({sizes.begin(), sizes.end()}, values.data(),
-                                                               {order.begin(), order.end()}, {}, ScalarType::Float));
-    }
-  }
-
-  Tracer* tracer_;
-  std::optional<executorch::extension::FileDataLoader> loader_;
-  std::optional<Program> program_;
-  std::vector<std::unique_ptr<void, Free>> arenas_;
-  std::vector<et::Span<uint8_t>> spans_;
-  std::optional<et::HierarchicalAllocator> planned_;
-  executorch::extension::MallocMemoryAllocator allocator_, temporary_;
-  std::optional<et::MemoryManager> manager_;
-  std::optional<Method> method_;
-  std::vector<std::vector<float>> values_;
-  std::vector<executorch::extension::TensorPtr> inputs_;
-};
-
-// --------------------------------------------------------------------------------------------------------------- a visit
+namespace hwbench {
+namespace {
 
 int64_t median(std::vector<int64_t> values) {
   auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -543,6 +112,7 @@ double middle_mean(std::vector<double> values) {
 void time_operations(Model& model, Tracer& tracer, const std::string& id, const Options& o) {
   tracer.clear();
   auto samples = sample(model, o);
+  if (!tracer.consistent()) throw Failure("run", "the operations changed between two executions");
   std::string ops;
   for (const auto& event : tracer.events()) {
     if (event.ns.empty()) continue;
@@ -552,8 +122,6 @@ void time_operations(Model& model, Tracer& tracer, const std::string& id, const 
   }
   Line("ops").text("id", id).integer("total_ns", median(samples)).raw("ops", "[" + ops + "]").write();
 }
-
-// ------------------------------------------------------------------------------------------------------------ the rounds
 
 struct Entry {
   std::string id, path;
@@ -668,8 +236,10 @@ int run_check(const Options& o) {
 }
 
 }  // namespace
+}  // namespace hwbench
 
 int main(int argc, char** argv) {
+  using namespace hwbench;
   const Options options = parse(argc, argv);
   std::vector<Entry> entries = options.check.empty() ? read_list(options) : std::vector<Entry>{};
   std::signal(SIGPIPE, SIG_DFL);

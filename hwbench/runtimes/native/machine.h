@@ -1,0 +1,94 @@
+// Clocks, processors, temperatures and memory of the machine.
+
+#pragma once
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "options.h"
+
+namespace hwbench {
+
+inline int64_t clock_ns(clockid_t clock) {
+  timespec t{};
+  clock_gettime(clock, &t);
+  return int64_t{t.tv_sec} * 1'000'000'000 + t.tv_nsec;
+}
+
+inline int64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+inline std::vector<int> affinity() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(0, sizeof set, &set);
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+inline void pin(const std::vector<int>& cpus) {
+  if (cpus.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (int cpu : cpus) {
+    if (cpu >= CPU_SETSIZE) usage("--cpus: no processor " + std::to_string(cpu));
+    CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) != 0 || affinity().size() != cpus.size())
+    usage("--cpus: not all of these processors are there and allowed: " + std::string(std::strerror(errno)));
+}
+
+// The number in a file of /sys; 0 where there is none.
+inline int64_t read_number(const std::string& path) {
+  std::ifstream file(path);
+  int64_t value = 0;
+  return file >> value ? value : 0;
+}
+
+inline int64_t clock_khz() {
+  static const int cpu = affinity().empty() ? 0 : affinity().front();
+  return read_number("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/scaling_cur_freq");
+}
+
+// Hottest thermal zone of the processors (of all kinds where none is called so), in millidegrees Celsius; 0: unknown.
+inline int64_t temperature_mc() {
+  static const std::vector<std::string> zones = [] {
+    std::vector<std::string> processors, all;
+    for (int zone = 0; zone < 128; ++zone) {
+      std::string folder = "/sys/class/thermal/thermal_zone" + std::to_string(zone), type;
+      if (!(std::ifstream(folder + "/type") >> type)) continue;
+      all.push_back(folder + "/temp");
+      std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
+      if (type.find("cpu") != std::string::npos || type.find("pkg") != std::string::npos)
+        processors.push_back(folder + "/temp");
+    }
+    return processors.empty() ? all : processors;
+  }();
+  int64_t hottest = 0;
+  for (const auto& zone : zones) hottest = std::max(hottest, read_number(zone));
+  return hottest;
+}
+
+// A broken file may ask for any amount of memory; it shall fail, and not bring the device down.
+inline void limit_memory() {
+  auto bytes = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  limit.rlim_cur = std::min(bytes, limit.rlim_max);
+  setrlimit(RLIMIT_AS, &limit);
+}
+
+}  // namespace hwbench

@@ -1,0 +1,168 @@
+// One loaded file.
+
+#pragma once
+
+#include <executorch/extension/data_loader/file_data_loader.h>
+#include <executorch/extension/memory_allocator/malloc_memory_allocator.h>
+#include <executorch/extension/tensor/tensor_ptr.h>
+#include <executorch/runtime/executor/method.h>
+#include <executorch/runtime/executor/program.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "failure.h"
+#include "machine.h"
+#include "tracer.h"
+
+namespace hwbench {
+
+using executorch::aten::ScalarType;
+using executorch::runtime::Method;
+using executorch::runtime::Program;
+
+// splitmix64 (Steele, Lea, Flood 2014): a counter is enough state, so the Python runner draws the same numbers.
+inline uint64_t mix(uint64_t counter) {
+  uint64_t z = counter * 0x9e3779b97f4a7c15;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+// Fisher-Yates; `counter` goes on from call to call.
+template <typename T>
+inline void shuffle(std::vector<T>& items, uint64_t& counter) {
+  for (size_t i = items.size(); i > 1; --i) std::swap(items[i - 1], items[mix(++counter) % i]);
+}
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw Failure("load", "cannot read " + path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Memory offset of each value in the order N, C, H, W, ... of the axes, for a tensor stored in `dim_order`.
+inline std::vector<size_t> offsets(et::Span<const int32_t> sizes, et::Span<const uint8_t> dim_order) {
+  std::vector<size_t> strides(sizes.size(), 1), result{0};
+  size_t stride = 1;
+  for (size_t i = dim_order.size(); i-- > 0;) {
+    strides[dim_order[i]] = stride;
+    stride *= static_cast<size_t>(sizes[dim_order[i]]);
+  }
+  for (size_t axis = 0; axis < sizes.size(); ++axis) {
+    std::vector<size_t> longer;
+    for (size_t base : result) {
+      for (int32_t i = 0; i < sizes[axis]; ++i) longer.push_back(base + static_cast<size_t>(i) * strides[axis]);
+    }
+    result = std::move(longer);
+  }
+  return result;
+}
+
+struct Free {
+  void operator()(void* pointer) const { std::free(pointer); }
+};
+
+// A loaded file with inputs that are ready to be set.
+class Model {
+ public:
+  Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
+    first_log.clear();
+    auto loader = executorch::extension::FileDataLoader::from(path.c_str());
+    check(loader.error(), "load");
+    loader_.emplace(std::move(*loader));
+    auto program = Program::load(&*loader_, Program::Verification::InternalConsistency);
+    check(program.error(), "load");
+    program_.emplace(std::move(*program));
+    auto meta = program_->method_meta("forward");
+    check(meta.error(), "load");
+    plan_memory(*meta);
+    auto method = program_->load_method("forward", &*manager_, tracer);
+    check(method.error(), "load");
+    method_.emplace(std::move(*method));
+    make_inputs(*meta, input_file);
+  }
+
+  // Executes once; the input is set anew because planned memory may have been used for something else meanwhile.
+  // Returns the nanoseconds of the execution alone.
+  int64_t run() {
+    for (size_t i = 0; i < inputs_.size(); ++i) check(method_->set_input(EValue(*inputs_[i]), i), "run");
+    if (tracer_ != nullptr) tracer_->begin();
+    int64_t start = now_ns();
+    Error error = method_->execute();
+    int64_t end = now_ns();
+    check(error, "run");
+    return std::max<int64_t>(end - start, 1);
+  }
+
+  executorch::aten::Tensor output() const {
+    if (method_->outputs_size() == 0 || !method_->get_output(0).isTensor()) throw Failure("run", "no tensor comes out");
+    auto tensor = method_->get_output(0).toTensor();
+    if (tensor.scalar_type() != ScalarType::Float) throw Failure("run", "the output is not float32");
+    return tensor;
+  }
+
+ private:
+  void plan_memory(const et::MethodMeta& meta) {
+    for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
+      auto size = meta.memory_planned_buffer_size(i);
+      check(size.error(), "load");
+      size_t bytes = (static_cast<size_t>(*size) + 63) / 64 * 64;
+      void* memory = std::aligned_alloc(64, std::max<size_t>(bytes, 64));
+      if (memory == nullptr) throw Failure("load", "no memory for a buffer of " + std::to_string(*size) + " bytes");
+      arenas_.emplace_back(memory);
+      spans_.emplace_back(static_cast<uint8_t*>(memory), static_cast<size_t>(*size));
+    }
+    planned_.emplace(et::Span<et::Span<uint8_t>>(spans_.data(), spans_.size()));
+    manager_.emplace(&allocator_, &*planned_, &temporary_);
+  }
+
+  void make_inputs(const et::MethodMeta& meta, const std::string& input_file) {
+    std::string given = input_file.empty() ? "" : read_file(input_file);
+    uint64_t counter = 0;
+    for (size_t i = 0; i < meta.num_inputs(); ++i) {
+      auto info = meta.input_tensor_meta(i);
+      check(info.error(), "load");
+      if (info->scalar_type() != ScalarType::Float)
+        throw Failure("load", "input " + std::to_string(i) + " is not float32");
+      auto where = offsets(info->sizes(), info->dim_order());
+      auto& values = values_.emplace_back(where.size());
+      if (!input_file.empty() && (meta.num_inputs() != 1 || given.size() != 4 * where.size()))
+        throw Failure("load", "the input needs " + std::to_string(4 * where.size()) + " bytes, the file has " +
+                                  std::to_string(given.size()));
+      for (size_t k = 0; k < where.size(); ++k) {
+        // Uniform in [-1, 1) with 24 bits, exact in float32.
+        float value = static_cast<float>(mix(++counter) >> 40) / 8388608.0F - 1.0F;
+        if (!input_file.empty()) std::memcpy(&value, given.data() + 4 * k, 4);
+        values[where[k]] = value;
+      }
+      auto sizes = info->sizes();
+      auto order = info->dim_order();
+      inputs_.push_back(executorch::extension::make_tensor_ptr({sizes.begin(), sizes.end()}, values.data(),
+                                                               {order.begin(), order.end()}, {}, ScalarType::Float));
+    }
+  }
+
+  Tracer* tracer_;
+  std::optional<executorch::extension::FileDataLoader> loader_;
+  std::optional<Program> program_;
+  std::vector<std::unique_ptr<void, Free>> arenas_;
+  std::vector<et::Span<uint8_t>> spans_;
+  std::optional<et::HierarchicalAllocator> planned_;
+  executorch::extension::MallocMemoryAllocator allocator_, temporary_;
+  std::optional<et::MemoryManager> manager_;
+  std::optional<Method> method_;
+  std::vector<std::vector<float>> values_;
+  std::vector<executorch::extension::TensorPtr> inputs_;
+};
+
+}  // namespace hwbench
