@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +121,7 @@ class Search:
         sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
         with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
             self._optimize(study, make(Context(self.settings.seed, self._reference, self.trainer)), trials)
-            history = _history(study)
+            history = [replace(c, predicted_s=self._predicted(c)) for c in _history(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
             result.write(folder)
         return result
@@ -168,7 +168,7 @@ class Search:
         return list(dict.fromkeys(found))
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> Result:
-        distinct = list({c.architecture: c for c in reversed(history)}.values())
+        distinct = [c for c in {c.architecture: c for c in history}.values() if c.predicted_s <= self.settings.budget_s]
         confirmation = Confirmation(self.measure, self._workload, self.settings.budget_s, self.spread, max(measure, 1))
         best = confirmation.run(distinct)
         if best is None:
@@ -196,6 +196,10 @@ class Search:
             f"fastest takes {format_duration(min(times))}; give a larger budget or more --trials, or check the table: "
             f"hwbench validate --device {self.settings.target.partition('/')[0]}"
         )
+
+    def _predicted(self, candidate: Candidate) -> float:
+        """By the table of today, which may be newer than the trial."""
+        return self.feasible.sums.total(Architecture.parse(candidate.architecture))
 
     def _reference(self, count: int) -> list[Network]:
         rng = np.random.default_rng([self.settings.seed, 2])
