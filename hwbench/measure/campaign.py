@@ -197,7 +197,7 @@ class Campaign:
     def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
-            suspect = doubt(session, self.target.threads)
+            suspect = doubt(session)
             self.store.add_session(row.id, session, suspect=suspect)
             row.sessions.append((session, suspect))
             watch.visited(artifact.workload)

@@ -108,7 +108,7 @@ def measure_artifact(
         bench = Bench(transport, runner, threads, cpus)
 
         def keep(artifact: Artifact, session: Session) -> None:
-            found.append((session, doubt(session, threads)))
+            found.append((session, doubt(session)))
 
         failures: Sequence[Failure] = ()
         while not failures and (rounds := sessions_needed(found, timing)):
