@@ -43,14 +43,21 @@ def write_eager(path: Path, size: int = 16) -> Path:
     return path
 
 
-def write_pte(path: Path, *, channels: int = 8, size: int = 16, int8: bool = False) -> Path:
-    """Writes ``SmallNet`` as ``.pte``, delegated to XNNPACK but for the mean."""
+def write_pte(
+    path: Path,
+    *,
+    channels: int = 8,
+    size: int = 16,
+    int8: bool = False,
+    layout: torch.memory_format = torch.contiguous_format,
+) -> Path:
+    """Writes ``SmallNet`` as ``.pte``, delegated to XNNPACK but for the mean; ``layout`` is that of its input."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the engine's own imports and passes
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 
-        example = (torch.linspace(-1, 1, 6 * size * size).reshape(2, 3, size, size),)
+        example = (torch.linspace(-1, 1, 6 * size * size).reshape(2, 3, size, size).contiguous(memory_format=layout),)
         module: nn.Module = SmallNet(channels).eval()
         if int8:
             module = _quantized(module, example)

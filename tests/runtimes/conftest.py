@@ -1,4 +1,5 @@
 import pytest
+import torch
 
 from hwbench.runtimes.native.build import build_runner
 from hwbench.runtimes.runners import NATIVE, Runner
@@ -12,10 +13,11 @@ def native(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Three real models: fp32, a wider one, int8."""
+    """Real models: fp32, a wider one, int8, one whose input is stored with the channels last."""
     folder = tmp_path_factory.mktemp("models")
     return {
         "small": write_pte(folder / "small.pte"),
         "wide": write_pte(folder / "wide.pte", channels=16),
         "int8": write_pte(folder / "int8.pte", int8=True),
+        "last": write_pte(folder / "last.pte", layout=torch.channels_last),
     }
