@@ -35,7 +35,8 @@ class ClipSpec:
     def __post_init__(self) -> None:
         if self.frames < 1 or (self.stride is None) == (self.span_s is None):
             raise InvalidValue(f"clip: expected at least one frame, and a stride or a span in seconds, got {self}")
-        if (self.stride is not None and self.stride < 1) or (self.span_s is not None and not 0 < self.span_s < float("inf")):
+        length = self.stride if self.span_s is None else self.span_s
+        if length is None or not 0 < length < float("inf"):
             raise InvalidValue(f"clip: stride and span must be greater than 0, got {self}")
 
     def __str__(self) -> str:

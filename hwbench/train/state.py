@@ -8,7 +8,9 @@ bit for bit on a CPU with the same number of threads.
 from __future__ import annotations
 
 import io
+import math
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +29,7 @@ RESUME = "resume.pt"
 
 _SCHEMA = 1
 # Writing the state may cost this share of the time a run takes.
-_COST_SHARE = 0.05
+_COST_SHARE = 0.1
 
 
 @dataclass
@@ -64,14 +66,19 @@ class TrainState:
                     self.average[name].copy_(tensor)
 
     def to_values(self, fingerprint: Mapping[str, str]) -> dict[str, Any]:
-        """The state as plain values and tensors."""
+        """The state as plain values and a few large tensors."""
         position = self.position
+        optimizer = self.optimizer.state_dict()
         return {
             "schema": _SCHEMA,
             "fingerprint": dict(fingerprint),
-            "module": self.module.state_dict(),
-            "average": self.average,
-            "optimizer": self.optimizer.state_dict(),
+            "tensors": pack(
+                {
+                    **{f"module/{name}": tensor for name, tensor in self.module.state_dict().items()},
+                    **{f"average/{name}": tensor for name, tensor in self.average.items()},
+                    **{f"{i}/{key}": value for i, state in optimizer["state"].items() for key, value in state.items()},
+                }
+            ),
             "position": {
                 "epoch": position.epoch,
                 "batch": position.batch,
@@ -85,13 +92,44 @@ class TrainState:
 
     def load_values(self, values: Mapping[str, Any]) -> None:
         """Takes over what ``to_values`` gave; KeyError, TypeError or RuntimeError where it does not fit."""
-        self.module.load_state_dict(values["module"])
+        parts: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
+        for name, tensor in unpack(values["tensors"]).items():
+            part, _, key = name.partition("/")
+            parts[part][key] = tensor
+        self.module.load_state_dict(parts.pop("module"))
+        average = parts.pop("average")
         for name, tensor in self.average.items():
-            tensor.copy_(values["average"][name])
-        self.optimizer.load_state_dict(values["optimizer"])
+            tensor.copy_(average[name])
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": {int(i): state for i, state in parts.items()}, "param_groups": groups})
         stored = dict(values["position"])
         failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
         self.position = Position(**stored, failures=failures)
+
+
+def pack(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    """Many tensors as one per type, which is ten times quicker to store; ``unpack`` takes them apart."""
+    by_type: dict[torch.dtype, list[str]] = defaultdict(list)
+    for name, tensor in tensors.items():
+        by_type[tensor.dtype].append(name)
+    return {
+        str(dtype): {
+            "names": names,
+            "shapes": [list(tensors[name].shape) for name in names],
+            "values": torch.cat([tensors[name].detach().reshape(-1).cpu() for name in names]),
+        }
+        for dtype, names in by_type.items()
+    }
+
+
+def unpack(packed: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """What was packed."""
+    found: dict[str, torch.Tensor] = {}
+    for part in packed.values():
+        sizes = [math.prod(shape) for shape in part["shapes"]]
+        for name, shape, flat in zip(part["names"], part["shapes"], part["values"].split(sizes), strict=True):
+            found[name] = flat.view(shape)
+    return found
 
 
 def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -111,10 +149,10 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
 class Resume:
     """The file a killed run goes on from: ``resume.pt`` in the run's folder.
 
-    It is written after every step while that takes at most 5 % of the time, else after as many steps as keep it below
-    that, so a kill costs the step in progress, or of a large network the few steps since the last write. Each write
-    replaces the file at once. Only those at the end of an epoch wait for the disk: a killed process loses nothing that
-    it has handed to the system.
+    It is written after every step while that takes at most a tenth of the time, else after as many steps as keep it
+    below that, so a kill costs the step in progress, or of a large network the few steps since the last write. (60 000
+    weights take 3 ms beside steps of 100 ms, 2.5 million take 80 ms.) Each write replaces the file at once. Only those
+    at the end of an epoch wait for the disk: a killed process loses nothing that it has handed to the system.
     """
 
     def __init__(self, folder: Path | None, fingerprint: Mapping[str, str]) -> None:
@@ -133,6 +171,8 @@ class Resume:
         if self._path is None or not self._path.is_file():
             return False
         _, values = read_tensors(self._path, "the state of an interrupted run; start over with --fresh")
+        if values.get("schema") != _SCHEMA:
+            raise InvalidFile(f"{self._path}: written by another version of hwbench; start over with --fresh")
         check_same_run(self._path, values.get("fingerprint"), self._fingerprint)
         try:
             state.load_values(values)
