@@ -15,7 +15,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, say
-from hwbench.errors import CheckFailed, HwbenchError
+from hwbench.errors import CheckFailed, HwbenchError, MissingDependency
 from hwbench.units import format_bytes
 
 # Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
@@ -63,7 +63,18 @@ def doctor(as_json: Json = False) -> None:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
-    yield Finding("processors", True, f"{_cpus()} usable, {platform.machine()}")
+    from hwbench.devices import probe_device, transports
+
+    try:
+        with transports.get("local").connect("local", {}) as transport:
+            probe = probe_device(transport)
+    except HwbenchError as error:
+        yield Finding("local device", False, "cannot be measured", str(error), needed=False)
+        return
+    yield Finding("processors", True, f"{_cpus()} usable, {probe.arch}, {probe.model}, governor {probe.governor}")
+    if probe.virtualised:
+        advice = "a virtual machine: neighbours disturb timings; prefer real hardware for numbers that are published"
+        yield Finding("real hardware", False, "no", advice, needed=False)
 
 
 def _packages() -> Iterator[Finding]:
@@ -76,14 +87,13 @@ def _packages() -> Iterator[Finding]:
 
 
 def _programs() -> Iterator[Finding]:
-    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX") or "c++", "c++", "g++", "clang++"))), None)
-    yield Finding(
-        "C++ compiler",
-        compiler is not None,
-        compiler or "none; the local device is timed by the slower Python runner",
-        "apt-get install g++",
-        needed=False,
-    )
+    from hwbench.runtimes.native.build import INSTALL_COMPILER, find_compiler
+
+    try:
+        yield Finding("C++ compiler", True, " ".join(find_compiler()))
+    except MissingDependency:
+        found = "none; the slower Python runner is used"
+        yield Finding("C++ compiler", False, found, INSTALL_COMPILER, needed=False)
     adb = shutil.which("adb")
     yield Finding("adb", adb is not None, adb or "none; only for phones", "apt-get install adb", needed=False)
 

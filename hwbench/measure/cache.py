@@ -33,6 +33,14 @@ SOURCES = (
     "specs/workload.py",
     "measure/build_worker.py",
 )
+# What runs files does not make them.
+NOT_SOURCES = (
+    "runtimes/native/**/*.py",
+    "runtimes/protocol.py",
+    "runtimes/python_models.py",
+    "runtimes/python_runner.py",
+    "runtimes/runners.py",
+)
 
 
 def engine_version(runtime: str) -> str:
@@ -49,11 +57,17 @@ def engine_version(runtime: str) -> str:
     return _installed(PACKAGES[runtime][0])
 
 
+def sources() -> list[Path]:
+    """The sources that determine a graph, in a fixed order."""
+    left_out = {path for pattern in NOT_SOURCES for path in PACKAGE.glob(pattern)}
+    return sorted({path for pattern in SOURCES for path in PACKAGE.glob(pattern)} - left_out)
+
+
 @functools.cache
 def sources_digest() -> str:
     """Digest of the sources that determine a graph; any change of them is a change of every cache key."""
     digest = hashlib.sha256()
-    for path in sorted({path for pattern in SOURCES for path in PACKAGE.glob(pattern)}):
+    for path in sources():
         digest.update(str(path.relative_to(PACKAGE)).encode() + b"\0")
         digest.update(hashlib.sha256(path.read_bytes()).digest())
     return digest.hexdigest()

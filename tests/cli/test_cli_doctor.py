@@ -1,5 +1,6 @@
 import importlib.metadata
 import json
+import shutil
 
 import pytest
 
@@ -44,11 +45,21 @@ def test_a_missing_package_comes_with_its_command_and_status_5(workspace, capsys
 
 
 def test_without_a_compiler_the_advice_installs_one_and_the_status_stays_0(workspace, capsys, monkeypatch):
+    for name in ("sh", "cat", "uname"):
+        (workspace.root / name).symlink_to(shutil.which(name))
     monkeypatch.setenv("PATH", str(workspace.root))
+    monkeypatch.delenv("CXX", raising=False)
     status, out, err = run(capsys, "--json")
     assert status == 0
     assert not findings(out)["C++ compiler"]["ok"]
     assert "apt-get install g++" in err
+
+
+def test_without_a_shell_the_local_device_cannot_be_measured(workspace, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(workspace.root))
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    assert not findings(out)["local device"]["ok"]
 
 
 def test_outside_of_a_workspace_it_says_how_to_make_one(tmp_path, capsys, monkeypatch):
