@@ -44,6 +44,7 @@ def bench(
     from hwbench.measure.on_device import measure_artifact
     from hwbench.workspace import Workspace
 
+    timing = session_timing(samples, seconds)
     workspace = Workspace.find()
     place = load_device(workspace, device)
     path = _file(model)
@@ -51,7 +52,6 @@ def bench(
         artifact, precision = _artifact_of(path, runtime, precision)
     else:
         artifact, precision = _built(workspace, model, runtime, precision or "fp32", classes)
-    timing = session_timing(samples, seconds)
     measured = measure_artifact(artifact, place, cache_dir=workspace.cache, threads=threads, timing=timing, report=say)
     values = {"model": model} | _values(measured, artifact, precision, from_user=path is not None)
     if not as_json:

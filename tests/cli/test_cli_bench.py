@@ -1,0 +1,165 @@
+import hashlib
+import json
+import shutil
+
+import pytest
+
+from hwbench.cli.bench import session_timing
+from hwbench.cli.main import main
+from hwbench.errors import InvalidValue
+from hwbench.measure.builder import build_all
+from hwbench.specs import Artifact, Workload
+from hwbench.workspace import Workspace
+
+BLOCK = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16/fp32/auto")
+QUICK = ("--samples", "10", "--seconds", "0.05", "--json")
+KEYS = {"model", "device", "runtime", "precision", "threads", "median_ms", "p90_ms", "ci95_ms", "samples", "emulated"}
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    """A real .pte."""
+    (result,) = build_all([BLOCK], "executorch", tmp_path_factory.mktemp("cache"), processes=1)
+    assert isinstance(result, Artifact), result.reason
+    return result.path
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One workspace for all tests here: the runner is built once."""
+    return Workspace.create(tmp_path_factory.mktemp("bench")).root
+
+
+@pytest.fixture
+def workspace(root, monkeypatch):
+    monkeypatch.chdir(root)
+    return Workspace(root)
+
+
+@pytest.fixture
+def model(program, tmp_path):
+    """The file as ``export`` leaves it."""
+    path = tmp_path / "model.pte"
+    shutil.copyfile(program, path)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "manifest.json").write_text(json.dumps({"sha256": sha256, "precision": "fp32"}))
+    return path
+
+
+def run(capsys, *arguments):
+    status = 0
+    try:
+        main(["bench", *map(str, arguments)])
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_a_file_is_measured(workspace, model, capsys):
+    status, out, _ = run(capsys, model, "--device", "local", "--threads", "1", *QUICK)
+    assert status == 0
+    values = json.loads(out)
+    assert set(values) >= KEYS
+    assert (values["device"], values["runtime"], values["precision"]) == ("local", "executorch", "fp32")
+    assert (values["threads"], values["emulated"]) == (1, False)
+    low, high = values["ci95_ms"]
+    assert 0 <= low <= values["median_ms"] <= high
+    assert 0 < values["p90_ms"] < 1000
+    assert values["samples"] >= 10
+
+
+def test_a_folder_means_the_model_in_it_and_people_get_a_table(workspace, model, capsys):
+    status, out, _ = run(capsys, model.parent, *QUICK[:-1])
+    assert status == 0
+    assert "median_ms" in out
+    assert "ci95_ms" in out
+    with pytest.raises(ValueError):
+        json.loads(out)
+
+
+def test_a_file_without_a_manifest_has_no_known_precision(workspace, model, capsys):
+    (model.parent / "manifest.json").unlink()
+    status, out, _ = run(capsys, model, *QUICK)
+    assert (status, json.loads(out)["precision"]) == (0, None)
+
+
+@pytest.mark.parametrize("damage", ["text", "empty", "cut", "noise"])
+def test_a_damaged_program_is_named_in_one_line(workspace, model, capsys, damage):
+    content = model.read_bytes()
+    model.write_bytes(
+        {
+            "text": b"this is not a program",
+            "empty": b"",
+            "cut": content[: len(content) // 2],
+            "noise": content[:200] + hashlib.sha256(content).digest() * (len(content) // 32),
+        }[damage]
+    )
+    (model.parent / "manifest.json").unlink()
+    status, out, err = run(capsys, model, *QUICK)
+    assert (status, out) == (2, "")
+    assert str(model) in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_file_that_its_manifest_does_not_describe(workspace, model, capsys):
+    model.write_bytes(model.read_bytes() + b"\0")
+    status, _, err = run(capsys, model, *QUICK)
+    assert status == 2
+    assert "not the file that manifest.json describes" in err
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "no json"])
+def test_a_manifest_that_does_not_validate(workspace, model, capsys, text):
+    (model.parent / "manifest.json").write_text(text)
+    status, _, err = run(capsys, model, *QUICK)
+    assert status == 2
+    assert "manifest.json" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["nowhere.pte"], 2, "no file nowhere.pte; make one: hwbench export"),
+        (["zoo:x3d-sx"], 2, "or 'x3d-xs'"),
+        (["x3d-tiny"], 2, "unknown architecture 'x3d-tiny'"),
+        (["nostudy:best"], 2, "no finished study 'nostudy'"),
+        (["zoo:x3d-xs", "--device", "lokal"], 2, "did you mean 'local'"),
+        (["zoo:x3d-xs", "--precision", "fp16"], 2, "expected fp32 or int8"),
+        (["zoo:x3d-xs", "--runtime", "tflite"], 2, "unknown runtime 'tflite'"),
+        (["zoo:x3d-xs", "--seconds", "nan"], 2, "--seconds"),
+        (["zoo:x3d-xs", "--threads", "0"], 2, "--threads"),
+    ],
+)
+def test_wrong_input_is_one_message(workspace, capsys, arguments, status, said):
+    got, out, err = run(capsys, *arguments)
+    assert (got, out) == (status, "")
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_options_that_contradict_the_file(workspace, model, capsys):
+    status, _, err = run(capsys, model, "--precision", "int8", *QUICK)
+    assert (status, "is in fp32, not in int8" in err) == (2, True)
+    status, _, err = run(capsys, model, "--runtime", "torch", *QUICK)
+    assert (status, "--runtime torch" in err) == (2, True)
+
+
+def test_more_threads_than_cores(workspace, model, capsys):
+    status, _, err = run(capsys, model, "--threads", "4096", *QUICK)
+    assert status == 2
+    assert "4096 threads" in err
+
+
+def test_a_device_whose_transport_is_not_built(workspace, model, capsys):
+    status, _, err = run(capsys, model, "--device", "s9", *QUICK)
+    assert (status, "not built yet" in err) == (3, True)
+
+
+def test_samples_and_seconds_are_spread_over_sessions():
+    timing = session_timing(101, 4.0)
+    assert timing.min_rounds * timing.min_samples >= 101
+    assert timing.min_rounds * timing.min_session_s == pytest.approx(4.0)
+    assert timing.max_session_s > timing.min_session_s
+    with pytest.raises(InvalidValue, match="--seconds"):
+        session_timing(10, float("inf"))

@@ -1,0 +1,170 @@
+"""The whole way on this machine: build with the real engine, time with the real runner."""
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import hwbench
+from hwbench.devices import Device, load_device
+from hwbench.errors import InvalidValue
+from hwbench.measure.builder import Builder
+from hwbench.measure.on_device import SENTINEL, campaign_on, measure_artifact
+from hwbench.measure.store import MeasurementStore
+from hwbench.specs import Outcome, Timing, Workload
+from hwbench.workspace import Workspace
+
+QUICK = Timing(warmup_s=0.005, min_samples=5, min_session_s=0.01, min_rounds=3, max_rounds=3, ci_ratio=1.0)
+SMALL = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16/fp32/auto")
+LARGE = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x64x64/fp32/auto")
+INT8 = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16/int8/auto")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    return Workspace.create(tmp_path_factory.mktemp("bench"))
+
+
+@pytest.fixture(scope="module")
+def local(workspace):
+    return load_device(workspace, "local")
+
+
+@pytest.fixture(scope="module")
+def result(workspace, local):
+    with (
+        MeasurementStore(workspace.store) as store,
+        campaign_on(local, store=store, cache_dir=workspace.cache, timing=QUICK) as campaign,
+    ):
+        return campaign.run([SMALL, LARGE, INT8])
+
+
+def test_blocks_are_built_and_measured(result):
+    assert [(row.outcome, row.reason) for row in result.measurements] == [(Outcome.OK, "")] * 3
+    small, large, _ = (row.stats.median_s for row in result.measurements)
+    assert 0 < small < large
+
+
+def test_rows_say_where_and_how_they_were_taken(result):
+    for row in result.measurements:
+        assert (row.target.device, row.target.runtime, row.target.threads) == ("local", "executorch", 1)
+        assert row.conditions["cpus"].isdecimal()
+        assert {"device", "governor", "runner", "virtualised"} <= set(row.conditions)
+        assert row.artifact_sha256
+        assert not row.emulated
+        assert len(row.sessions) >= QUICK.min_rounds
+
+
+def test_what_is_measured_needs_neither_sentinel_nor_build(workspace, local, result, monkeypatch):
+    monkeypatch.setattr(subprocess, "Popen", guarded(subprocess.Popen))
+    with (
+        MeasurementStore(workspace.store) as store,
+        campaign_on(local, store=store, cache_dir=workspace.cache, timing=QUICK) as campaign,
+    ):
+        again = campaign.run([SMALL, LARGE, INT8])
+    assert again.measurements == result.measurements
+    assert len(again.skipped) == 3
+
+
+def guarded(start):
+    def popen(argv, *rest, **options):
+        assert "hwbench.measure.build_worker" not in argv
+        return start(argv, *rest, **options)
+
+    return popen
+
+
+def test_rows_of_an_emulated_device_are_stamped(workspace, local, result):
+    emulated = Device("pretend", "local", emulated=True)
+    with (
+        MeasurementStore(workspace.store) as store,
+        campaign_on(emulated, store=store, cache_dir=workspace.cache, timing=QUICK) as campaign,
+    ):
+        (row,) = campaign.run([SMALL]).measurements
+        assert row.emulated
+        assert list(store.latencies(campaign.target, campaign.conditions)) == []
+
+
+def test_one_file_is_measured_by_itself(workspace, local, result):
+    with Builder("executorch", workspace.cache) as builder:
+        artifact = builder.cache.load(SMALL)
+    before = MeasurementStore(workspace.store)
+    rows = before.counts()
+    measured = measure_artifact(artifact, local, cache_dir=workspace.cache, timing=QUICK)
+    assert (measured.outcome, measured.workload) == (Outcome.OK, SMALL)
+    assert len(measured.sessions) == 3
+    assert before.counts() == rows
+    before.close()
+
+
+def test_a_file_that_does_not_load_is_a_measurement_with_a_reason(workspace, local, result, tmp_path):
+    with Builder("executorch", workspace.cache) as builder:
+        artifact = builder.cache.load(SMALL)
+    path = tmp_path / "cut.pte"
+    path.write_bytes(artifact.path.read_bytes()[:1000])
+    broken = type(artifact)(path, "0", SMALL, "executorch", artifact.version, artifact.delegation)
+    measured = measure_artifact(broken, local, cache_dir=workspace.cache, timing=QUICK)
+    assert measured.outcome is Outcome.LOAD
+    assert measured.reason
+
+
+def test_more_threads_than_cores(workspace, local):
+    with (
+        MeasurementStore(workspace.store) as store,
+        pytest.raises(InvalidValue, match="4096 threads"),
+        campaign_on(local, store=store, cache_dir=workspace.cache, threads=4096),
+    ):
+        pass
+
+
+def test_the_sentinel_is_a_few_milliseconds(workspace, local, result):
+    """Long against the clock, short against a round; the bounds are wide, because machines differ."""
+    with Builder("executorch", workspace.cache) as builder:
+        artifact = builder.cache.load(SENTINEL)
+    measured = measure_artifact(artifact, local, cache_dir=workspace.cache, timing=QUICK)
+    assert 1e-4 < measured.stats.median_s < 0.1
+
+
+@pytest.mark.slow
+def test_profile_killed_in_the_middle_takes_only_the_session_under_way_again(workspace, result, tmp_path):
+    """The real command, killed with SIGKILL once sessions come in, then run again to its end."""
+    code = "from hwbench.cli.main import main; main()"
+    arguments = ("profile", "--precision", "fp32", "--calibrate", "0", "--limit", "4", "--json")
+    command = [sys.executable, "-c", code, *arguments]
+    store = workspace.store
+    before = sessions(store)
+    env = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    first = subprocess.Popen(command, cwd=workspace.root, env=env, **silent)
+    try:
+        deadline = time.monotonic() + 240
+        while sum(sessions(store).values()) < sum(before.values()) + 3:
+            assert first.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.wait()
+    killed = sessions(store)
+    again = subprocess.run(command, cwd=workspace.root, capture_output=True, text=True, timeout=300, env=env)
+    assert again.returncode == 0, again.stderr
+    after = sessions(store)
+    limit = Timing().max_rounds + 4
+    for row, count in killed.items():
+        assert count <= after[row] <= max(limit, count)
+    with MeasurementStore(store) as opened:
+        assert set(opened.counts()) == {"ok"}
+
+
+def sessions(store):
+    """Number of sessions by row, read as a bystander."""
+    connection = sqlite3.connect(store, timeout=30)
+    rows = Counter(dict(connection.execute("SELECT measurement, count(*) FROM sessions GROUP BY 1")))
+    connection.close()
+    return rows
