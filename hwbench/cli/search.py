@@ -12,7 +12,7 @@ import typer
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, progress, say
 from hwbench.errors import HwbenchError, InvalidFile, MissingDependency
-from hwbench.units import format_duration, parse_duration
+from hwbench.units import format_duration, milliseconds, parse_duration
 
 if TYPE_CHECKING:
     from hwbench.latency import LatencyTable
@@ -76,7 +76,7 @@ def search(
         choices=choices_digest(staged),
         target=target.key,
         precision=wanted.value,
-        budget_s=budget_s,
+        budget_ms=milliseconds(budget_s),
         num_classes=num_classes,
         evaluator=evaluator,
         sampler=sampler,
@@ -85,7 +85,7 @@ def search(
         effort=f"{epochs} epochs" if trains else "",
         seed=seed,
     )
-    name = study or f"{space}_{device}_{wanted}_{budget_s * 1e3:g}ms_{evaluator}"
+    name = study or f"{space}_{device}_{wanted}_{milliseconds(budget_s):g}ms_{evaluator}"
     with bar() as watch:
         result = Search(
             workspace=workspace,

@@ -26,7 +26,7 @@ class Settings:
         choices: Digest of the space's choices: an edited space is another space.
         target: Key of the target that latencies hold for.
         precision: ``fp32`` or ``int8``.
-        budget_s: Upper limit of the latency, in seconds.
+        budget_ms: Upper limit of the latency, in milliseconds as they are typed: this is compared between runs.
         num_classes: Width of the logits of the networks that are timed.
         evaluator: Name of the evaluator.
         sampler: Name of the sampler.
@@ -40,7 +40,7 @@ class Settings:
     choices: str
     target: str
     precision: str
-    budget_s: float
+    budget_ms: float
     num_classes: int
     evaluator: str = "entropy"
     sampler: str = "tpe"
@@ -53,6 +53,11 @@ class Settings:
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
             raise InvalidValue(f"objective: expected one of {' or '.join(OBJECTIVES)}, got {self.objective!r}")
+
+    @property
+    def budget_s(self) -> float:
+        """Upper limit of the latency, in seconds."""
+        return self.budget_ms / 1e3
 
     @property
     def directions(self) -> list[StudyDirection]:

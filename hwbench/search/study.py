@@ -23,7 +23,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
-from hwbench.units import format_duration, milliseconds
+from hwbench.units import format_duration
 from hwbench.workspace import Workspace, write_text
 
 # Shares of the budget whose exact optima are tried first when the score is additive: the ends of a front.
@@ -64,7 +64,7 @@ class Result:
         return {
             "study": self.study,
             "space": self.settings.space,
-            "budget_ms": milliseconds(self.settings.budget_s),
+            "budget_ms": self.settings.budget_ms,
             "trials": self.trials,
             "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
             "best": self.best.as_json(device),

@@ -66,10 +66,10 @@ def test_the_same_bytes_in_every_process(table, path):
 
 
 def test_what_was_not_measured_names_the_nearest_rows_and_the_command(table):
-    other = Workload.parse("x3d_i24_m64_o24_k1x3x3_relu@1x24x8x16x16/int8/auto")
+    other = Workload.parse("x3d_i32_m96_o32_k1x3x3_relu@1x32x8x16x16/int8/auto")
     with pytest.raises(NotMeasured) as caught:
         table[other]
-    assert "x3d_i24_m48_o24_k1x3x3_relu@1x24x8x16x16/int8/auto" in str(caught.value)
+    assert "x3d_i32_m64_o32_k1x3x3_relu@1x32x8x16x16/int8/auto" in str(caught.value)
     assert "hwbench profile --device local --space SPACE --precision int8" in str(caught.value)
     assert other not in table
 

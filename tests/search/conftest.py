@@ -80,13 +80,13 @@ def make_search(workspace, space, predictor, device):
             campaign = Campaign(store, TARGET, {"device": "fake"}, device.build, device.measure, timing)
             return campaign.run(workloads).measurements
 
-    def make(name: str = "mine", budget_s: float = 2.5e-3, **changes) -> Search:
+    def make(name: str = "mine", budget_s: float = 4.2e-3, **changes) -> Search:
         feasible = feasible_set(space, predictor, INT8, 8, budget_s)
         settings = {"evaluator": "entropy", "sampler": "tpe", "seed": 0} | changes
         return Search(
             workspace=workspace,
             name=name,
-            settings=Settings(space.name, choices_digest(space), TARGET.key, "int8", budget_s, 8, **settings),
+            settings=Settings(space.name, choices_digest(space), TARGET.key, "int8", 1e3 * budget_s, 8, **settings),
             feasible=feasible,
             spread=predictor.calibration.spread,
             measure=measure,

@@ -62,8 +62,8 @@ def test_the_result_prints_and_stores_what_others_rely_on(make_search, workspace
     printed = result.as_json()
     assert list(printed) == ["study", "space", "budget_ms", "trials", "feasible", "best", "pareto"]
     assert list(printed["best"]) == ["architecture", "predicted_ms", "measured_ms", "score"]
-    assert printed["budget_ms"] == 2.5
-    assert printed["best"]["measured_ms"]["local"] <= 2.5
+    assert printed["budget_ms"] == 4.2
+    assert printed["best"]["measured_ms"]["local"] <= 4.2
     stored = load_result(workspace, "mine")
     assert {k: stored[k] for k in printed} == json.loads(json.dumps(printed))
     assert stored["settings"]["seed"] == 0
@@ -105,7 +105,7 @@ def test_every_sampler_stays_within_the_budget_and_repeats_nothing(make_search, 
 
 def test_the_sampler_learns(make_search):
     def mean_of_last(sampler: str) -> float:
-        search = make_search(f"learn-{sampler}", evaluator="deep-is-good", sampler=sampler, budget_s=4e-3)
+        search = make_search(f"learn-{sampler}", evaluator="deep-is-good", sampler=sampler, budget_s=7e-3)
         last = search.run(trials=60, measure=1).history[-25:]
         return sum(c.score for c in last) / len(last)
 
@@ -200,8 +200,8 @@ def test_another_process_may_not_use_the_study_at_the_same_time(make_search):
 
 def test_other_settings_under_the_same_name_are_refused(make_search):
     make_search().run(trials=2, measure=1)
-    with pytest.raises(InvalidValue, match=r"budget_s was 0\.0025, now 0\.003; .*--study mine-2"):
-        make_search(budget_s=3e-3).run(trials=2, measure=1)
+    with pytest.raises(InvalidValue, match=r"budget_ms was 4\.2, now 5\.0; .*--study mine-2"):
+        make_search(budget_s=5e-3).run(trials=2, measure=1)
     with pytest.raises(InvalidValue, match="seed was 0, now 4"):
         make_search(seed=4).run(trials=2, measure=1)
     # an objective with another number of values, too
@@ -243,7 +243,7 @@ def test_networks_without_a_score_are_no_candidates_and_end_the_search(make_sear
     result = make_search(evaluator="deep-is-good", sampler="random").run(trials=20, measure=2)
     assert result.trials == 20
     assert 0 < len(result.history) < 20
-    assert all("s3.width=64" in c.architecture for c in result.history)
+    assert all("s3.width=128" in c.architecture for c in result.history)
 
 
 def test_when_the_device_is_slower_than_predicted_slower_candidates_give_way(make_search, device):
@@ -259,7 +259,7 @@ def test_when_the_device_is_slower_than_predicted_slower_candidates_give_way(mak
 def test_nothing_within_the_budget_is_never_called_a_result(make_search, workspace, device):
     quick = device.law
     device.law = lambda workload: 10 * quick(workload)
-    with pytest.raises(OverBudget, match=r"none of the \d candidates .* is within 2.5 ms; the fastest takes") as caught:
+    with pytest.raises(OverBudget, match=r"none of the \d candidates .* is within 4.2 ms; the fastest takes") as caught:
         make_search().run(trials=20, measure=2)
     assert caught.value.exit_status == 5
     assert not (workspace.studies / "mine" / "result.json").exists()
