@@ -6,4 +6,5 @@ import hwbench.cli.doctor
 import hwbench.cli.init
 import hwbench.cli.profile
 import hwbench.cli.search
+import hwbench.cli.train
 import hwbench.cli.validate  # noqa: F401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,7 +17,7 @@ from hwbench.cli.output import Json, emit, progress, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hwbench.data import ClipSpec, Failures
+    from hwbench.data import ClipSpec
     from hwbench.specs import Network
     from hwbench.train import Progress
     from hwbench.workspace import Workspace
@@ -86,7 +86,7 @@ def train(
         result = run(recipe, network, opened, folder, resources=resources, progress=step)
     if result.finished_before:
         say(f"{result.checkpoint.path}: was finished before; this is the stored result (start over with --fresh)")
-    _say_failures(result.failures)
+    _say_failures(result.checkpoint.unreadable)
     metrics = result.checkpoint.metrics
     values: dict[str, Any] = {
         "checkpoint": str(result.checkpoint.path),
@@ -97,7 +97,7 @@ def train(
         "epochs": int(metrics["epochs"]),
         "steps": int(metrics["steps"]),
         "seconds": round(metrics["seconds"], 1),
-        "unreadable": sorted(result.failures.causes),
+        "unreadable": sorted(result.checkpoint.unreadable),
     }
     emit(values, as_json=as_json)
 
@@ -133,7 +133,7 @@ def evaluate(
             resources=resources,
             progress=step,
         )
-    _say_failures(scores.failures)
+    _say_failures(scores.failures.causes)
     values: dict[str, Any] = {
         "checkpoint": str(checkpoint),
         "architecture": stored.network.name,
@@ -204,6 +204,6 @@ def _short(name: str) -> str:
     return name if len(name) <= 24 else f"{re.split('[:,]', name)[0]}:…"
 
 
-def _say_failures(failures: Failures) -> None:
-    if failures:
-        say(f"{len(failures.causes)} videos could not be read ({failures.samples} samples lost):\n{failures}")
+def _say_failures(causes: Mapping[str, str]) -> None:
+    if causes:
+        say("\n".join((f"{len(causes)} videos could not be read:", *(causes[path] for path in sorted(causes)))))

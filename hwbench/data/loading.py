@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, get_worker_info
 
 from hwbench.data.datasets import Batch, TestClips, TrainingClips, collate
 from hwbench.data.failures import FailurePolicy
-from hwbench.errors import VideoError
+from hwbench.errors import HwbenchError, VideoError
 
 
 def shuffled(count: int, batch_size: int, *, seed: int, epoch: int) -> list[list[int]]:
@@ -28,6 +28,10 @@ def in_order(count: int, batch_size: int) -> list[list[int]]:
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
 
 
+# A worker that cannot hand over a batch (no room in /dev/shm) says nothing; seconds after which it is given up.
+_PATIENCE_S = 180
+
+
 class Loader:
     """Reads batches of a data set. With workers these stay alive between passes, and so does what they have cached."""
 
@@ -42,6 +46,7 @@ class Loader:
             persistent_workers=workers > 0,
             pin_memory=pin_memory,
             worker_init_fn=_start_worker,
+            timeout=_PATIENCE_S if workers else 0,
             generator=torch.Generator(),  # the loader draws a seed for its workers; the global generator stays as it is
         )
 
@@ -50,11 +55,30 @@ class Loader:
 
         Raises:
             VideoError: A video cannot be read and the policy is ``raise``.
+            HwbenchError: A worker process died or gives no answer.
         """
         self._order[:] = order
-        for batch in self._loader:
+        for batch in self._guarded():
             if batch.failures and self._dataset.policy is FailurePolicy.RAISE:
                 raise VideoError(batch.failures[0].cause)
+            yield batch
+
+    def _guarded(self) -> Iterator[Batch]:
+        """The loader's batches; what goes wrong with its processes is told in one line."""
+        batches = iter(self._loader)
+        while True:
+            try:
+                batch = next(batches, None)
+            except RuntimeError as error:
+                if not self._loader.num_workers:
+                    raise
+                line = (str(error).strip().splitlines() or [""])[-1]
+                raise HwbenchError(
+                    f"a process that reads videos failed ({line}); often memory or /dev/shm is short: "
+                    "try fewer --workers or a smaller --batch-size, or --workers 0"
+                ) from error
+            if batch is None:
+                return
             yield batch
 
 

@@ -44,6 +44,7 @@ class Checkpoint:
         clip: How clips were cut.
         source: The data it was trained on, as the user named it.
         facts: What made the run this one (``hwbench.train.loop.fingerprint``), name -> text.
+        unreadable: Videos that could not be read, path -> cause.
         normalisation: What the pixels go through before the network.
         path: The file; empty before it is saved. ``sha256`` is the digest of that file.
     """
@@ -55,6 +56,7 @@ class Checkpoint:
     metrics: Mapping[str, float] = field(default_factory=dict)
     source: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
+    unreadable: Mapping[str, str] = field(default_factory=dict)
     normalisation: Normalisation = field(default_factory=Normalisation)
     path: Path = field(default_factory=Path)
     sha256: str = ""
@@ -135,7 +137,9 @@ def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
     except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError,
             IndexError, AssertionError, pickle.UnpicklingError) as error:  # fmt: skip
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise InvalidFile(f"{path}: damaged, or not what was expected ({cause}); expected {expected}") from None
+        if isinstance(error, pickle.UnpicklingError):  # torch's advice to load it unsafely is not for here
+            cause = "not plain values and tensors"
+        raise InvalidFile(f"{path}: damaged, or another kind of file ({cause}); expected {expected}") from None
     if not isinstance(values, dict):
         raise InvalidFile(f"{path}: holds a {type(values).__name__}; expected {expected}")
     return data, values
@@ -157,6 +161,7 @@ def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
         "clip": asdict(checkpoint.clip),
         "source": checkpoint.source,
         "facts": dict(checkpoint.facts),
+        "unreadable": dict(checkpoint.unreadable),
         "normalisation": asdict(checkpoint.normalisation),
     }
 
@@ -172,6 +177,7 @@ def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
         clip=ClipSpec(**meta["clip"]),
         source=str(meta["source"]),
         facts={str(key): str(value) for key, value in meta["facts"].items()},
+        unreadable={str(key): str(value) for key, value in meta["unreadable"].items()},
         normalisation=Normalisation((mean[0], mean[1], mean[2]), (std[0], std[1], std[2])),
     )
 

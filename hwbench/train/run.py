@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, FailurePolicy, Failures, default_clip, open_dataset
+from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.errors import InvalidValue
 from hwbench.specs import Network
@@ -35,7 +35,6 @@ class Trained:
     """The result of a run. ``finished_before``: nothing was left to train, the stored result is given back."""
 
     checkpoint: Checkpoint
-    failures: Failures
     finished_before: bool = False
 
 
@@ -100,7 +99,7 @@ def train(
     if path.is_file():
         checkpoint, _ = load_checkpoint(path)
         check_same_run(path, dict(checkpoint.facts), facts)
-        return Trained(checkpoint, Failures(), finished_before=True)
+        return Trained(checkpoint, finished_before=True)
     module = initial(network, recipe)
     with _locked(run_dir):
         result = fit(
@@ -122,11 +121,13 @@ def train(
         "epochs": float(recipe.epochs),
         "steps": float(result.steps),
         "seconds": result.seconds,
+        "lost_samples": float(failures.samples),
     }
-    checkpoint = Checkpoint(network, classes, recipe, data.training.clip, metrics, data.source, facts)
+    clip, source = data.training.clip, data.source
+    checkpoint = Checkpoint(network, classes, recipe, clip, metrics, source, facts, failures.causes)
     checkpoint = save_checkpoint(path, checkpoint, module.state_dict())
     (run_dir / RESUME).unlink(missing_ok=True)
-    return Trained(checkpoint, failures)
+    return Trained(checkpoint)
 
 
 def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Data) -> Path:

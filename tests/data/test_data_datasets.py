@@ -1,7 +1,9 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +11,12 @@ import pytest
 import torch
 from video_files import MakeVideo
 
+import hwbench.data.loading
 from hwbench.data import (
     ClipSpec,
     FailurePolicy,
     Failures,
+    Sample,
     ScaleJitter,
     TestClips,
     TestTransform,
@@ -23,7 +27,7 @@ from hwbench.data import (
 from hwbench.data.datasets import FrameCache
 from hwbench.data.decoding import VideoFile
 from hwbench.data.loading import Loader, in_order, shuffled
-from hwbench.errors import InvalidValue, VideoError
+from hwbench.errors import HwbenchError, InvalidValue, VideoError
 
 CLIP = ClipSpec(4, stride=3)
 
@@ -201,3 +205,25 @@ def test_shuffled_batches_are_a_permutation_of_each_epoch() -> None:
     assert [len(batch) for batch in first] == [3, 3, 3]
     assert len({i for batch in first for i in batch}) == 9
     assert [len(batch) for batch in shuffled(2, 8, seed=0, epoch=0)] == [2]
+
+
+class Dying(TrainingClips):
+    def __getitem__(self, index: int) -> Sample:
+        if index == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().__getitem__(index)
+
+
+class Mute(TrainingClips):
+    def __getitem__(self, index: int) -> Sample:
+        time.sleep(100)
+        return super().__getitem__(index)
+
+
+def test_a_worker_that_dies_or_hangs_is_one_clear_error(videos: VideoList, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hwbench.data.loading, "_PATIENCE_S", 1)
+    for kind in (Dying, Mute):
+        dataset = kind(videos, CLIP, ScaleJitter((32, 32)))
+        with pytest.raises(HwbenchError, match=r"--workers") as caught:
+            list(Loader(dataset, workers=1).batches([[3], [1]]))
+        assert "\n" not in str(caught.value)
