@@ -1,0 +1,88 @@
+"""What an efficient block is.
+
+A block has two forms. The **original form** is an ordinary module on clips (N, C, T, H, W): exactly the vanilla layers,
+forward and backward, of any size; it is what is trained and what checkpoints hold. The **deploy form** computes the same
+in eval mode, for one size of input, with frames as batch (N·T, C, H, W), batch normalisation folded, and only operations
+that a mobile runtime has. ``to_deploy`` makes it as a new module and leaves the block as it is.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from hwbench.blocks.layout import fold, unfold
+from hwbench.errors import UnsupportedModule
+from hwbench.specs import AUTO, TensorSpec
+
+
+class EfficientBlock(nn.Module, abc.ABC):
+    """Base of all blocks; a subclass says its deploy form and the shape of its output."""
+
+    @abc.abstractmethod
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        """The deploy form for inputs of shape ``input``: folded (N·T, C, H, W) in and out, in eval mode.
+
+        Args:
+            input: Shape of the clip.
+            variant: Layout of convolutions over time and space (``hwbench.blocks.mobile_cpu.temporal``).
+
+        Raises:
+            UnsupportedModule: An attribute or a size that no rewrite covers.
+            UnknownName: No such variant.
+        """
+
+    @abc.abstractmethod
+    def output(self, x: TensorSpec) -> TensorSpec:
+        """Shape of the output for an input of shape ``x``; equal to what the forward pass gives."""
+
+    def deployable(self, shape: Sequence[int], variant: str = AUTO) -> nn.Module:
+        """The deploy form with the block's own outside: a drop-in replacement for inputs of ``shape``, in eval mode.
+
+        ``shape`` is (N, C, T, H, W), or (N, C, H, W) for blocks on pictures.
+
+        Raises:
+            UnsupportedModule: Neither of them, or what ``to_deploy`` raises.
+        """
+        x = tensor_spec(self, shape)
+        return FixedSize(self.to_deploy(x, variant), tuple(shape), self.output(x)).eval()
+
+
+class FixedSize(nn.Module):
+    """A folded module behind the outside of an ordinary one: folds its input, unfolds its output, checks the size.
+
+    Raises (forward):
+        UnsupportedModule: An input of another shape than the deploy form was made for.
+    """
+
+    def __init__(self, folded: nn.Module, shape: tuple[int, ...], output: TensorSpec) -> None:
+        super().__init__()
+        self.folded = folded
+        self.shape = shape
+        self.output = output
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if tuple(x.shape) != self.shape:
+            raise UnsupportedModule(
+                f"this deploy form was made for inputs of shape {self.shape}, got {tuple(x.shape)}; "
+                "convert the original model again with an example of the new size"
+            )
+        if len(self.shape) == 4:
+            return self.folded(x)  # type: ignore[no-any-return]
+        return unfold(self.folded(fold(x)), self.output.t)
+
+    def extra_repr(self) -> str:
+        return f"shape={self.shape}"
+
+
+def tensor_spec(block: nn.Module, shape: Sequence[int]) -> TensorSpec:
+    """(N, C, T, H, W) or (N, C, H, W) as a TensorSpec, where pictures are clips of one frame."""
+    if len(shape) == 4:
+        n, c, h, w = shape
+        return TensorSpec(n, c, 1, h, w)
+    if len(shape) != 5:
+        raise UnsupportedModule(f"{type(block).__name__}: expected an input (N, C, T, H, W), got {tuple(shape)}")
+    return TensorSpec(*shape)

@@ -1,0 +1,164 @@
+"""The bottleneck of X3D."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.functional import FloatFunctional
+from hwbench.blocks.mobile_cpu.activations import activation
+from hwbench.blocks.mobile_cpu.attention import SqueezeExcitation
+from hwbench.blocks.mobile_cpu.convolutions import (
+    Conv3d3x3x3DwBnAct,
+    Conv3dPwBnAct,
+    Conv3dSeparableDwBnAct,
+    Conv3dTemporalKernel1BnAct,
+)
+from hwbench.errors import UnsupportedModule
+from hwbench.specs import AUTO, Kernel, TensorSpec, format_kernel
+
+FULL: Kernel = ((3, 3, 3),)
+SPATIAL: Kernel = ((1, 3, 3),)
+SEPARABLE: Kernel = ((1, 3, 3), (3, 1, 1))
+
+
+class X3dBottleneckBlock(EfficientBlock):
+    """Pointwise, depthwise, squeeze-excite, activation, pointwise; added to the input (arXiv 2004.04730, table 1).
+
+    Children of ``layers``: ``conv_0``, ``conv_1``, ``se`` (with ``se_ratio`` > 0), ``act_func_1``, ``conv_2``.
+
+    Args:
+        in_channels: Channels in.
+        mid_channels: Channels inside.
+        out_channels: Channels out.
+        use_residual: Add the input, projected by a 1 x 1 x 1 convolution where its shape differs from the output's.
+        spatial_stride: Of the depthwise convolution.
+        se_ratio: Reduced channels of squeeze-excite by ``mid_channels``, rounded to a multiple of 8; 0 = none.
+        act_functions: After ``conv_0``, after squeeze-excite, at the end.
+        bias: Of ``conv_0``, ``conv_1``, ``conv_2``.
+        use_bn: Normalisation of ``conv_0``, ``conv_1``, ``conv_2``.
+        norm_eps: Epsilon of the normalisations.
+        norm_momentum: Momentum of the normalisations.
+        se_channels: Reduced channels of squeeze-excite, in place of ``se_ratio``.
+        kernel: The depthwise convolution: 3x3x3, 1x3x3, or 1x3x3 and then 3x1x1.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        mid_channels: int,
+        out_channels: int,
+        use_residual: bool = True,
+        spatial_stride: int = 1,
+        se_ratio: float = 0.0625,
+        act_functions: tuple[str, str, str] = ("relu", "relu", "relu"),
+        bias: tuple[bool, bool, bool] = (False, False, False),
+        use_bn: tuple[bool, bool, bool] = (True, True, True),
+        norm_eps: float = 1e-5,
+        norm_momentum: float = 0.1,
+        *,
+        se_channels: int | None = None,
+        kernel: Kernel = FULL,
+    ) -> None:
+        super().__init__()
+        self._residual_add_func: nn.Module | None = FloatFunctional() if use_residual else None
+        self._res_proj: Conv3dTemporalKernel1BnAct | None = None
+        if use_residual and (spatial_stride != 1 or in_channels != out_channels):
+            self._res_proj = Conv3dTemporalKernel1BnAct(
+                in_channels, out_channels, spatial_stride=spatial_stride, activation="identity",
+                norm_eps=norm_eps, norm_momentum=norm_momentum,
+            )  # fmt: skip
+        self.final_act = activation(act_functions[2])
+        reduced = squeezed(mid_channels, se_ratio) if se_channels is None else se_channels
+        layers: OrderedDict[str, EfficientBlock] = OrderedDict()
+        layers["conv_0"] = Conv3dPwBnAct(
+            in_channels, mid_channels, bias=bias[0], activation=act_functions[0], use_bn=use_bn[0],
+            norm_eps=norm_eps, norm_momentum=norm_momentum,
+        )  # fmt: skip
+        layers["conv_1"] = _depthwise(
+            kernel, mid_channels, spatial_stride, bias[1], use_bn[1], norm_eps=norm_eps, norm_momentum=norm_momentum
+        )
+        if reduced:
+            layers["se"] = SqueezeExcitation(mid_channels, reduced, is_3d=True)
+        layers["act_func_1"] = activation(act_functions[1])
+        layers["conv_2"] = Conv3dPwBnAct(
+            mid_channels, out_channels, bias=bias[2], activation="identity", use_bn=use_bn[2],
+            norm_eps=norm_eps, norm_momentum=norm_momentum,
+        )  # fmt: skip
+        self.layers = nn.Sequential(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layers(x)
+        if self._residual_add_func is not None:
+            y = self._residual_add_func.add(x if self._res_proj is None else self._res_proj(x), y)  # type: ignore[operator]
+        return self.final_act(y)  # type: ignore[no-any-return]
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        return FoldedBottleneck(self, input, variant).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        return _through(self.layers, x)
+
+
+class FoldedBottleneck(nn.Module):
+    """The deploy form of ``X3dBottleneckBlock``."""
+
+    def __init__(self, block: X3dBottleneckBlock, input: TensorSpec, variant: str) -> None:
+        super().__init__()
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        x = input
+        for name, layer in block.layers.named_children():
+            assert isinstance(layer, EfficientBlock)
+            layers[name] = layer.to_deploy(x, variant)
+            x = layer.output(x)
+        self.layers = nn.Sequential(layers)
+        self.add = None if block._residual_add_func is None else FloatFunctional()
+        self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input, variant)
+        self.act = block.final_act.to_deploy()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layers(x)
+        if self.add is not None:
+            y = self.add.add(x if self.proj is None else self.proj(x), y)
+        return self.act(y)  # type: ignore[no-any-return]
+
+
+def squeezed(channels: int, ratio: float, minimum: int = 8, divisor: int = 8) -> int:
+    """Reduced channels of squeeze-excite: ``channels · ratio`` as a multiple of 8, never more than 10 % below it; 0 for
+    a ratio of 0 (PySlowFast's ``round_width``)."""
+    scaled = channels * ratio
+    if not scaled:
+        return 0
+    rounded = max(minimum, int(scaled + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < 0.9 * scaled else rounded
+
+
+def _depthwise(
+    kernel: Kernel, channels: int, stride: int, bias: bool, use_bn: bool, *, norm_eps: float, norm_momentum: float
+) -> EfficientBlock:
+    if kernel == FULL:
+        return Conv3d3x3x3DwBnAct(
+            channels, stride, bias=bias, activation="identity", use_bn=use_bn,
+            norm_eps=norm_eps, norm_momentum=norm_momentum,
+        )  # fmt: skip
+    if kernel == SPATIAL:
+        return Conv3dTemporalKernel1BnAct(
+            channels, channels, bias=bias, groups=channels, spatial_kernel=3, spatial_stride=stride, spatial_padding=1,
+            activation="identity", use_bn=use_bn, norm_eps=norm_eps, norm_momentum=norm_momentum,
+        )  # fmt: skip
+    if kernel == SEPARABLE and not bias:
+        return Conv3dSeparableDwBnAct(
+            channels, stride, activation="identity", use_bn=use_bn, norm_eps=norm_eps, norm_momentum=norm_momentum
+        )
+    known = ", ".join(format_kernel(k) for k in (FULL, SPATIAL, SEPARABLE))
+    raise UnsupportedModule(f"X3dBottleneckBlock: expected one of the kernels {known}, got {format_kernel(kernel)}")
+
+
+def _through(layers: nn.Sequential, x: TensorSpec) -> TensorSpec:
+    for layer in layers:
+        assert isinstance(layer, EfficientBlock)
+        x = layer.output(x)
+    return x

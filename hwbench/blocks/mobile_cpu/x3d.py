@@ -1,0 +1,119 @@
+"""Stem and head of X3D."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.mobile_cpu.activations import Activation
+from hwbench.blocks.mobile_cpu.convolutions import Conv3d5x1x1BnAct, Conv3dPwBnAct, Conv3dTemporalKernel1BnAct
+from hwbench.blocks.mobile_cpu.fully_connected import FullyConnected
+from hwbench.blocks.mobile_cpu.pool import AdaptiveAvgPool3dOutSize1
+from hwbench.specs import AUTO, TensorSpec
+
+
+class Chain(EfficientBlock):
+    """Blocks one after the other."""
+
+    def __init__(self, blocks: Iterable[EfficientBlock] | OrderedDict[str, EfficientBlock]) -> None:
+        super().__init__()
+        named = blocks if isinstance(blocks, OrderedDict) else {f"block_{i}": b for i, b in enumerate(blocks)}
+        for name, block in named.items():
+            self.add_module(name, block)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.children():
+            x = block(x)
+        return x
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for name, block in self._blocks():
+            layers[name] = block.to_deploy(input, variant)
+            input = block.output(input)
+        return nn.Sequential(layers).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        for _, block in self._blocks():
+            x = block.output(x)
+        return x
+
+    def _blocks(self) -> Iterable[tuple[str, EfficientBlock]]:
+        for name, block in self.named_children():
+            assert isinstance(block, EfficientBlock)
+            yield name, block
+
+
+class X3dStem(Chain):
+    """1 x 3 x 3 with stride 2 and no activation, then 5 x 1 x 1 depthwise with normalisation and ReLU."""
+
+    def __init__(self, in_channels: int = 3, out_channels: int = 24) -> None:
+        spatial = Conv3dTemporalKernel1BnAct(
+            in_channels, out_channels, spatial_kernel=3, spatial_stride=2, spatial_padding=1,
+            activation="identity", use_bn=False,
+        )  # fmt: skip
+        temporal = Conv3d5x1x1BnAct(out_channels, out_channels, groups=out_channels)
+        super().__init__(OrderedDict(pathway0_stem_conv_xy=spatial, pathway0_stem_conv=temporal))
+
+
+class X3dHeadPool(Chain):
+    """Pointwise to ``mid_channels``, the mean of the clip, pointwise to ``hidden_channels``: (N, hidden, 1, 1, 1)."""
+
+    def __init__(self, in_channels: int = 192, mid_channels: int = 432, hidden_channels: int = 2048) -> None:
+        super().__init__(
+            OrderedDict(
+                conv_5=Conv3dPwBnAct(in_channels, mid_channels),
+                avg_pool=AdaptiveAvgPool3dOutSize1(),
+                lin_5=Conv3dPwBnAct(mid_channels, hidden_channels, use_bn=False),
+            )
+        )
+
+
+class X3dHead(EfficientBlock):
+    """From features to logits (N, classes)."""
+
+    def __init__(
+        self, in_channels: int, mid_channels: int, hidden_channels: int, num_classes: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.head = X3dHeadPool(in_channels, mid_channels, hidden_channels)
+        self.dropout = nn.Dropout(dropout)
+        self.projection = FullyConnected(hidden_channels, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.head(x).flatten(1)
+        return self.projection(self.dropout(x))  # type: ignore[no-any-return]
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        return FoldedHead(self.head.to_deploy(input, variant), self.projection).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        return TensorSpec(x.n, _linear(self.projection).out_features, 1, 1, 1)
+
+
+class FoldedHead(nn.Module):
+    """The deploy form: folded (N·T, C, H, W) -> (N, classes). The last layer is a 1 x 1 convolution, flattened after."""
+
+    def __init__(self, pool: nn.Module, projection: FullyConnected, act: Activation | None = None) -> None:
+        super().__init__()
+        linear = _linear(projection)
+        self.pool = pool
+        self.projection = nn.Conv2d(linear.in_features, linear.out_features, 1, device="meta")
+        weight = linear.weight.detach().clone().reshape(*linear.weight.shape, 1, 1)
+        self.projection.weight = nn.Parameter(weight, requires_grad=False)
+        self.projection.bias = (
+            None if linear.bias is None else nn.Parameter(linear.bias.detach().clone(), requires_grad=False)
+        )
+        self.act = nn.Identity() if act is None else act.to_deploy()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.projection(self.pool(x)).flatten(1))  # type: ignore[no-any-return]
+
+
+def _linear(projection: FullyConnected) -> nn.Linear:
+    assert isinstance(projection.model, nn.Linear)
+    return projection.model
