@@ -72,7 +72,8 @@ class FixedSize(nn.Module):
             )
         if len(self.shape) == 4:
             return self.folded(x)  # type: ignore[no-any-return]
-        return unfold(self.folded(fold(x)), self.output.t)
+        y: torch.Tensor = self.folded(fold(x))
+        return unfold(y, self.output.t) if y.dim() == 4 else y  # logits are (N, classes) already
 
     def extra_repr(self) -> str:
         return f"shape={self.shape}"

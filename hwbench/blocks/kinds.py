@@ -1,13 +1,13 @@
 """From a ``BlockSpec`` to its block: one function for each kind.
 
-    kind     fields read beside in_channels, out_channels                        block
-    stem     kernel (1x3x3+5x1x1), stride (2), activation (relu)                  X3dStem
-    x3d      mid_channels, kernel, stride, se_channels, activation (inner)        X3dBottleneckBlock
-    head     mid_channels, hidden_channels, kernel (global), activation (relu)    X3dHead
-    conv     kernel (1x1x1, 1xkxk, 3x1x1, 5x1x1, depthwise 3x3x3), stride,        the Conv3d...BnAct blocks
-             groups, activation
-    se       se_channels                                                          SqueezeExcitation
-    pool     kernel (global)                                                      AdaptiveAvgPool3dOutSize1
+kind     fields read beside in_channels, out_channels                        block
+stem     kernel (1x3x3+5x1x1), stride (2), activation (relu)                  X3dStem
+x3d      mid_channels, kernel, stride, se_channels, activation (inner)        X3dBottleneckBlock
+head     mid_channels, hidden_channels, kernel (global), activation (relu)    X3dHead
+conv     kernel (1x1x1, 1xkxk, 3x1x1, 5x1x1, depthwise 3x3x3), stride,        the Conv3d...BnAct blocks
+         groups, activation
+se       se_channels                                                          SqueezeExcitation
+pool     kernel (global)                                                      AdaptiveAvgPool3dOutSize1
 """
 
 from __future__ import annotations
@@ -106,5 +106,7 @@ def _se(spec: BlockSpec) -> EfficientBlock:
 
 @kinds.register("pool")
 def _pool(spec: BlockSpec) -> EfficientBlock:
-    _expect(spec, spec.kernel == GLOBAL and spec.in_channels == spec.out_channels, "kernel global and as many out as in")
+    _expect(
+        spec, spec.kernel == GLOBAL and spec.in_channels == spec.out_channels, "kernel global and as many out as in"
+    )
     return AdaptiveAvgPool3dOutSize1()

@@ -137,9 +137,7 @@ class ShiftAdd(nn.Module):
         super().__init__()
         t, self.input, self.out = input.t, input, taps.output(input)
         self.offsets = [offset for offset in taps.offsets if abs(offset) < t]
-        self.convs = nn.ModuleList(
-            taps.conv2d(offset + taps.centre, bias=offset == 0) for offset in self.offsets
-        )
+        self.convs = nn.ModuleList(taps.conv2d(offset + taps.centre, bias=offset == 0) for offset in self.offsets)
         edges = sorted({0, t, *(max(-o, 0) for o in self.offsets), *(min(t - o, t) for o in self.offsets)})
         self.segments = list(itertools.pairwise(edges))
         self.adds = nn.ModuleList(FloatFunctional() for _ in range(sum(len(self._seen(s)) - 1 for s in self.segments)))
@@ -187,9 +185,7 @@ class OneHot(nn.Module):
         super().__init__()
         self.offsets = [offset for offset in taps.offsets if abs(offset) < input.t]
         self.out = taps.output(input)
-        self.convs = nn.ModuleList(
-            taps.conv2d(offset + taps.centre, bias=offset == 0) for offset in self.offsets
-        )
+        self.convs = nn.ModuleList(taps.conv2d(offset + taps.centre, bias=offset == 0) for offset in self.offsets)
         self.shifts = nn.ModuleDict({str(o): _shift(self.out.c, o, taps.weight) for o in self.offsets if o})
         self.adds = nn.ModuleList(FloatFunctional() for _ in self.offsets[1:])
 
@@ -213,7 +209,11 @@ def _shift(channels: int, offset: int, like: torch.Tensor) -> nn.Conv2d:
 
 
 def _conv2d(
-    conv: nn.Conv3d, kernel: tuple[int, ...], stride: tuple[int, ...], padding: tuple[int, ...], dilation: tuple[int, ...]
+    conv: nn.Conv3d,
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dilation: tuple[int, ...],
 ) -> nn.Conv2d:
     with torch.device("meta"):
         return nn.Conv2d(

@@ -1,0 +1,22 @@
+"""Video networks: X3D in vanilla and in efficient form, and the way from a workload to a module."""
+
+from hwbench.blocks.layout import fold, unfold
+from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
+from hwbench.models.weights import efficient_from_vanilla
+from hwbench.models.workloads import deployed, eager_workload, efficient, network, workload_module
+from hwbench.models.x3d import X3d, create_x3d
+
+__all__ = [
+    "EfficientX3d",
+    "X3d",
+    "create_x3d",
+    "deployed",
+    "eager_workload",
+    "efficient",
+    "efficient_from_vanilla",
+    "fold",
+    "network",
+    "unfold",
+    "workload_module",
+    "x3d_blocks",
+]

@@ -1,0 +1,161 @@
+"""EfficientX3d: X3D made of efficient blocks, with the state-dict keys of the published checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.kinds import build
+from hwbench.blocks.mobile_cpu import Chain, FullyConnected, X3dHead, X3dHeadPool
+from hwbench.blocks.mobile_cpu.activations import activation
+from hwbench.blocks.mobile_cpu.residual import squeezed
+from hwbench.blocks.mobile_cpu.x3d import FoldedHead
+from hwbench.errors import UnknownName, UnsupportedModule
+from hwbench.registry import suggest
+from hwbench.specs import AUTO, GLOBAL, BlockSpec, TensorSpec
+
+# Blocks of each stage (X3D, arXiv 2004.04730, table 2: depth factor 2.2, for L 5.0, times 1, 2, 5, 3).
+DEPTHS = {"XS": (3, 5, 11, 7), "S": (3, 5, 11, 7), "M": (3, 5, 11, 7), "L": (5, 10, 25, 15)}
+_WIDTHS = (24, 48, 96, 192)
+_STEM = BlockSpec("stem", 3, 24, kernel=((1, 3, 3), (5, 1, 1)), stride=2)
+_EXPANSION, _SE_RATIO, _HIDDEN = 2.25, 0.0625, 2048
+
+
+def x3d_blocks(expansion: str = "XS", num_classes: int = 400) -> tuple[BlockSpec, ...]:
+    """The blocks of X3D-XS, S, M or L, from stem to head.
+
+    Raises:
+        UnknownName: No such size.
+    """
+    if expansion not in DEPTHS:
+        raise UnknownName(f"unknown size of X3D {expansion!r}; {suggest(expansion, DEPTHS)}")
+    blocks, channels = [_STEM], _STEM.out_channels
+    for depth, width in zip(DEPTHS[expansion], _WIDTHS):
+        mid = int(_EXPANSION * width)
+        for index in range(depth):
+            blocks.append(
+                BlockSpec(
+                    "x3d", channels, width, mid, kernel=((3, 3, 3),), stride=2 if index == 0 else 1,
+                    se_channels=squeezed(mid, _SE_RATIO) if index % 2 == 0 else 0, activation="swish",
+                )
+            )  # fmt: skip
+            channels = width
+    return (*blocks, BlockSpec("head", channels, num_classes, mid, _HIDDEN, GLOBAL))
+
+
+class EfficientX3d(EfficientBlock):
+    """X3D of efficient blocks: (N, 3, T, H, W) of any size -> logits (N, classes).
+
+    Stages are ``s1`` (stem), ``s2``, ``s3``, ... (a stage begins with every block of stride 2), ``head`` and
+    ``projection``. XS, S and M are the same network (3,794,322 parameters) on clips of different sizes; L is deeper
+    (6,153,432 parameters). Unlike vanilla X3D, the projection of the first block has a normalisation, and pooling comes
+    before the last two layers for every size of input.
+
+    Args:
+        num_classes: Width of the logits.
+        dropout: Before the last layer, in training.
+        expansion: XS, S, M or L.
+        head_act: Applied to the logits in eval mode: relu, swish, hswish or identity.
+        enable_head: Without it the features (N, C, T, H/32, W/32) are returned.
+
+    Raises:
+        UnknownName: No such size or activation.
+    """
+
+    def __init__(
+        self,
+        num_classes: int = 400,
+        dropout: float = 0.5,
+        expansion: str = "XS",
+        head_act: str = "identity",
+        enable_head: bool = True,
+    ) -> None:
+        super().__init__()
+        self._assemble(x3d_blocks(expansion, num_classes), dropout, head_act, enable_head)
+
+    @classmethod
+    def of(cls, blocks: Sequence[BlockSpec], dropout: float = 0.5) -> EfficientX3d:
+        """A network of other blocks: a stem, bottlenecks, a head.
+
+        Raises:
+            UnsupportedModule: Blocks in another order.
+        """
+        network = cls.__new__(cls)
+        EfficientBlock.__init__(network)
+        network._assemble(blocks, dropout, "identity", enable_head=True)
+        return network
+
+    def _assemble(self, blocks: Sequence[BlockSpec], dropout: float, head_act: str, enable_head: bool) -> None:
+        kinds = [block.kind for block in blocks]
+        if len(blocks) < 3 or kinds[0] != "stem" or kinds[-1] != "head" or set(kinds[1:-1]) != {"x3d"}:
+            raise UnsupportedModule(f"expected a stem, x3d blocks and a head, got {'>'.join(kinds)}")
+        stem, *inner, last = blocks
+        self.s1 = build(stem)
+        self._stages = ["s1"]
+        for stage in _stages(inner):
+            self._stages.append(f"s{len(self._stages) + 1}")
+            named = OrderedDict((f"pathway0_res{i}", build(block)) for i, block in enumerate(stage))
+            self.add_module(self._stages[-1], Chain(named))
+        self.head: X3dHeadPool | None = None
+        if enable_head:
+            head = build(last)
+            assert isinstance(head, X3dHead)
+            self.head = head.head
+            if dropout > 0:
+                self.dropout = nn.Dropout(dropout)
+            self.projection: FullyConnected = head.projection
+            self.act = activation(head_act)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for name in self._stages:
+            x = self.get_submodule(name)(x)
+        if self.head is None:
+            return x
+        x = self.head(x).flatten(1)
+        if hasattr(self, "dropout"):
+            x = self.dropout(x)
+        logits: torch.Tensor = self.projection(x)
+        return logits if self.training else self.act(logits)
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for name, stage in self._named_stages():
+            layers[name] = stage.to_deploy(input, variant)
+            input = stage.output(input)
+        if self.head is not None:
+            layers["head"] = FoldedHead(self.head.to_deploy(input, variant), self.projection, self.act)
+        return nn.Sequential(layers).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        for _, stage in self._named_stages():
+            x = stage.output(x)
+        if self.head is None:
+            return x
+        assert isinstance(self.projection.model, nn.Linear)
+        return TensorSpec(x.n, self.projection.model.out_features, 1, 1, 1)
+
+    def _named_stages(self) -> list[tuple[str, EfficientBlock]]:
+        stages = [(name, self.get_submodule(name)) for name in self._stages]
+        return [(name, stage) for name, stage in stages if isinstance(stage, EfficientBlock)]
+
+
+def create_x3d(
+    *,
+    num_classes: int = 400,
+    dropout: float = 0.5,
+    expansion: str = "XS",
+    head_act: str = "identity",
+    enable_head: bool = True,
+) -> EfficientX3d:
+    """An ``EfficientX3d``; see there."""
+    return EfficientX3d(num_classes, dropout, expansion, head_act, enable_head)
+
+
+def _stages(blocks: Sequence[BlockSpec]) -> list[list[BlockSpec]]:
+    starts = [i for i, block in enumerate(blocks) if i == 0 or block.stride != 1]
+    return [list(blocks[a:b]) for a, b in itertools.pairwise([*starts, len(blocks)])]

@@ -1,0 +1,97 @@
+"""From networks and workloads, as values, to modules."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.kinds import build
+from hwbench.blocks.layout import fold
+from hwbench.blocks.mobile_cpu import Chain
+from hwbench.errors import UnsupportedModule
+from hwbench.models.efficient_x3d import EfficientX3d
+from hwbench.models.x3d import X3d
+from hwbench.specs import AUTO, Network, TensorSpec, Workload
+
+
+def network(network: Network, dropout: float = 0.5) -> EfficientX3d:
+    """A network in its original form, initialised to be trained: (N, 3, T, H, W) -> logits (N, classes).
+
+    Convolutions are drawn as He et al. 2015 do for ReLU (fan out), the last layer with a deviation of 0.01.
+
+    Raises:
+        UnsupportedModule: Blocks that make no network.
+    """
+    module = EfficientX3d.of(network.blocks, dropout)
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv3d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+    return module
+
+
+def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+    """The deploy form of a network: frames as batch (N·T, 3, H, W) -> logits (N, classes), in eval mode.
+
+    Args:
+        module: An efficient block or network, or a vanilla X3D; left as it is.
+        input: Shape of the clips.
+        variant: Layout of convolutions over time and space.
+
+    Raises:
+        UnsupportedModule: A module of another kind.
+    """
+    if isinstance(module, X3d):
+        module = efficient(module)
+    if not isinstance(module, EfficientBlock):
+        raise UnsupportedModule(
+            f"{type(module).__name__} is not made of efficient blocks; make it so with hwbench.deploy.transmute_model"
+        )
+    return module.to_deploy(input, variant)
+
+
+def efficient(module: X3d) -> EfficientX3d:
+    """An EfficientX3d with the weights of a vanilla X3D, equal to it in eval mode at every size.
+
+    Raises:
+        UnsupportedModule: A vanilla network that is not of one of the four sizes.
+    """
+    from hwbench.models.efficient_x3d import DEPTHS, x3d_blocks
+    from hwbench.models.weights import efficient_from_vanilla
+
+    weights = efficient_from_vanilla(module.state_dict())
+    classes, like = weights["projection.model.weight"].shape[0], next(module.parameters())
+    for size in dict.fromkeys(DEPTHS):
+        with torch.device("meta"):
+            made = EfficientX3d.of(x3d_blocks(size, classes))
+        expected = {name: value.shape for name, value in made.state_dict().items()}
+        if expected == {name: value.shape for name, value in weights.items()}:
+            made.load_state_dict(weights, assign=True)
+            return made.to(like.device).train(module.training)
+    raise UnsupportedModule("expected a vanilla X3D of size XS, S, M or L; its weights have other names or shapes")
+
+
+def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
+    """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it."""
+    module = _original(workload)
+    folded = module.to_deploy(workload.input, workload.variant)
+    return folded, fold(torch.randn(workload.input.shape))
+
+
+def eager_workload(key: str) -> tuple[nn.Module, torch.Tensor]:
+    """The original form of a workload, given by its key, and one input (N, C, T, H, W): the baseline of eager PyTorch."""
+    workload = Workload.parse(key)
+    return _original(workload), torch.randn(workload.input.shape)
+
+
+def _original(workload: Workload) -> EfficientBlock:
+    """The blocks of a workload in eval mode, with random weights."""
+    kinds = [block.kind for block in workload.blocks]
+    if kinds[0] == "stem" and kinds[-1] == "head" and len(kinds) > 2:
+        module: EfficientBlock = network(Network(workload.key, workload.blocks, workload.input), dropout=0.0)
+    else:
+        module = Chain([build(block) for block in workload.blocks])
+    return module.eval()
