@@ -1,22 +1,30 @@
-# Everything runs in .venv; `make setup` makes it and does nothing when it is up to date.
+# Everything runs in .venv. `make setup` makes it, does nothing when it is up to date, and runs again when
+# pyproject.toml or constraints.txt change; `make quickstart` and `make test` do it themselves.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup quickstart test check bench clean
+.PHONY: setup quickstart test check clean
 
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --progress-bar off -c constraints.txt -e ".[dev]"
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "hwbench needs Python 3.11 or newer: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	  || { echo "$(PYTHON) has no venv; install it: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	@echo "installing hwbench and what it needs into .venv: about 6 GB and three minutes the first time ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --progress-bar off \
+	  -c constraints.txt -e ".[dev]"
+	@touch $@
 
 quickstart: setup
 	$(BIN)/hwbench quickstart
 
 check: setup
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py
 

@@ -1,7 +1,7 @@
-"""Where files live: a workspace is a directory holding ``search_spaces/``, ``profiles/``, ``zoo/`` and ``experiments/``.
+"""Where files live: a workspace is a directory with ``search_spaces/``, ``profiles/``, ``zoo/`` and ``experiments/``.
 
-The checkout is one; ``hwbench init`` makes one elsewhere. Names are looked up in the workspace first, then among the files
-that the package ships. Working state (store, caches, studies) lies in ``.hwbench/`` of the workspace.
+The checkout is one; ``hwbench init`` makes one elsewhere. Names are looked up in the workspace first, then among the
+files that the package ships. Working state (store, caches, studies) lies in ``.hwbench/`` of the workspace.
 """
 
 from __future__ import annotations
@@ -109,8 +109,11 @@ class Workspace:
     def names(self, part: str) -> tuple[str, ...]:
         """Names available in ``search_spaces``, ``profiles`` or ``zoo``."""
         tail = "*.toml" if part == "search_spaces" else "*/*.toml"
-        found = {p.stem if part == "search_spaces" else p.parent.name
-                 for root in (self.root, shipped()) for p in (root / part).glob(tail)}
+        found = {
+            p.stem if part == "search_spaces" else p.parent.name
+            for root in (self.root, shipped())
+            for p in (root / part).glob(tail)
+        }
         return tuple(sorted(found))
 
     def _find(self, part: str, kind: str, name: str, tail: str) -> Path:

@@ -82,7 +82,3 @@ def _fail(message: str, status: int, debug: bool) -> None:
         traceback.print_exc()
     print(f"hwbench: {message}", file=sys.stderr)
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,8 +1,8 @@
 """The contract of a runtime: one inference engine.
 
 A runtime builds a file from a module (on the host, in a worker process) and names the runner that times such files on a
-device. What is passed to ``build`` is already in deploy form: frames as batch, (N·T, C, H, W) in. A build that fails raises;
-the campaign turns that into a row with outcome ``build``.
+device. What is passed to ``build`` is already in deploy form: frames as batch, (N·T, C, H, W) in. A build that fails
+raises; the campaign turns that into a row with outcome ``build``.
 """
 
 from __future__ import annotations

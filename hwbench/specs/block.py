@@ -1,14 +1,14 @@
 """What one block of a network is, as a value with a printed key: ``parse(spec.key) == spec``.
 
-Grammar of a key: the kind, then fields in a fixed order, each a letter group and a value, joined by ``_``; a field at its
-default is left out.
+Grammar of a key: the kind, then fields in a fixed order, each a letter group and a value, joined by ``_``; a field at
+its default is left out.
 
     field             key          meaning
     in_channels       i24          channels in
     mid_channels      m54          channels inside: bottleneck width, or the head's first convolution
     hidden_channels   d2048        width of the head's second layer
     out_channels      o48          channels out
-    kernel            k3x3x3       kernel (T x H x W); ``k1x3x3+3x1x1`` is a sequence; ``kglobal`` reduces T, H and W to 1
+    kernel            k3x3x3       kernel (T x H x W); ``k1x3x3+3x1x1`` is a sequence; ``kglobal`` reduces T, H, W to 1
     stride            s2           spatial stride of the first kernel; time is never strided
     groups            g24          convolution groups (kind ``conv``)
     se_channels       se8          reduced channels of squeeze-excite; absent = none
@@ -29,8 +29,16 @@ Kernel = tuple[tuple[int, int, int], ...]
 ACTIVATIONS = ("relu", "swish", "hswish", "identity")
 # The depthwise kernels a bottleneck may have; "separable" is a spatial then a temporal depthwise convolution.
 GLOBAL: Kernel = ()
-_LETTERS = {"in_channels": "i", "mid_channels": "m", "hidden_channels": "d", "out_channels": "o", "kernel": "k",
-            "stride": "s", "groups": "g", "se_channels": "se"}
+_LETTERS = {
+    "in_channels": "i",
+    "mid_channels": "m",
+    "hidden_channels": "d",
+    "out_channels": "o",
+    "kernel": "k",
+    "stride": "s",
+    "groups": "g",
+    "se_channels": "se",
+}
 _FIELD_OF = {letters: name for name, letters in _LETTERS.items()}
 _TOKEN = re.compile(r"([a-z]+)(.+)")
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
@@ -89,9 +97,15 @@ class BlockSpec:
         if self.hidden_channels:
             tokens.append(f"d{self.hidden_channels}")
         tokens += [f"o{self.out_channels}", f"k{format_kernel(self.kernel)}"]
-        tokens += [f"{_LETTERS[name]}{value}" for name, value, default in
-                   (("stride", self.stride, 1), ("groups", self.groups, 1), ("se_channels", self.se_channels, 0))
-                   if value != default]
+        tokens += [
+            f"{_LETTERS[name]}{value}"
+            for name, value, default in (
+                ("stride", self.stride, 1),
+                ("groups", self.groups, 1),
+                ("se_channels", self.se_channels, 0),
+            )
+            if value != default
+        ]
         return "_".join([*tokens, self.activation])
 
     @classmethod

@@ -17,13 +17,13 @@ from hwbench.specs.workload import Workload
 class Timing:
     """The measurement protocol of one row.
 
-    One *sample* is the wall time of one execution of the whole graph with its input already in place. One *session* is a
-    visit to one artifact inside a runner process: warm-up, then samples back to back. Sessions of the artifacts of a
+    One *sample* is the wall time of one execution of the whole graph with its input already in place. One *session* is
+    a visit to one artifact inside a runner process: warm-up, then samples back to back. Sessions of the artifacts of a
     campaign are interleaved: each round visits every artifact once, in fresh random order.
 
-    The latency of a row is the median of its session medians; its confidence interval is the 95 % interval of that median.
-    Rounds go on until the half-width of the interval is at most ``ci_ratio`` of the median for every artifact, at least
-    ``min_rounds`` and at most ``max_rounds`` times.
+    The latency of a row is the median of its session medians; its confidence interval is the 95 % interval of that
+    median. Rounds go on until the half-width of the interval is at most ``ci_ratio`` of the median for every artifact,
+    at least ``min_rounds`` and at most ``max_rounds`` times.
     """
 
     warmup_s: float = 0.05
@@ -37,7 +37,7 @@ class Timing:
     timeout_s: float = 60.0
 
     def __post_init__(self) -> None:
-        if not (0 <= self.warmup_s and 1 <= self.min_samples and 1 <= self.min_rounds <= self.max_rounds):
+        if not (self.warmup_s >= 0 and self.min_samples >= 1 and 1 <= self.min_rounds <= self.max_rounds):
             raise InvalidValue(f"timing: out of range: {self}")
 
 

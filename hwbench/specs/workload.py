@@ -1,4 +1,4 @@
-"""What is built and timed: a block, a chain of blocks or a whole network, on one input, at one precision, in one layout."""
+"""What is built and timed: a block, a chain or a whole network, on one input, at one precision, in one layout."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ AUTO = "auto"
 class Workload:
     """Blocks in a row on an input. Its key is ``BLOCK>BLOCK@INPUT/PRECISION/VARIANT``.
 
-    ``variant`` names how a convolution over time is laid out in the deploy form (``hwbench.blocks.mobile_cpu.temporal``);
-    ``auto`` leaves the choice to the runtime and stays in the key, because the choice is part of what was measured.
+    ``variant`` names how a convolution over time is laid out in the deploy form
+    (``hwbench.blocks.mobile_cpu.temporal``); ``auto`` leaves the choice to the runtime and stays in the key, because
+    the choice is part of what was measured.
     """
 
     blocks: tuple[BlockSpec, ...]

@@ -1,0 +1,5 @@
+"""``python -m hwbench`` is the program ``hwbench``."""
+
+from hwbench.cli.main import main
+
+main()
