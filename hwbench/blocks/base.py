@@ -1,9 +1,9 @@
 """What an efficient block is.
 
-A block has two forms. The **original form** is an ordinary module on clips (N, C, T, H, W): exactly the vanilla layers,
-forward and backward, of any size; it is what is trained and what checkpoints hold. The **deploy form** computes the same
-in eval mode, for one size of input, with frames as batch (N·T, C, H, W), batch normalisation folded, and only operations
-that a mobile runtime has. ``to_deploy`` makes it as a new module and leaves the block as it is.
+A block has two forms. The **original form** is an ordinary module on clips (N, C, T, H, W): exactly the vanilla
+layers, forward and backward, of any size; it is what is trained and what checkpoints hold. The **deploy form** computes
+the same in eval mode, for one size of input, with frames as batch (N·T, C, H, W), batch normalisation folded, and only
+operations that a mobile runtime has. ``to_deploy`` makes it as a new module and leaves the block as it is.
 """
 
 from __future__ import annotations

@@ -1,13 +1,16 @@
 """From a ``BlockSpec`` to its block: one function for each kind.
 
-kind     fields read beside in_channels, out_channels                        block
-stem     kernel (1x3x3+5x1x1), stride (2), activation (relu)                  X3dStem
-x3d      mid_channels, kernel, stride, se_channels, activation (inner)        X3dBottleneckBlock
-head     mid_channels, hidden_channels, kernel (global), activation (relu)    X3dHead
-conv     kernel (1x1x1, 1xkxk, 3x1x1, 5x1x1, depthwise 3x3x3), stride,        the Conv3d...BnAct blocks
-         groups, activation
-se       se_channels                                                          SqueezeExcitation
-pool     kernel (global)                                                      AdaptiveAvgPool3dOutSize1
+======  ==================================================================  ============================
+kind    fields read beside ``in_channels`` and ``out_channels``             block
+======  ==================================================================  ============================
+stem    kernel (1x3x3+5x1x1), stride (2), activation (relu)                 ``X3dStem``
+x3d     mid_channels, kernel, stride, se_channels, activation (inner)       ``X3dBottleneckBlock``
+head    mid_channels, hidden_channels, kernel (global), activation (relu)   ``X3dHead``
+conv    kernel (1x1x1, 1xkxk, 3x1x1, 5x1x1, depthwise 3x3x3), stride,       the ``Conv3d...BnAct`` blocks
+        groups, activation
+se      se_channels                                                         ``SqueezeExcitation``
+pool    kernel (global)                                                     ``AdaptiveAvgPool3dOutSize1``
+======  ==================================================================  ============================
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ class _Gate(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         axes = tuple(range(2, x.dim()))
-        return x * self.block(x.mean(axes, keepdim=True))
+        gate: torch.Tensor = self.block(x.mean(axes, keepdim=True))
+        return x * gate
 
 
 class ClipGate(nn.Module):

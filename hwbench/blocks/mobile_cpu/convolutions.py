@@ -1,7 +1,7 @@
 """Convolutions with batch normalisation and activation.
 
-All of them keep the layers in ``kernel``, a Sequential with the children ``conv``, ``bn`` (with ``use_bn``) and ``act``,
-so that state dicts read ``kernel.conv.weight``, ``kernel.bn.running_mean``, ... Common arguments:
+All of them keep the layers in ``kernel``, a Sequential with the children ``conv``, ``bn`` (with ``use_bn``) and
+``act``, so that state dicts read ``kernel.conv.weight``, ``kernel.bn.running_mean``, ... Common arguments:
 
     bias            whether the convolution has a bias; not needed before a normalisation
     activation      relu, swish, hswish or identity
@@ -54,14 +54,9 @@ class ConvBnAct(EfficientBlock):
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         parts = dict(self.kernel.named_children())
         act = parts["act"]
-        layers: OrderedDict[str, nn.Module] = OrderedDict()
-        layers["conv"] = folded_conv(self.conv, parts.get("bn"), input, variant)
         if not isinstance(act, Activation):
             raise UnsupportedModule(f"{type(self).__name__}: expected an activation of hwbench, got {act}")
-        layers["act"] = act.to_deploy()
-        if isinstance(layers["act"], nn.Identity):
-            return layers["conv"]
-        return nn.Sequential(layers).eval()
+        return folded_conv(self.conv, parts.get("bn"), act.to_deploy(), input, variant)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return convolved(self.conv, x)

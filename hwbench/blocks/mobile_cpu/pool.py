@@ -60,7 +60,7 @@ class AdaptiveAvgPool3d(NoOpConvertBlock):
 
     def __init__(self, output_size: int | Sequence[int | None]) -> None:
         size = output_size if isinstance(output_size, int) else tuple(output_size)
-        super().__init__(nn.AdaptiveAvgPool3d(size))  # type: ignore[arg-type]
+        super().__init__(nn.AdaptiveAvgPool3d(size))
 
 
 class AdaptiveAvgPool2d(NoOpConvertBlock):
@@ -68,4 +68,4 @@ class AdaptiveAvgPool2d(NoOpConvertBlock):
 
     def __init__(self, output_size: int | Sequence[int | None]) -> None:
         size = output_size if isinstance(output_size, int) else tuple(output_size)
-        super().__init__(nn.AdaptiveAvgPool2d(size))  # type: ignore[arg-type]
+        super().__init__(nn.AdaptiveAvgPool2d(size))

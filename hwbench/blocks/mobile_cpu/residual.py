@@ -73,7 +73,7 @@ class X3dBottleneckBlock(EfficientBlock):
             )  # fmt: skip
         self.final_act = activation(act_functions[2])
         reduced = squeezed(mid_channels, se_ratio) if se_channels is None else se_channels
-        layers: OrderedDict[str, EfficientBlock] = OrderedDict()
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
         layers["conv_0"] = Conv3dPwBnAct(
             in_channels, mid_channels, bias=bias[0], activation=act_functions[0], use_bn=use_bn[0],
             norm_eps=norm_eps, norm_momentum=norm_momentum,

@@ -1,22 +1,23 @@
 """Convolutions over time and space with frames as batch, exactly.
 
-A 3-D convolution with zero padding is a sum over its temporal taps: ``y[t] = sum over k of f_k(x[t + k - K//2])``, where
-f_k is the 2-D convolution with tap k of the kernel. Frames outside the clip are zero and drop out of the sum. The
-variants below lay this sum out differently; which is fastest is a matter of device and precision, so the variant is part
-of what is measured.
+A 3-D convolution with zero padding is a sum over its temporal taps: ``y[t] = sum over k of f_k(x[t + k - K//2])``,
+where f_k is the 2-D convolution with tap k of the kernel. Frames outside the clip are zero and drop out of the sum. The
+variants below lay this sum out differently; which is fastest is a matter of device and precision, so the variant is
+part of what is measured.
 
     shift-add   one 2-D convolution per tap on just the frames it sees; shifted sums by slices and one concatenation
     one-hot     one 2-D convolution per tap on all frames; shifted by depthwise convolutions whose kernel over time is
                 all zeros but for a one
 
-In all of them the number of operations is independent of T, and every convolution is called once. Two cases have a better
-form and no variants: one temporal tap (or one frame) is one 2-D convolution; k x 1 x 1 is one convolution with kernel
-(k, 1) on (N, C, T, H·W).
+In all of them the number of operations is independent of T, and every convolution is called once. Two cases have a
+better form and no variants: one temporal tap (or one frame) is one 2-D convolution; k x 1 x 1 is one convolution with
+kernel (k, 1) on (N, C, T, H·W).
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import OrderedDict
 from collections.abc import Callable
 
 import torch
@@ -32,6 +33,7 @@ from hwbench.specs import AUTO, TensorSpec
 SHIFT_ADD = "shift-add"
 ONE_HOT = "one-hot"
 
+_Sizes = tuple[int, ...]
 # A layout: from the convolution (its taps), the bias and the input's shape to a folded module.
 Layout = Callable[["Taps", TensorSpec], nn.Module]
 variants: Registry[Layout] = Registry("variant")
@@ -48,8 +50,12 @@ def resolve(variant: str) -> str:
     return name
 
 
-def folded_conv(conv: nn.Conv3d, norm: nn.Module | None, input: TensorSpec, variant: str = AUTO) -> nn.Module:
-    """``norm(conv(x))`` in eval mode on folded inputs.
+def folded_conv(
+    conv: nn.Conv3d, norm: nn.Module | None, act: nn.Module, input: TensorSpec, variant: str = AUTO
+) -> nn.Module:
+    """``act(norm(conv(x)))`` in eval mode on folded inputs.
+
+    The activation stands where a runtime can fuse it: right behind the last convolution or sum.
 
     Raises:
         UnsupportedModule: The convolution is strided over time, or padded over time otherwise than by half its kernel
@@ -58,11 +64,12 @@ def folded_conv(conv: nn.Conv3d, norm: nn.Module | None, input: TensorSpec, vari
     """
     layout = variants.get(resolve(variant))
     taps = Taps(conv, norm)
-    if taps.count == 1 or input.t == 1:
-        return taps.conv2d(taps.centre, bias=True)
-    if taps.pointwise:
-        return TemporalConv(taps, input)
-    return layout(taps, input)
+    if taps.pointwise and taps.count > 1 and input.t > 1:
+        return TemporalConv(taps, act, input).eval()
+    folded = taps.conv2d(taps.centre, bias=True) if taps.count == 1 or input.t == 1 else layout(taps, input)
+    if isinstance(act, nn.Identity):
+        return folded.eval()
+    return nn.Sequential(OrderedDict(conv=folded, act=act)).eval()
 
 
 def convolved(conv: nn.Conv3d, x: TensorSpec) -> TensorSpec:
@@ -115,15 +122,16 @@ class Taps:
 
 
 class TemporalConv(nn.Module):
-    """k x 1 x 1 as one convolution with kernel (k, 1) on (N, C, T, H·W)."""
+    """k x 1 x 1 as one convolution with kernel (k, 1) on (N, C, T, H·W), the activation right behind it."""
 
-    def __init__(self, taps: Taps, input: TensorSpec) -> None:
+    def __init__(self, taps: Taps, act: nn.Module, input: TensorSpec) -> None:
         super().__init__()
         self.conv = taps.over_time()
+        self.act = act
         self.spec = input
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return from_planes(self.conv(to_planes(x, self.spec)), self.spec)
+        return from_planes(self.act(self.conv(to_planes(x, self.spec))), self.spec)
 
 
 @variants.register(SHIFT_ADD)
@@ -151,10 +159,9 @@ class ShiftAdd(nn.Module):
         adds = iter(self.adds)
         parts = []
         for segment in self.segments:
-            total = None
-            for index in self._seen(segment):
-                term = self._part(taps[index], self.offsets[index], segment)
-                total = term if total is None else next(adds).add(total, term)  # type: ignore[operator]
+            total, *terms = [self._part(taps[index], self.offsets[index], segment) for index in self._seen(segment)]
+            for term in terms:
+                total = next(adds).add(total, term)  # type: ignore[operator]
             parts.append(total)
         return self._join(parts)
 
@@ -208,24 +215,10 @@ def _shift(channels: int, offset: int, like: torch.Tensor) -> nn.Conv2d:
     return _filled(made, weight, None)
 
 
-def _conv2d(
-    conv: nn.Conv3d,
-    kernel: tuple[int, ...],
-    stride: tuple[int, ...],
-    padding: tuple[int, ...],
-    dilation: tuple[int, ...],
-) -> nn.Conv2d:
-    with torch.device("meta"):
-        return nn.Conv2d(
-            conv.in_channels,
-            conv.out_channels,
-            (kernel[0], kernel[1]),
-            (stride[0], stride[1]),
-            (padding[0], padding[1]),
-            (dilation[0], dilation[1]),
-            conv.groups,
-            bias=False,
-        )
+def _conv2d(conv: nn.Conv3d, kernel: _Sizes, stride: _Sizes, padding: str | _Sizes, dilation: _Sizes) -> nn.Conv2d:
+    assert not isinstance(padding, str)  # refused by Taps
+    k, s, p, d = ((size[0], size[1]) for size in (kernel, stride, padding, dilation))
+    return nn.Conv2d(conv.in_channels, conv.out_channels, k, s, p, d, conv.groups, bias=False, device="meta")
 
 
 def _filled(conv: nn.Conv2d, weight: torch.Tensor, bias: torch.Tensor | None) -> nn.Conv2d:

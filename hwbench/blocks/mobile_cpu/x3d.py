@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -19,9 +19,9 @@ from hwbench.specs import AUTO, TensorSpec
 class Chain(EfficientBlock):
     """Blocks one after the other."""
 
-    def __init__(self, blocks: Iterable[EfficientBlock] | OrderedDict[str, EfficientBlock]) -> None:
+    def __init__(self, blocks: Iterable[EfficientBlock] | Mapping[str, EfficientBlock]) -> None:
         super().__init__()
-        named = blocks if isinstance(blocks, OrderedDict) else {f"block_{i}": b for i, b in enumerate(blocks)}
+        named = blocks if isinstance(blocks, Mapping) else {f"block_{i}": b for i, b in enumerate(blocks)}
         for name, block in named.items():
             self.add_module(name, block)
 
@@ -57,7 +57,7 @@ class X3dStem(Chain):
             activation="identity", use_bn=False,
         )  # fmt: skip
         temporal = Conv3d5x1x1BnAct(out_channels, out_channels, groups=out_channels)
-        super().__init__(OrderedDict(pathway0_stem_conv_xy=spatial, pathway0_stem_conv=temporal))
+        super().__init__({"pathway0_stem_conv_xy": spatial, "pathway0_stem_conv": temporal})
 
 
 class X3dHeadPool(Chain):
@@ -65,11 +65,11 @@ class X3dHeadPool(Chain):
 
     def __init__(self, in_channels: int = 192, mid_channels: int = 432, hidden_channels: int = 2048) -> None:
         super().__init__(
-            OrderedDict(
-                conv_5=Conv3dPwBnAct(in_channels, mid_channels),
-                avg_pool=AdaptiveAvgPool3dOutSize1(),
-                lin_5=Conv3dPwBnAct(mid_channels, hidden_channels, use_bn=False),
-            )
+            {
+                "conv_5": Conv3dPwBnAct(in_channels, mid_channels),
+                "avg_pool": AdaptiveAvgPool3dOutSize1(),
+                "lin_5": Conv3dPwBnAct(mid_channels, hidden_channels, use_bn=False),
+            }
         )
 
 
@@ -96,7 +96,7 @@ class X3dHead(EfficientBlock):
 
 
 class FoldedHead(nn.Module):
-    """The deploy form: folded (N·T, C, H, W) -> (N, classes). The last layer is a 1 x 1 convolution, flattened after."""
+    """The deploy form: folded (N·T, C, H, W) -> (N, classes); the last layer is a 1 x 1 convolution."""
 
     def __init__(self, pool: nn.Module, projection: FullyConnected, act: Activation | None = None) -> None:
         super().__init__()

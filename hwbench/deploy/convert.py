@@ -1,0 +1,128 @@
+"""A model with efficient blocks, in deploy form."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.errors import UnsupportedModule
+from hwbench.specs import AUTO
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ConversionReport:
+    """What became of the efficient blocks of a model: the names converted, and why the others stayed."""
+
+    converted: tuple[str, ...]
+    kept: Mapping[str, str]
+
+    def __str__(self) -> str:
+        count = len(self.converted) + len(self.kept)
+        reasons = "".join(f"\n  {name or 'the model itself'}: {reason}" for name, reason in self.kept.items())
+        return f"{len(self.converted)} of {count} efficient blocks converted{reasons}"
+
+
+def convert_to_deployable_form(
+    model: nn.Module,
+    example_input: torch.Tensor | tuple[Any, ...],
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    variant: str = AUTO,
+) -> nn.Module:
+    """A copy of a model, in eval mode, in which every efficient block has its deploy form.
+
+    The model is run once on the example, without gradients, to see the size of every block's input; it is left as it
+    was, training mode included. The copy takes inputs of the example's size only. A block that the example does not
+    reach stays in original form, which is logged; ``conversion`` of the copy tells (a ``ConversionReport``).
+
+    Args:
+        model: Any module with efficient blocks in it, or an efficient block.
+        example_input: One tensor, or a tuple of positional arguments.
+        example_kwargs: Arguments by name.
+        variant: Layout of convolutions over time and space.
+
+    Raises:
+        UnsupportedModule: The model has no efficient block, or one is run on inputs of several sizes.
+    """
+    blocks = _blocks(model)
+    if not blocks:
+        raise UnsupportedModule(
+            f"{type(model).__name__} has no efficient block, nothing would be converted; "
+            "run hwbench.deploy.transmute_model on it first"
+        )
+    args = example_input if isinstance(example_input, tuple) else (example_input,)
+    shapes = _shapes(model, blocks, args, dict(example_kwargs or {}))
+    converted, kept = [], {}
+    memo: dict[int, Any] = {}
+    for name, block in blocks.items():
+        found = shapes.get(block, [])
+        if not found:
+            kept[name] = "the example does not reach it"
+        elif len(set(found)) > 1:
+            raise UnsupportedModule(
+                f"{name}: runs on inputs of several sizes ({', '.join(map(str, dict.fromkeys(found)))}); "
+                "a deploy form has one size: give each use a block of its own"
+            )
+        else:
+            memo[id(block)] = block.deployable(found[0], variant)
+            converted.append(name)
+    report = ConversionReport(tuple(converted), kept)
+    if not converted:
+        raise UnsupportedModule(str(report))
+    # A deepcopy that finds a deploy form in its memo takes it in the place of the block, shared uses included.
+    deployed: nn.Module = copy.deepcopy(model, memo).eval()
+    deployed.conversion = report  # type: ignore[assignment]
+    log.log(logging.WARNING if kept else logging.INFO, "%s", report)
+    return deployed
+
+
+def _blocks(model: nn.Module) -> dict[str, EfficientBlock]:
+    """The outermost efficient blocks by name, each once."""
+    found: dict[str, EfficientBlock] = {}
+
+    def walk(module: nn.Module, name: str) -> None:
+        if isinstance(module, EfficientBlock):
+            if all(module is not other for other in found.values()):
+                found[name] = module
+            return
+        for child_name, child in module.named_children():
+            walk(child, f"{name}.{child_name}" if name else child_name)
+
+    walk(model, "")
+    return found
+
+
+def _shapes(
+    model: nn.Module, blocks: Mapping[str, EfficientBlock], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[nn.Module, list[tuple[int, ...]]]:
+    """The shapes of the inputs that each block gets when the model runs on the example."""
+    shapes: dict[nn.Module, list[tuple[int, ...]]] = defaultdict(list)
+
+    def see(block: nn.Module, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+        tensors = [value for value in (*positional, *named.values()) if isinstance(value, torch.Tensor)]
+        if len(tensors) != 1:
+            raise UnsupportedModule(f"{type(block).__name__}: expected one tensor as its input, got {len(tensors)}")
+        shapes[block].append(tuple(tensors[0].shape))
+
+    modes = {module: module.training for module in model.modules()}
+    hooks = [block.register_forward_pre_hook(see, with_kwargs=True) for block in blocks.values()]
+    try:
+        model.eval()
+        with torch.no_grad():
+            model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, training in modes.items():
+            module.training = training
+    return shapes
