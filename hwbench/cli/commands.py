@@ -3,6 +3,7 @@
 import hwbench.cli.bench
 import hwbench.cli.devices
 import hwbench.cli.doctor
+import hwbench.cli.export
 import hwbench.cli.init
 import hwbench.cli.profile
 import hwbench.cli.search

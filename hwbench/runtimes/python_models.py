@@ -119,6 +119,17 @@ class PteModel:
         if options.check:  # layout matters to the values, not to the time
             self._inputs = [_stored(value, order) for value, order in zip(self._inputs, _dim_orders(path), strict=True)]
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of the first input."""
+        return tuple(self._inputs[0].shape)
+
+    def feed(self, values: npt.NDArray[np.float32]) -> None:
+        """Other values for the first input, in the order of its axes; its layout in memory stays."""
+        import torch
+
+        self._inputs[0].copy_(torch.from_numpy(values.copy()).reshape(self.input_shape))
+
     def run(self) -> int:
         try:
             self._method.set_inputs(self._inputs)

@@ -1,0 +1,252 @@
+"""``hwbench export``: from a checkpoint, or a network by name, to a checked file and its manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hwbench.cli.main import app
+from hwbench.cli.output import Json, emit, progress, say
+from hwbench.cli.train import OnError, Threads
+from hwbench.errors import InvalidValue, UsageError
+
+if TYPE_CHECKING:
+    from hwbench.deploy import DeployedModel, Original, Watch
+    from hwbench.specs import Precision
+    from hwbench.workspace import Workspace
+
+RANDOM = "random"
+_STAGES = {"calibrate": "calibration clips", "build": "build", "check": "check against the original"}
+
+
+@app.command()
+def export(
+    model: Annotated[str, typer.Argument(help="A checkpoint, zoo:NAME, STUDY:best, or a printed architecture.")],
+    out: Annotated[Path, typer.Option(help="Folder for model.pte and manifest.json; an export there is replaced.")],
+    precision: Annotated[str, typer.Option(help="int8 or fp32.")] = "int8",
+    calibrate: Annotated[
+        str | None, typer.Option(help="Data to calibrate int8 with; of a checkpoint: its own training videos.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Data to validate on; default: what the checkpoint was trained on.")
+    ] = None,
+    weights: Annotated[str | None, typer.Option(help="random: for a network by name, which has none.")] = None,
+    variant: Annotated[str, typer.Option(help="Layout of convolutions over time.")] = "auto",
+    classes: Annotated[int | None, typer.Option(min=1, help="Classes of the head of a network by name.")] = None,
+    calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
+    videos: Annotated[int | None, typer.Option(min=1, help="Validate on so many videos; default: all.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the calibration videos and of random weights.")] = 0,
+    on_error: OnError = "raise",
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Convert, quantise and check a model; write model.pte and manifest.json.
+
+    The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
+    weights top-1 is measured before and after.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.specs import Precision
+    from hwbench.workspace import Workspace
+
+    start = time.monotonic()
+    workspace = Workspace.find()
+    wanted, policy = Precision.parse(precision), FailurePolicy.parse(on_error)
+    checkpoint = _checkpoint(model)
+    if checkpoint is not None and (weights is not None or classes is not None):
+        raise InvalidValue(
+            f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
+        )
+    with _threads(threads) as count, _bars() as watch:
+        if checkpoint is not None:
+            original = original_of(checkpoint)
+        else:
+            original = _random(workspace, model, weights, classes, calibrate or data, seed)
+        deployed = export_original(
+            workspace,
+            original,
+            out,
+            wanted,
+            calibrate=calibrate,
+            data=data,
+            variant=variant,
+            calibration_clips=calibration_clips,
+            videos=videos,
+            seed=seed,
+            policy=policy,
+            threads=count,
+            watch=watch,
+        )
+    values = {**summary(deployed), "seconds": round(time.monotonic() - start, 1)}
+    emit(values, as_json=as_json)
+    say(f"next: hwbench bench {deployed.path} --device local")
+
+
+def original_of(path: Path) -> Original:
+    """The network in a checkpoint as something to export.
+
+    Raises:
+        InvalidFile: No checkpoint there, or a damaged one.
+    """
+    from hwbench.deploy import trained
+    from hwbench.train import build, load_checkpoint
+
+    checkpoint, weights = load_checkpoint(path)
+    recipe = checkpoint.recipe
+    return trained(
+        checkpoint.network,
+        build(checkpoint, weights),
+        classes=checkpoint.classes,
+        clip=checkpoint.clip,
+        normalisation=checkpoint.normalisation,
+        data=checkpoint.source,
+        data_seed=recipe.seed,
+        views=(recipe.test_clips, recipe.test_crops),
+        sha256=checkpoint.sha256,
+        recipe=asdict(recipe),
+    )
+
+
+def export_original(
+    workspace: Workspace,
+    original: Original,
+    out: Path,
+    precision: Precision,
+    *,
+    calibrate: str | None = None,
+    data: str | None = None,
+    variant: str = "auto",
+    calibration_clips: int = 32,
+    videos: int | None = None,
+    seed: int = 0,
+    policy: Any = None,
+    threads: int = 1,
+    watch: Watch | None = None,
+) -> DeployedModel:
+    """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the original
+    was trained on; with random weights both are by default nothing.
+
+    Raises:
+        What ``hwbench.deploy.export``, ``open_calibration`` and ``open_validation`` raise.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.deploy import export as run
+    from hwbench.deploy import open_calibration, open_validation
+    from hwbench.specs import Precision
+
+    policy = policy or FailurePolicy.RAISE
+    calibrate, data = calibrate or data or original.data, data or original.data or calibrate
+    calibration = validation = None
+    if calibrate is not None and precision is Precision.INT8:
+        calibration = open_calibration(
+            workspace, calibrate, original, count=calibration_clips, seed=seed, policy=policy
+        )
+    if data is not None:
+        # without labels that mean something a few clips show the parity as well
+        count = videos if original.weights.trained else videos or _UNTRAINED_VIDEOS
+        validation = open_validation(workspace, data, original, count=count, policy=policy)
+    return run(
+        original,
+        out,
+        precision=precision,
+        calibration=calibration,
+        validation=validation,
+        variant=variant,
+        threads=threads,
+        progress=watch,
+    )
+
+
+_UNTRAINED_VIDEOS = 16
+
+
+def summary(deployed: DeployedModel) -> dict[str, Any]:
+    """What ``--json`` prints of an export."""
+    from hwbench.deploy import MANIFEST
+
+    manifest = deployed.manifest
+    accuracy, parity = manifest.accuracy, manifest.parity
+    return {
+        "model": str(deployed.path),
+        "manifest": str(deployed.path.with_name(MANIFEST)),
+        "architecture": manifest.architecture.name,
+        "precision": manifest.precision.value,
+        "runtime": manifest.runtime,
+        "version": manifest.runtime_version,
+        "variant": manifest.variant,
+        "weights": manifest.weights.kind,
+        "delegates": manifest.delegation.delegates,
+        "undelegated": dict(manifest.delegation.undelegated),
+        "sqnr_db": round(parity.sqnr_db, 2),
+        "max_abs_error": parity.max_abs_error,
+        "same_top1": parity.same_top1,
+        "inputs": parity.inputs,
+        "top1_before": accuracy.top1_before,
+        "top1_after": accuracy.top1_after,
+        "top1_reason": accuracy.reason,
+        "videos": accuracy.videos,
+        "calibrated_on": manifest.calibration and f"{manifest.calibration.source} ({manifest.calibration.split})",
+        "calibration_clips": manifest.calibration and manifest.calibration.clips,
+        "bytes": manifest.bytes,
+        "sha256": manifest.sha256,
+    }
+
+
+def _checkpoint(model: str) -> Path | None:
+    """The file that is meant, or None where a name is; a folder means the checkpoint of the run in it."""
+    path = Path(model)
+    if path.is_dir():
+        return path / "checkpoint.pt"
+    # A name has a colon and no ending of its own; anything else can only be meant as a file.
+    return path if path.is_file() or ":" not in model else None
+
+
+def _random(
+    workspace: Workspace, model: str, weights: str | None, classes: int | None, data: str | None, seed: int
+) -> Original:
+    """A network by name with random weights."""
+    from hwbench.cli.profile import DEFAULT_CLASSES
+    from hwbench.data import SYNTHETIC, default_clip
+    from hwbench.deploy import randomly_weighted
+    from hwbench.spaces import resolve
+
+    if weights not in (None, RANDOM):
+        raise InvalidValue(f"--weights: expected random, got {weights!r}; trained weights come as a checkpoint")
+    network = resolve(workspace, model, classes if model.strip().startswith("zoo:") else classes or DEFAULT_CLASSES)
+    if weights is None:
+        raise UsageError(
+            f"{model} is a network without weights; published weights are not loaded yet. Train it: "
+            f"hwbench train {model} --data DATA, and export the checkpoint; or export it with --weights random, which "
+            "is as fast and knows nothing"
+        )
+    return randomly_weighted(network, default_clip(data or SYNTHETIC, network.input.t), seed=seed)
+
+
+@contextmanager
+def _threads(threads: int | None) -> Iterator[int]:
+    """Sets torch's threads for a while."""
+    from hwbench.cli.train import _resources
+
+    resources = _resources("cpu", threads, 0, "")
+    with resources.applied():
+        yield resources.threads
+
+
+@contextmanager
+def _bars() -> Iterator[Watch]:
+    """A bar on stderr for each stage."""
+    with progress() as display:
+        tasks: dict[str, Any] = {}
+
+        def show(at: Any) -> None:
+            if at.stage not in tasks:
+                tasks[at.stage] = display.add_task(_STAGES[at.stage], total=at.total, rate="", note="")
+            display.update(tasks[at.stage], completed=at.done, total=at.total)
+
+        yield show

@@ -1,0 +1,128 @@
+"""The clips an export looks at: some of the training videos to calibrate with, the validation videos to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hwbench.data import FailurePolicy, TestClips, TestTransform, VideoList, open_splits
+from hwbench.data.loading import Loader, in_order
+from hwbench.data.sources import CACHE_BYTES
+from hwbench.deploy.original import Original
+from hwbench.errors import InvalidValue, VideoError
+from hwbench.workspace import Workspace
+
+# Each gives a histogram some ten thousand values per channel and frame; the ranges of the tiny space stop moving
+# before 16 clips, and a clip costs a slow, instrumented forward pass.
+CALIBRATION_CLIPS = 32
+
+
+@dataclass(frozen=True)
+class Clips:
+    """Test views of videos, cut and normalised as a network wants them.
+
+    Attributes:
+        source: The data as the user named it.
+        split: ``train`` or ``val``.
+        seed: By which videos were chosen.
+        dataset: The views.
+    """
+
+    source: str
+    split: str
+    seed: int
+    dataset: TestClips
+
+    def __len__(self) -> int:
+        return len(self.dataset) * self.dataset.transform.crops
+
+    def views(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """Every view in order as (index of its video, float32 (1, 3, T, h, w)).
+
+        Raises:
+            VideoError: A video cannot be read and the policy is ``raise``, or none at all can be read.
+        """
+        count = 0
+        causes: set[str] = set()
+        for batch in Loader(self.dataset).batches(in_order(len(self.dataset), 1)):
+            causes.update(failure.cause for failure in batch.failures)
+            for index in range(len(batch)):
+                yield int(batch.videos[index]), batch.clips[index : index + 1]
+                count += 1
+        if not count:
+            raise VideoError(f"no video of {self.source} could be read:\n" + "\n".join(sorted(causes)))
+
+
+def open_calibration(
+    workspace: Workspace,
+    source: str,
+    original: Original,
+    *,
+    count: int = CALIBRATION_CLIPS,
+    seed: int = 0,
+    policy: FailurePolicy = FailurePolicy.RAISE,
+) -> Clips:
+    """The middle clips of ``count`` training videos (all, where there are fewer), drawn without order by the seed.
+
+    They are cut as for a test: what the model will see, not what augmentation makes of it.
+
+    Raises:
+        UnknownName: Neither ``synthetic`` nor an existing path.
+        InvalidFile: A path whose folders or lists are not as they should be.
+    """
+    videos = open_splits(workspace, source, seed=original.data_seed).train
+    chosen = np.random.default_rng(seed).permutation(len(videos))[:count]
+    dataset = _dataset(_subset(videos, sorted(chosen.tolist())), original, (1, 1), policy)
+    return Clips(source, "train", seed, dataset)
+
+
+def open_validation(
+    workspace: Workspace,
+    source: str,
+    original: Original,
+    *,
+    count: int | None = None,
+    policy: FailurePolicy = FailurePolicy.RAISE,
+) -> Clips:
+    """The test views of all validation videos, or of ``count`` of them spread evenly over the list.
+
+    Raises:
+        InvalidValue: The data has other classes than a trained original.
+        And what ``open_calibration`` raises.
+    """
+    videos = open_splits(workspace, source, seed=original.data_seed).val
+    if original.weights.trained and videos.classes != original.classes:
+        raise InvalidValue(
+            f"{source}: its classes ({', '.join(videos.classes[:5])}, ...) are not those of {original.network.name} "
+            f"({', '.join(original.classes[:5])}, ...); give the data it was trained on: --data DATA"
+        )
+    kept = range(len(videos)) if count is None else {i * len(videos) // count for i in range(count)}
+    return Clips(source, "val", 0, _dataset(_subset(videos, sorted(kept)), original, original.views, policy))
+
+
+def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> list[torch.Tensor]:
+    """The clips with frames as batch, (T, 3, H, W) each."""
+    from hwbench.models import fold
+
+    inputs = []
+    for _, view in clips.views():
+        inputs.append(fold(view).contiguous())
+        progress(len(inputs), len(clips))
+    return inputs
+
+
+def _subset(videos: VideoList, indices: list[int]) -> VideoList:
+    return VideoList(
+        videos.root, tuple(videos.paths[i] for i in indices), tuple(videos.labels[i] for i in indices), videos.classes
+    )
+
+
+def _dataset(videos: VideoList, original: Original, views: tuple[int, int], policy: FailurePolicy) -> TestClips:
+    _, _, frames, height, width = original.network.input.shape
+    if original.clip.frames != frames:
+        raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {original.clip.frames}")
+    transform = TestTransform((height, width), crops=views[1], normalisation=original.normalisation)
+    return TestClips(videos, original.clip, transform, clips=views[0], policy=policy, cache_bytes=CACHE_BYTES)

@@ -1,0 +1,211 @@
+"""What stands beside a deployed model: everything needed to feed it, read its answer and judge it.
+
+``manifest.json`` is one JSON object, the fields of ``Manifest`` by name. It is read strictly, and only together with
+the file that it describes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.data import ClipSpec, Normalisation
+from hwbench.deploy.records import from_plain, to_plain
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.measure.cache import file_sha256
+from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
+from hwbench.workspace import write_text
+
+SCHEMA = 1
+MODEL = "model.pte"
+MANIFEST = "manifest.json"
+
+LAYOUT = "frames as batch (T,3,H,W) float32"
+AXES = ("frame of the clip, first to last", "colour: R, G, B", "row, top to bottom", "column, left to right")
+RESIZE = (
+    "the largest centred box of the shape H:W in the frame, resized to HxW (bilinear, antialiased), before normalising"
+)
+VALUES = "(pixel / value_scale - mean) / std per colour, pixels 0 to value_scale"
+OUTPUT = "logits (1, classes) float32 in the order of labels"
+
+
+@dataclass(frozen=True)
+class NetworkRecord:
+    """A ``Network`` in texts: its name, the keys of its blocks and of its input (N, C, T, H, W)."""
+
+    name: str
+    blocks: tuple[str, ...]
+    input: str
+
+    @classmethod
+    def of(cls, network: Network) -> NetworkRecord:
+        """The record of a network."""
+        return cls(network.name, tuple(block.key for block in network.blocks), network.input.key)
+
+    def network(self) -> Network:
+        """The network that was recorded."""
+        blocks = tuple(BlockSpec.parse(key) for key in self.blocks)
+        return Network(self.name, blocks, TensorSpec.parse(self.input))
+
+
+@dataclass(frozen=True)
+class InputForm:
+    """How a video becomes the input of the file; ``clip`` says which frames are taken."""
+
+    layout: str
+    shape: tuple[int, int, int, int]
+    axes: tuple[str, str, str, str]
+    clip: ClipSpec
+    resize: str
+    values: str
+    value_scale: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    @classmethod
+    def of(cls, network: Network, clip: ClipSpec, normalisation: Normalisation) -> InputForm:
+        """The input of a network of this package."""
+        mean, std = normalisation.mean, normalisation.std
+        return cls(LAYOUT, network.input.folded, AXES, clip, RESIZE, VALUES, 255.0, mean, std)
+
+
+@dataclass(frozen=True)
+class WeightsOrigin:
+    """Where weights come from: ``checkpoint`` (digest of the file, and its recipe) or ``random`` (the seed)."""
+
+    kind: str
+    sha256: str | None = None
+    recipe: Mapping[str, object] | None = None
+    seed: int | None = None
+
+    @property
+    def trained(self) -> bool:
+        """Whether an accuracy means anything."""
+        return self.kind == "checkpoint"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Clips that the ranges of int8 activations were taken from."""
+
+    source: str
+    split: str
+    clips: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How far the file's logits are from those of the original module in eager fp32, over ``inputs`` clips.
+
+    Attributes:
+        source: Where the clips come from.
+        inputs: Number of clips (views, where a video has several).
+        deploy_form_error: Largest absolute difference of the deploy form in eager fp32, before any lowering, on the
+            first clip, as a share of the largest logit.
+        max_abs_error: Largest absolute difference of the file.
+        max_relative_error: The same as a share of the largest absolute logit of all clips.
+        sqnr_db: ``10 log10(sum of squared logits / sum of squared differences)`` over all clips; at most 150, which is
+            where float32 ends.
+        same_top1: Share of clips for which both have the same highest logit.
+    """
+
+    source: str
+    inputs: int
+    deploy_form_error: float
+    max_abs_error: float
+    max_relative_error: float
+    sqnr_db: float
+    same_top1: float
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Top-1 (shares) of the original module and of the file on the same videos; None with the ``reason``."""
+
+    top1_before: float | None
+    top1_after: float | None
+    videos: int
+    views: int
+    source: str | None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The contents of ``manifest.json``.
+
+    Attributes:
+        schema: Number of this form.
+        sha256: Digest of ``model.pte``; ``bytes`` is its size.
+        precision: Of the arithmetic inside; input and output are float32 always.
+        runtime: What runs the file, in the version of ``versions``.
+        variant: Layout of temporal convolutions.
+        labels: Class names in the order of the logits; empty where weights are random.
+        versions: Package -> version that made the file, and Python's.
+    """
+
+    schema: int
+    sha256: str
+    bytes: int
+    precision: Precision
+    runtime: str
+    runtime_version: str
+    variant: str
+    architecture: NetworkRecord
+    weights: WeightsOrigin
+    input: InputForm
+    output: str
+    labels: tuple[str, ...]
+    versions: Mapping[str, str]
+    delegation: DelegationReport
+    parity: Parity
+    accuracy: Accuracy
+    calibration: Calibration | None
+
+    def write(self, path: Path) -> None:
+        """Writes the file, all of it or nothing."""
+        write_text(path, json.dumps(to_plain(self), indent=2, allow_nan=False) + "\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """Reads what ``write`` wrote.
+
+        Raises:
+            InvalidFile: No such file, no JSON, another schema, unknown or missing keys, or a value that does not fit.
+        """
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as error:
+            raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
+        if isinstance(values, dict) and values.get("schema", SCHEMA) != SCHEMA:
+            raise InvalidFile(
+                f"{path}: expected schema {SCHEMA}, got {values['schema']!r}; update hwbench or export the model again"
+            )
+        try:
+            return from_plain(cls, values)
+        except InvalidValue as error:
+            raise InvalidFile(f"{path}: {error}; export the model again") from None
+
+
+@dataclass(frozen=True)
+class DeployedModel:
+    """A file that was checked, and what is known of it."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, folder: Path) -> DeployedModel:
+        """Reads an exported folder.
+
+        Raises:
+            InvalidFile: A file is missing or damaged, or the two do not belong together.
+        """
+        path = folder / MODEL
+        manifest = Manifest.read(folder / MANIFEST)
+        if not path.is_file() or file_sha256(path) != manifest.sha256:
+            raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
+        return cls(path, manifest)

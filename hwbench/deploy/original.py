@@ -1,0 +1,91 @@
+"""What is exported: a module in its original form in eager fp32, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from hwbench.data import ClipSpec, Normalisation
+from hwbench.deploy.manifest import WeightsOrigin
+from hwbench.specs import Network
+
+# Draws of a clip batch from which the batch norms of random weights get their statistics.
+_SETTLING_CLIPS = 2
+
+
+@dataclass(frozen=True)
+class Original:
+    """A network as a module, with the way its input is made.
+
+    Attributes:
+        network: Name, blocks and input.
+        module: Normalised clips (N, 3, T, H, W) -> logits (N, classes), in eval mode, on the CPU; never changed.
+        clip: How clips are cut from a video.
+        weights: Where the weights come from.
+        classes: Class names in the order of the logits; empty with random weights.
+        normalisation: What pixels go through before the network.
+        data: Name of the data it was trained on; None with random weights.
+        data_seed: Seed by which that data was split into training and validation videos.
+        views: Test views (clips, crops) of a video that its accuracy is measured with.
+    """
+
+    network: Network
+    module: nn.Module
+    clip: ClipSpec
+    weights: WeightsOrigin
+    classes: tuple[str, ...] = ()
+    normalisation: Normalisation = field(default_factory=Normalisation)
+    data: str | None = None
+    data_seed: int = 0
+    views: tuple[int, int] = (1, 1)
+
+
+def trained(
+    network: Network,
+    module: nn.Module,
+    *,
+    classes: tuple[str, ...],
+    clip: ClipSpec,
+    normalisation: Normalisation,
+    data: str,
+    data_seed: int,
+    views: tuple[int, int],
+    sha256: str,
+    recipe: Mapping[str, object],
+) -> Original:
+    """The original of a checkpoint: its fields, and the digest of its file."""
+    weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
+    return Original(network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views)
+
+
+def randomly_weighted(network: Network, clip: ClipSpec, *, seed: int = 0) -> Original:
+    """A network with random weights that follow from the seed: as fast as a trained one, and worth nothing else.
+
+    Batch norms take mean and variance of two clips of seeded normal noise instead of 0 and 1, so that activations keep
+    an ordinary size through all layers, as in a trained network; else int8 would be judged on overflow or on nothing.
+    """
+    from hwbench import models
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        module: nn.Module = models.network(network)
+        settle(module, torch.randn(_SETTLING_CLIPS, *network.input.shape[1:]))
+    return Original(network, module.eval(), clip, WeightsOrigin("random", seed=seed))
+
+
+def settle(module: nn.Module, clips: torch.Tensor) -> None:
+    """Gives every batch norm the statistics of its input for these clips, layer after layer in one pass."""
+    norms = [layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)]
+    momenta = [norm.momentum for norm in norms]
+    module.eval()
+    for norm in norms:
+        norm.train()
+        norm.momentum = 1.0
+    with torch.no_grad():
+        module(clips)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    module.eval()

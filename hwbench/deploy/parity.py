@@ -1,0 +1,164 @@
+"""Whether a deployed file computes what the original computes, and what that does to the accuracy.
+
+Both see the same clips in one pass. What is asked of them:
+
+* The deploy form in eager fp32 and an fp32 file: no logit differs by more than 0.1 % of the largest logit of all
+  clips. Sums in another order make about 0.0001 %; a wrong tap, a lost frame or a badly folded batch norm makes
+  percents. Within that bound the highest logit may only change places with one that equals it to 0.2 %, so agreement
+  in top-1 is reported and not asked for again.
+* An int8 file: an SQNR of at least 10 dB, the noise a tenth of the signal. Per-channel int8 of healthy networks gives
+  15 to 35 dB; near 10 top-1 begins to suffer, and near 0 the file says nothing about the original any more.
+* With random weights int8 has to reach 3 dB: what is asked of the arithmetic is that it computes this network and no
+  other. How much noise random features carry through tens of layers says nothing about a trained network.
+* All logits are finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import torch
+from torch import nn
+
+from hwbench.deploy.manifest import Accuracy, Parity
+from hwbench.errors import CheckFailed, ParityFailed
+from hwbench.runtimes.runners import FloatArray
+from hwbench.specs import Precision
+
+MAX_RELATIVE_ERROR = 1e-3
+MIN_SQNR_DB = 10.0
+MIN_SQNR_RANDOM_DB = 3.0
+# float32 has 24 bits of mantissa, 144 dB; no difference at all is reported as this.
+EXACT_DB = 150.0
+
+Run = Callable[[FloatArray], FloatArray]
+
+
+class Views(Protocol):
+    """Clips to compare on; ``hwbench.deploy.clips.Clips`` is one."""
+
+    def __len__(self) -> int: ...
+
+    def views(self) -> Iterator[tuple[int, torch.Tensor]]:
+        """(index of the video, float32 (1, 3, T, H, W)) in order."""
+
+
+@dataclass
+class Comparison:
+    """Logits of the original and of the file, clip by clip; both (views, classes), videos by index."""
+
+    before: list[torch.Tensor] = field(default_factory=list)
+    after: list[torch.Tensor] = field(default_factory=list)
+    videos: list[int] = field(default_factory=list)
+
+    def add(self, video: int, before: torch.Tensor, after: torch.Tensor) -> None:
+        """Takes the logits (1, classes) of one view.
+
+        Raises:
+            CheckFailed: One is not finite.
+        """
+        for name, logits in (("original module", before), ("exported file", after)):
+            if not torch.isfinite(logits).all():
+                raise CheckFailed(f"the logits of the {name} are not finite numbers; its weights are damaged")
+        self.before.append(before.double())
+        self.after.append(after.double())
+        self.videos.append(video)
+
+    def parity(self, source: str, deploy_form_error: float) -> Parity:
+        """How far the two are apart."""
+        before, after = torch.cat(self.before), torch.cat(self.after)
+        error = (before - after).abs().max().item()
+        same = (before.argmax(1) == after.argmax(1)).double().mean().item()
+        relative = relative_error(before, after)
+        return Parity(source, len(before), deploy_form_error, error, relative, sqnr_db(before, after), same)
+
+    def accuracy(self, labels: tuple[int, ...], views: int, source: str) -> Accuracy:
+        """Top-1 of both; ``labels[i]`` belongs to video ``i``. Views of a video are averaged as probabilities."""
+        videos = sorted(set(self.videos))
+        wanted = torch.tensor([labels[video] for video in videos])
+        rows = torch.tensor([videos.index(video) for video in self.videos])
+        shares = []
+        for logits in (torch.cat(self.before), torch.cat(self.after)):
+            scores = torch.zeros(len(videos), logits.shape[1], dtype=torch.float64)
+            scores.index_add_(0, rows, logits.softmax(1))
+            shares.append((scores.argmax(1) == wanted).double().mean().item())
+        return Accuracy(shares[0], shares[1], len(videos), views, source)
+
+
+def compare(module: nn.Module, run: Run, clips: Views, progress: Callable[[int, int], None]) -> Comparison:
+    """Runs the original and the file on every view.
+
+    Args:
+        module: (1, 3, T, H, W) -> logits (1, classes), in eval mode.
+        run: The file: (T, 3, H, W) -> logits (1, classes).
+        clips: What to run on.
+        progress: Told (views done, views in all).
+    """
+    from hwbench.models import fold
+
+    result = Comparison()
+    with torch.inference_mode():
+        for video, view in clips.views():
+            after = torch.from_numpy(run(fold(view).contiguous().numpy()).copy())
+            result.add(video, module(view), after)
+            progress(len(result.videos), len(clips))
+    return result
+
+
+def check_deploy_form(module: nn.Module, deployed: nn.Module, view: torch.Tensor) -> float:
+    """The relative error of the deploy form on a clip (1, 3, T, H, W), before anything is lowered.
+
+    Raises:
+        ParityFailed: It is above the bound.
+    """
+    from hwbench.models import fold
+
+    with torch.inference_mode():
+        error = relative_error(module(view).double(), deployed(fold(view)).double())
+    if not error <= MAX_RELATIVE_ERROR:
+        raise ParityFailed(
+            f"the deploy form differs from the original by {error:.2g} of its largest logit, allowed are "
+            f"{MAX_RELATIVE_ERROR:g}; nothing was written. Please report the architecture, this is a defect of hwbench"
+        )
+    return error
+
+
+def check_parity(parity: Parity, precision: Precision, *, trained: bool) -> None:
+    """Holds a file against the bounds above.
+
+    Raises:
+        ParityFailed: It is outside.
+    """
+    if precision is Precision.FP32:
+        if not parity.max_relative_error <= MAX_RELATIVE_ERROR:
+            raise ParityFailed(
+                f"the fp32 file differs from the original by {parity.max_relative_error:.2g} of its largest logit, "
+                f"allowed are {MAX_RELATIVE_ERROR:g}; nothing was written. Try another --variant"
+            )
+        return
+    least = MIN_SQNR_DB if trained else MIN_SQNR_RANDOM_DB
+    if not parity.sqnr_db >= least:
+        raise ParityFailed(
+            f"the int8 file has an SQNR of {parity.sqnr_db:.1f} dB against the fp32 original, expected at least "
+            f"{least:g} dB; nothing was written. Calibrate with more clips (--calibration-clips) or with videos like "
+            "those the model will see (--calibrate DATA), or export --precision fp32"
+        )
+
+
+def relative_error(before: torch.Tensor, after: torch.Tensor) -> float:
+    """Largest absolute difference as a share of the largest absolute value; 0 where both are 0 everywhere."""
+    difference, largest = (before - after).abs().max().item(), before.abs().max().item()
+    if not difference:
+        return 0.0
+    return difference / largest if largest else math.inf
+
+
+def sqnr_db(before: torch.Tensor, after: torch.Tensor) -> float:
+    """Power of ``before`` over the power of the difference, in dB, at most ``EXACT_DB``."""
+    signal, noise = before.square().sum().item(), (before - after).square().sum().item()
+    if noise == 0:
+        return EXACT_DB
+    return min(EXACT_DB, 10 * math.log10(signal / noise)) if signal else -EXACT_DB
