@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -132,23 +132,38 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reasons = {
-            errno.EROFS: "the file system is read-only",
-            errno.EACCES: "it is not writable",
-            errno.EPERM: "it is not writable",
-            errno.ENOSPC: "no space is left on the disk",
-            errno.EDQUOT: "the disk quota is used up",
-            errno.EFBIG: "a file would be larger than the limit allows",
-            errno.ENOTDIR: "a part of the path is a file",
-            errno.EEXIST: "a part of the path is a file",
-        }
-        if error.errno not in reasons:
+        # Parents are made before anything is written: what is still missing then cannot be made there.
+        refused = refusal(error, path, {errno.ENOENT: "it cannot be made there"})
+        if refused is None:
             raise
-        where = error.filename or path
-        raise WorkspaceError(
-            f"cannot write {where}: {reasons[error.errno]}; nothing already stored was lost. "
-            "Free some space or choose another directory, then run the same command again"
-        ) from error
+        raise refused from error
+
+
+_REASONS = {
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "it is not writable",
+    errno.EPERM: "it is not writable",
+    errno.ENOSPC: "no space is left on the disk",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file would be larger than the limit allows",
+    errno.ENOTDIR: "a part of the path is a file",
+    errno.EEXIST: "a part of the path is a file",
+}
+
+
+def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -> WorkspaceError | None:
+    """What an error of the operating system means for the person who wants to write below ``path``.
+
+    None where it is about something else than rights, room and the kind of a path. ``more``: further numbers of errors
+    that mean one of these here, with the reason in words.
+    """
+    reason = (_REASONS | dict(more or {})).get(error.errno or 0)
+    if reason is None:
+        return None
+    return WorkspaceError(
+        f"cannot write {error.filename or path}: {reason}; nothing already stored was lost. "
+        "Free some space or choose another directory, then run the same command again"
+    )
 
 
 def write_text(path: Path, text: str) -> None:

@@ -48,6 +48,8 @@ def bench(
     workspace = Workspace.find()
     place = load_device(workspace, device)
     path = _file(model)
+    with place.transport():
+        pass  # a device that does not answer is better known before anything is built
     if path is not None:
         artifact, precision = _artifact_of(path, runtime, precision)
     else:

@@ -29,9 +29,11 @@ def devices(as_json: Json = False) -> None:
 def _describe(workspace: Workspace, name: str) -> dict[str, Any]:
     """One device; one whose file does not validate is listed with what is wrong."""
     from hwbench.devices import load_device
+    from hwbench.specs import LOCAL
     from hwbench.workspace import shipped
 
-    tables = {p.stem for root in (workspace.root, shipped()) for p in (root / "profiles" / name).glob("*.csv")}
+    roots = (workspace.root,) if name == LOCAL else (workspace.root, shipped())
+    tables = {p.stem for root in roots for p in (root / "profiles" / name).glob("*.csv")}
     values: dict[str, Any] = {"name": name, "transport": "-", "description": "", "tables": sorted(tables)}
     try:
         device = load_device(workspace, name)

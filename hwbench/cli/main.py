@@ -12,7 +12,7 @@ import typer
 
 from hwbench import __version__
 from hwbench.errors import HwbenchError, WorkspaceError
-from hwbench.workspace import writing
+from hwbench.workspace import refusal
 
 # As a shell reports a process that Ctrl-C ended.
 INTERRUPTED = 130
@@ -54,8 +54,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import hwbench.cli.commands  # noqa: F401  # registers the commands
 
     try:
-        with writing(Path(".")):
-            app(arguments, prog_name="hwbench", standalone_mode=True)
+        app(arguments, prog_name="hwbench", standalone_mode=True)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
     except sqlite3.Error as error:
@@ -71,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
+        refused = refusal(error, Path(".")) if isinstance(error, OSError) else None
+        if refused is not None:
+            _fail(str(refused), refused.exit_status, debug)
         text = str(error).strip().splitlines() or [""]
         _fail(f"unexpected {type(error).__name__}: {text[0]} (add --debug for the traceback)", 1, debug)
 

@@ -11,7 +11,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, progress, say
-from hwbench.errors import HwbenchError, InvalidFile, MissingDependency
+from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.units import format_duration, milliseconds, parse_duration
 
 if TYPE_CHECKING:
@@ -108,16 +108,13 @@ def installed_target(device: str, runtime: str, threads: int) -> Target:
     """The target that this installation measures on; found without loading the engine.
 
     Raises:
+        UnknownName: No such runtime.
         MissingDependency: The engine is not installed.
     """
-    import importlib.metadata
-
+    from hwbench.measure.cache import engine_version
     from hwbench.specs import Target
 
-    try:
-        return Target(device, runtime, importlib.metadata.version(runtime), threads)
-    except importlib.metadata.PackageNotFoundError:
-        raise MissingDependency(f"runtime {runtime!r} is not installed; install it: pip install {runtime}") from None
+    return Target(device, runtime, engine_version(runtime), threads)
 
 
 def profiled_classes(table: LatencyTable, space: str) -> int:

@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
-from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
+from hwbench.specs import LOCAL, LatencyStats, Outcome, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped, write_text
 
 SCHEMA = 1
+# The one that commands take where none is named.
+DEFAULT_RUNTIME = "executorch"
 _TITLE = "# hwbench latency table"
 _NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
 _COUNTS = ("num_sessions", "num_samples")
@@ -207,13 +209,14 @@ def table_path(root: Path, target: Target, precision: Precision) -> Path:
 
 
 def load_table(workspace: Workspace, target: Target, precision: Precision, space: str | None = None) -> LatencyTable:
-    """The table of a target, from the workspace or as shipped.
+    """The table of a target, from the workspace or as shipped; one of this machine only from the workspace.
 
     Raises:
         NotMeasured: There is none; the message holds the command that makes it.
         InvalidFile: It does not validate.
     """
-    for root in (workspace.root, shipped()):
+    # What is shipped as "local" was measured on another machine.
+    for root in (workspace.root,) if target.device == LOCAL else (workspace.root, shipped()):
         path = table_path(root, target, precision)
         if path.is_file():
             return LatencyTable.read(path, target=target, precision=precision)
@@ -226,7 +229,9 @@ def load_table(workspace: Workspace, target: Target, precision: Precision, space
 def profile_command(target: Target, precision: Precision, space: str | None = None) -> str:
     """The command that measures what a space needs on a target."""
     threads = f" --threads {target.threads}" if target.threads != 1 else ""
-    return f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}{threads}"
+    runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
+    command = f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}"
+    return f"{command}{threads}{runtime}"
 
 
 def _cells(row: LatencyRow) -> list[str]:

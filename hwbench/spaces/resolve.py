@@ -49,7 +49,8 @@ def load_result(workspace: Workspace, study: str) -> dict[str, object]:
     if not path.is_file():
         known = sorted(p.parent.name for p in workspace.studies.glob(f"*/{RESULT}"))
         raise UnknownName(
-            f"no finished study {study!r}; {suggest(study, known)}; make one: hwbench search --study {study}"
+            f"no finished study {study!r}; {suggest(study, known)}; make one: "
+            f'hwbench search --budget "12 ms" --study {study}'
         )
     try:
         result = json.loads(path.read_text(encoding="utf-8"))

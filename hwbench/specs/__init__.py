@@ -5,7 +5,7 @@ from hwbench.specs.artifact import Artifact, DelegationReport
 from hwbench.specs.block import ACTIVATIONS, GLOBAL, BlockSpec, Kernel, format_kernel, parse_kernel
 from hwbench.specs.estimate import Estimate
 from hwbench.specs.network import Network
-from hwbench.specs.target import Target
+from hwbench.specs.target import LOCAL, Target
 from hwbench.specs.tensor import Precision, TensorSpec
 from hwbench.specs.timing import LatencyStats, Measurement, Outcome, Session, Timing
 from hwbench.specs.workload import AUTO, Workload
@@ -14,6 +14,7 @@ __all__ = [
     "ACTIVATIONS",
     "AUTO",
     "GLOBAL",
+    "LOCAL",
     "Architecture",
     "Artifact",
     "BlockSpec",

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from hwbench.errors import InvalidValue
 
+# The device that hwbench runs on.
+LOCAL = "local"
+
 
 @dataclass(frozen=True, order=True)
 class Target:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, WorkspaceError
-from hwbench.latency import LatencyRow, LatencyTable, Role, context_chains, load_table, table_path
+from hwbench.latency import LatencyRow, LatencyTable, Role, context_chains, load_table, profile_command, table_path
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
@@ -177,6 +177,23 @@ def test_a_renamed_table_is_noticed(table, tmp_path):
     table.write(table_path(workspace.root, other, Precision.INT8))
     with pytest.raises(InvalidFile, match="this one is of local"):
         load_table(workspace, other, Precision.INT8)
+
+
+def test_a_table_of_another_machine_is_not_taken_for_this_one(table, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "shipped"
+    monkeypatch.setattr("hwbench.latency.table.shipped", lambda: elsewhere)
+    phone = Target("s9", "executorch", "1.5.1", 1)
+    for target in (table.target, phone):
+        LatencyTable(target, Precision.INT8, table).write(table_path(elsewhere, target, Precision.INT8))
+    workspace = Workspace.create(tmp_path / "work")
+    assert load_table(workspace, phone, Precision.INT8).target == phone
+    with pytest.raises(NotMeasured, match="--device local"):
+        load_table(workspace, table.target, Precision.INT8)
+
+
+def test_the_command_that_fills_a_table_names_its_runtime():
+    command = profile_command(Target("local", "torch", "2.14.1", 2), Precision.FP32, "x3d-tiny")
+    assert command == "hwbench profile --device local --space x3d-tiny --precision fp32 --threads 2 --runtime torch"
 
 
 def test_rows_are_consistent_from_the_start(target):

@@ -97,7 +97,7 @@ def test_the_same_command_goes_on(run):
         (["--budget", "5ms", "--sampler", "tpee"], 2, "did you mean 'tpe'"),
         (["--budget", "5ms", "--objective", "speed"], 2, "expected one of score or score,latency"),
         (["--budget", "5ms", "--study", "a/b"], 2, "expected a name"),
-        (["--budget", "5ms", "--runtime", "executorchh"], 2, "is not installed"),
+        (["--budget", "5ms", "--runtime", "executorchh"], 2, "did you mean 'executorch'"),
         (["--budget", "5ms", "--classes", "10"], 2, "no network of space 'x3d-tiny' has all its rows"),
         (["--budget", "5ms", "--space", "x3d-mobile"], 2, "hwbench profile --device local --space x3d-mobile"),
     ],
