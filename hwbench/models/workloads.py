@@ -82,7 +82,7 @@ def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
 
 
 def eager_workload(key: str) -> tuple[nn.Module, torch.Tensor]:
-    """The original form of a workload, given by its key, and one input (N, C, T, H, W): the baseline of eager PyTorch."""
+    """The original form of a workload, by its key, and one input (N, C, T, H, W): the baseline of eager PyTorch."""
     workload = Workload.parse(key)
     return _original(workload), torch.randn(workload.input.shape)
 

@@ -76,7 +76,7 @@ class Bottleneck(nn.Module):
                  stride: tuple[int, int, int], se_channels: int, norm: MakeFor, activation: Make,
                  inner_act: Make) -> None:  # fmt: skip
         super().__init__()
-        padding = tuple(k // 2 for k in kernel)
+        padding = (kernel[0] // 2, kernel[1] // 2, kernel[2] // 2)
         self.conv_a = nn.Conv3d(in_channels, inner, 1, bias=False)
         self.norm_a = norm(inner)
         self.act_a = activation()
@@ -101,7 +101,8 @@ class _SqueezeExcitation(nn.Module):
         )
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.block(x.mean((2, 3, 4), keepdim=True))
+        gate: torch.Tensor = self.block(x.mean((2, 3, 4), keepdim=True))
+        return x * gate
 
 
 class ResBlock(nn.Module):

@@ -1,0 +1,145 @@
+"""Whole models, also foreign ones, to deploy form; the flow of 2021 from end to end."""
+
+import pytest
+import torch
+from torch import nn
+
+from hwbench.blocks.mobile_cpu import (
+    AdaptiveAvgPool3dOutSize1,
+    Conv3d5x1x1BnAct,
+    Conv3dPwBnAct,
+    FullyConnected,
+    X3dBottleneckBlock,
+    supported_act_functions,
+)
+from hwbench.deploy import convert_to_deployable_form, optimize_for_mobile
+from hwbench.errors import UnsupportedModule
+from hwbench.models import EfficientX3d
+
+
+class Tutorial(nn.Module):
+    """A network as the tutorial of 2021 builds it: a stem, a residual block, pooling, a last layer in 5-D."""
+
+    def __init__(self, num_classes: int = 4) -> None:
+        super().__init__()
+        self.s1 = Conv3d5x1x1BnAct(3, 24, bias=False, groups=1, use_bn=False)
+        self.s2 = X3dBottleneckBlock(
+            in_channels=24, mid_channels=72, out_channels=24, use_residual=True, spatial_stride=1, se_ratio=0.0625,
+            act_functions=("relu", "swish", "relu"), use_bn=(True, True, True),
+        )  # fmt: skip
+        self.avg_pool = AdaptiveAvgPool3dOutSize1()
+        self.projection = FullyConnected(24, num_classes, bias=True)
+        self.act = supported_act_functions["relu"]()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.avg_pool(self.s2(self.s1(x)))
+        x = self.projection(x.permute((0, 2, 3, 4, 1)))
+        if not self.training:
+            x = self.act(x).mean([1, 2, 3])
+        return x.view(x.shape[0], -1)
+
+
+@pytest.fixture
+def clip() -> torch.Tensor:
+    torch.manual_seed(0)
+    return torch.randn(1, 3, 4, 6, 6)
+
+
+def test_the_tutorials_network(clip: torch.Tensor) -> None:
+    model = Tutorial()
+    deployed = convert_to_deployable_form(model, clip)
+    assert model.training
+    assert set(deployed.conversion.converted) == {"s1", "s2", "avg_pool", "projection", "act"}
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(clip), model.eval()(clip), rtol=1e-5, atol=1e-6)
+    assert not [m for m in deployed.modules() if isinstance(m, nn.Conv3d | nn.BatchNorm3d)]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces the end of TorchScript and of eager-mode quantisation
+def test_the_flow_of_2021_in_torchscript(clip: torch.Tensor) -> None:
+    deployed = convert_to_deployable_form(Tutorial(), clip)
+    traced = optimize_for_mobile(torch.jit.trace(deployed, clip, strict=False))
+    torch.testing.assert_close(traced(clip), deployed(clip), rtol=1e-5, atol=1e-6)
+    wrapped = nn.Sequential(torch.ao.quantization.QuantStub(), deployed, torch.ao.quantization.DeQuantStub())
+    wrapped.qconfig = torch.ao.quantization.default_qconfig
+    prepared = torch.ao.quantization.prepare(wrapped)
+    for _ in range(8):
+        prepared(torch.randn_like(clip))
+    prepared(clip)
+    quantised = torch.ao.quantization.convert(prepared)
+    script = optimize_for_mobile(torch.jit.trace(quantised, clip, strict=False))
+    with torch.no_grad():
+        expected, got = deployed(clip), script(clip)
+    assert float((got - expected).norm() / expected.norm()) < 0.2
+    assert not torch.equal(got, expected)
+
+
+class Inputs(nn.Module):
+    """Two inputs, one by name; a shared block, one that is not reached, a plain layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = Conv3dPwBnAct(3, 3)
+        self.again = self.first
+        self.unused = Conv3dPwBnAct(3, 3)
+        self.plain = nn.Conv3d(3, 2, 1)
+
+    def forward(self, x: torch.Tensor, *, other: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"sum": self.plain(self.again(self.first(x) + other))}
+
+
+def test_several_inputs_shared_and_unreached_blocks() -> None:
+    model, x = Inputs().train(), torch.randn(2, 3, 2, 5, 5)
+    model.first.kernel.bn.eval()
+    deployed = convert_to_deployable_form(model, (x,), {"other": x})
+    assert deployed.conversion.converted == ("first",)
+    assert "does not reach" in deployed.conversion.kept["unused"]
+    assert deployed.first is deployed.again
+    with torch.no_grad():
+        expected = model.eval()(x, other=x)["sum"]
+        torch.testing.assert_close(deployed(x, other=x)["sum"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_training_modes_are_given_back() -> None:
+    model, x = Inputs().train(), torch.randn(2, 3, 2, 5, 5)
+    model.first.kernel.bn.eval()
+    statistics = model.first.kernel.bn.running_mean.clone()
+    convert_to_deployable_form(model, (x,), {"other": x})
+    assert model.training
+    assert model.first.kernel.training
+    assert not model.first.kernel.bn.training
+    assert torch.equal(model.first.kernel.bn.running_mean, statistics)
+
+
+def test_a_block_on_two_sizes_is_refused() -> None:
+    class TwoSizes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = Conv3dPwBnAct(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.block(x).mean() + self.block(x[:, :, :1]).mean()
+
+    with pytest.raises(UnsupportedModule, match="block: runs on inputs of several sizes"):
+        convert_to_deployable_form(TwoSizes(), torch.randn(1, 3, 2, 4, 4))
+
+
+def test_nothing_to_convert_is_loud() -> None:
+    with pytest.raises(UnsupportedModule, match="no efficient block"):
+        convert_to_deployable_form(nn.Conv3d(3, 4, 1), torch.randn(1, 3, 2, 4, 4))
+    model = nn.ModuleDict({"unused": Conv3dPwBnAct(3, 3)})
+    model.forward = lambda x: x
+    with pytest.raises(UnsupportedModule, match="0 of 1 efficient blocks"):
+        convert_to_deployable_form(model, torch.randn(1, 3, 2, 4, 4))
+
+
+def test_a_whole_network_is_one_folded_module() -> None:
+    torch.manual_seed(0)
+    model = EfficientX3d(num_classes=5).eval()
+    x = torch.randn(2, 3, 3, 33, 40)
+    deployed = convert_to_deployable_form(model, x)
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(x), model(x), rtol=1e-4, atol=1e-5)
+    assert deployed.conversion.converted == ("",)
+    with pytest.raises(UnsupportedModule, match="was made for inputs of shape"):
+        deployed(x[:1])
