@@ -1,0 +1,109 @@
+"""A model that was exported: what its manifest says, and whether the file is still the one it says it of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.errors import InvalidFile
+
+MANIFEST = "manifest.json"
+MODEL = "model.pte"
+
+
+@dataclass(frozen=True)
+class ExportedModel:
+    """An exported file. ``top1_before`` is of the trained network, ``top1_after`` of the file; fractions 0-1.
+
+    ``num_bytes`` is None where the file is gone; ``doubts`` says in words what does not fit together.
+    """
+
+    path: Path
+    precision: str
+    sha256: str
+    num_bytes: int | None
+    top1_before: float | None
+    top1_after: float | None
+    architecture: str
+    doubts: tuple[str, ...]
+
+
+def read_exported(path: Path) -> ExportedModel:
+    """Reads the manifest of an exported model.
+
+    Args:
+        path: The folder of the export, or a file in it.
+
+    Raises:
+        InvalidFile: There is no manifest, or it does not describe a model.
+    """
+    folder = path if path.is_dir() else path.parent
+    manifest = folder / MANIFEST
+    try:
+        values = json.loads(manifest.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidFile(
+            f"{path}: expected the folder of an exported model, found no {MANIFEST}; "
+            f"make one: hwbench export CHECKPOINT --precision int8 --out {folder}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{manifest}: cannot be read: {error}; export the model again") from None
+    if not isinstance(values, dict) or not isinstance(values.get("sha256"), str):
+        raise InvalidFile(f"{manifest}: expected an object with the sha256 of a model; export the model again")
+    model = path if path.suffix == ".pte" else folder / _model_name(values)
+    doubts, num_bytes = _check(model, values["sha256"])
+    return ExportedModel(
+        path=model,
+        precision=str(values.get("precision", "unknown")),
+        sha256=values["sha256"],
+        num_bytes=num_bytes,
+        top1_before=_share(values, "before"),
+        top1_after=_share(values, "after"),
+        architecture=_text(values.get("architecture")),
+        doubts=doubts,
+    )
+
+
+def _model_name(values: Mapping[str, object]) -> str:
+    name = values.get("model")
+    return Path(name).name if isinstance(name, str) and name.endswith(".pte") else MODEL
+
+
+def _check(model: Path, sha256: str) -> tuple[tuple[str, ...], int | None]:
+    try:
+        data = model.read_bytes()
+    except OSError:
+        return (f"{model} is not there; the numbers are those of its {MANIFEST}",), None
+    if hashlib.sha256(data).hexdigest() != sha256:
+        return (f"{model} is not the file that its {MANIFEST} describes (sha256 differs); export it again",), len(data)
+    return (), len(data)
+
+
+def _share(values: Mapping[str, object], when: str) -> float | None:
+    """The top-1 accuracy before or after: ``top1_before`` at any depth, or ``before`` in a ``top1``."""
+    for key, value in _pairs(values):
+        found = value
+        if key == "top1" and isinstance(value, dict):
+            found = value.get(when)
+        elif key != f"top1_{when}":
+            continue
+        if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= 1:
+            return float(found)
+    return None
+
+
+def _pairs(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:
+    """All keys and values, outer ones first."""
+    yield from values.items()
+    for value in values.values():
+        if isinstance(value, dict):
+            yield from _pairs(value)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        value = value.get("key") or value.get("name")
+    return value if isinstance(value, str) else ""
