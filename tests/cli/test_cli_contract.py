@@ -1,0 +1,158 @@
+"""What every command owes its users: help, ``--json``, a place in the README, exit statuses, one clear error."""
+
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+import hwbench.errors
+from hwbench.cli.main import app, main
+from hwbench.errors import HwbenchError
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+importlib.import_module("hwbench.cli.commands")
+
+GROUP = typer.main.get_command(app)
+COMMANDS = dict(sorted(GROUP.commands.items()))
+PARAMETERS = [(name, parameter) for name, command in COMMANDS.items() for parameter in command.params]
+# What ``--json`` prints at least; scripts rely on these names.
+KEYS = {
+    "quickstart": "architecture device budget_ms predicted_ms measured_ms top1_fp32 top1_int8 chance model report "
+    "seconds",
+    "profile": "device target ok failed skipped table seconds",
+    "validate": "device networks median_error mape within_5 within_10 spearman coverage nominal",
+    "search": "study space budget_ms trials feasible best pareto",
+    "train": "checkpoint architecture top1 top5 epochs seconds",
+    "export": "model manifest precision runtime delegates undelegated sqnr_db top1_before top1_after bytes",
+    "bench": "model device runtime precision threads median_ms p90_ms ci95_ms samples emulated",
+}
+STATUSES = {0: "done", 1: "unexpected", 2: "usage", 3: "device", 4: "infeasible", 5: "check failed"}
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(arguments), prog_name="hwbench")
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_every_command_file_is_registered_in_alphabetical_order() -> None:
+    folder = ROOT / "hwbench" / "cli"
+    imported = re.findall(r"import hwbench\.cli\.(\w+)", (folder / "commands.py").read_text())
+    assert imported == sorted(path.stem for path in folder.glob("*.py") if "@app.command" in path.read_text())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command(name: str) -> None:
+    status, out, err = run(name, "--help")
+    assert (status, err) == (0, "")
+    first = (COMMANDS[name].help or "").splitlines()[0]
+    assert len(first) > 20
+    assert first[0].isupper()
+    assert " ".join(first.split()[:4]) in " ".join(out.split())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_prints_json_and_stands_in_the_readme(name: str) -> None:
+    options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+    assert "--json" in options
+    assert f"hwbench {name}" in README
+
+
+@pytest.mark.parametrize(("name", "parameter"), PARAMETERS, ids=lambda p: p if isinstance(p, str) else p.name)
+def test_every_option_and_argument_has_help(name: str, parameter: typer.core.TyperOption) -> None:
+    if parameter.name == "help":
+        return
+    text = getattr(parameter, "help", None) or ""
+    assert text.strip(), f"{name}: {parameter.opts}"
+    assert all(re.fullmatch(r"--[a-z][a-z0-9-]*", option) for option in parameter.opts if option.startswith("-"))
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_keys_of_json_stand_in_the_readme(name: str) -> None:
+    (row,) = re.findall(rf"^\| `{name}` \| `([^`]+)` \|$", README, re.MULTILINE)
+    assert row.split()[: len(KEYS[name].split())] == KEYS[name].split()
+
+
+def test_exit_statuses_stand_in_the_readme_and_in_the_help() -> None:
+    rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE))
+    _, out, _ = run("--help")
+    epilog = " ".join(out.split())
+    for status, words in STATUSES.items():
+        assert words in rows[str(status)].lower()
+        assert f"{status} " in epilog.partition("Exit status:")[2]
+
+
+def errors() -> list[type[HwbenchError]]:
+    found = vars(hwbench.errors).values()
+    return [error for error in found if inspect.isclass(error) and issubclass(error, HwbenchError)]
+
+
+def test_every_error_has_a_documented_status_and_stands_in_the_tree() -> None:
+    tree = (hwbench.errors.__doc__ or "").partition("HwbenchError")[2]
+    for error in errors():
+        assert error.exit_status in STATUSES
+        assert error is HwbenchError or f"+-- {error.__name__} " in tree
+
+
+@pytest.mark.parametrize("error", [error for error in errors() if error.exit_status], ids=lambda e: e.__name__)
+def test_an_error_is_one_message_on_stderr_with_its_status(
+    error: type[HwbenchError], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error("expected this, came that; type this")
+
+    monkeypatch.setattr("hwbench.workspace.Workspace.find", fails)
+    with pytest.raises(SystemExit) as end:
+        main(["devices", "--json"])
+    assert end.value.code == error.exit_status
+    assert capsys.readouterr() == ("", "hwbench: expected this, came that; type this\n")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("first\nsecond"), KeyError("x"), OSError(5, "Input/output error", "f")])
+def test_what_nobody_expected_is_status_1_and_one_line_and_debug_shows_where(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("hwbench.workspace.Workspace.find", fails)
+    for arguments, traceback in ((["devices"], False), (["devices", "--debug"], True), (["--debug", "devices"], True)):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        out, err = capsys.readouterr()
+        assert (end.value.code, out) == (1, "")
+        assert ("Traceback" in err) == traceback
+        assert err.splitlines()[-1].startswith(f"hwbench: unexpected {type(error).__name__}: ")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["frobnicate"], ["--frobnicate"], ["devices", "--frobnicate"], ["devices", "extra"], ["search"]]
+)
+def test_a_command_line_that_is_none_is_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(arguments)
+    out, err = capsys.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert "--help" in err
+    assert "Traceback" not in err
+
+
+def test_the_installed_program_and_the_module_are_the_same() -> None:
+    for program in ([sys.executable, "-m", "hwbench"], [str(Path(sys.executable).with_name("hwbench"))]):
+        done = subprocess.run([*program, "--help"], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+        assert "Exit status" in done.stdout
+        assert done.stderr == ""
+        assert set(re.findall(r"^  ([a-z]+)  ", done.stdout, re.MULTILINE)) >= set(COMMANDS)
+
+
+def test_output_that_nobody_reads_is_no_traceback() -> None:
+    command = f"{sys.executable} -m hwbench devices --json | head -c 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
+    assert done.stdout == "{"
+    assert "Traceback" not in done.stderr
