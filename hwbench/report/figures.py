@@ -225,7 +225,9 @@ def _band(figure: go.Figure, x: list[float], edges: list[list[float]], *, row: i
 
 def _network_order(figure: go.Figure, winner: Winner) -> None:
     names = [block.name for block in winner.blocks]
-    figure.update_yaxes(categoryorder="array", categoryarray=names, autorange="reversed", title_text="block")
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=names, autorange="reversed", showgrid=False, title_text="block"
+    )
 
 
 def _hover(candidate: Candidate) -> str:
@@ -237,8 +239,11 @@ def _hover(candidate: Candidate) -> str:
 
 def _architecture(key: str) -> str:
     """A key over several lines, one for each stage, as plotly's markup."""
-    stages = re.split(r",(?=s\d+\.depth=)", key)
-    lines = [line for stage in stages for line in textwrap.wrap(stage, _HOVER_WIDTH, break_on_hyphens=False)]
+    lines = []
+    for stage in re.split(r",(?=s\d+\.depth=)", key):
+        number = re.match(r"s\d+\.", stage)
+        words = stage if number is None else f"{number[0][:-1]}: {stage.replace(number[0], '')}"
+        lines += textwrap.wrap(words.replace(",", ", "), _HOVER_WIDTH, break_on_hyphens=False)
     return "<br>".join(map(_text, lines))
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from hwbench.report.markup import Html, element, json_script, table
+from hwbench.report.markup import Html, element, join, json_script, table
 
 # Stands where a number is not known.
 DASH = "–"
+_BREAKS = re.compile(r"(?<= )(?=--)|(?<=,)")
+# Characters that stay on one line; as many fit on a phone.
+_UNBROKEN = 36
 
 
 def figure(name: str, drawn: go.Figure, caption: str) -> Html:
@@ -21,9 +25,9 @@ def figure(name: str, drawn: go.Figure, caption: str) -> Html:
 
 
 def reproduce(*lines: str) -> Html:
-    """The commands that make what stands above."""
-    unique = "\n".join(dict.fromkeys(lines))
-    return element("div", element("span", "Reproduce"), element("pre", element("code", unique)), class_="reproduce")
+    """The commands that make what stands above, each once."""
+    commands = [element("pre", code(line)) for line in dict.fromkeys(lines)]
+    return element("div", element("span", "Reproduce"), *commands, class_="reproduce")
 
 
 def missing(reason: str) -> Html:
@@ -42,8 +46,9 @@ def facts(*pairs: tuple[str, str]) -> Html:
 
 
 def code(text: str) -> Html:
-    """A key, a path or a command."""
-    return element("code", text)
+    """A key, a path or a command; its lines break ahead of an option and behind a comma."""
+    pieces = [element("span", p) if len(p) <= _UNBROKEN else join([p]) for p in _BREAKS.split(text)]
+    return element("code", *(piece for p in pieces for piece in (p, element("wbr"))))
 
 
 def number(seconds: float) -> str:

@@ -11,6 +11,7 @@ from hwbench.report.markup import Html, element, table
 from hwbench.report.study import Missing, StudyReport
 from hwbench.search.candidates import Candidate
 from hwbench.specs import Architecture
+from hwbench.units import format_bytes
 
 _STAGE = "s"
 
@@ -26,7 +27,7 @@ def headline(report: StudyReport) -> Iterator[Html]:
     yield from (missing(doubt) for doubt in report.doubts)
     yield element("h3", "The winner, stage by stage")
     yield _architecture(report)
-    yield element("p", element("code", best.architecture))
+    yield element("p", code(best.architecture))
     yield facts(
         ("Space", settings.space),
         ("Device", device),
@@ -39,6 +40,7 @@ def headline(report: StudyReport) -> Iterator[Html]:
         ),
         ("Trials", f"{result.trials} ({settings.sampler}, evaluator {settings.evaluator}, seed {settings.seed})"),
         ("Measured candidates", _measured_words(result.measured)),
+        *((f"File, {model.precision}", str(model.path)) for model in report.models),
     )
     if any(c.failure for c in result.measured):
         rows = [(code(c.architecture), c.failure) for c in result.measured if c.failure]
@@ -72,7 +74,8 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
     yield "score", f"{best.score:.5g}", report.unit
     for model in report.models:
         top1 = DASH if model.top1_after is None else f"{model.top1_after:.1%}"
-        yield f"top-1 {model.precision}", top1, str(model.path)
+        size = "file not found" if model.num_bytes is None else format_bytes(model.num_bytes)
+        yield f"top-1 {model.precision}", top1, f"of the exported file, {size}"
 
 
 def _tile(name: str, value: str, note: str) -> Html:

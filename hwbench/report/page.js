@@ -13,7 +13,7 @@
       bordercolor: color("--rule"), font: { ...font, size: 12 } } };
     for (const name of Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key))) {
       result[name] = { ...layout[name], gridcolor: color("--rule"), linecolor: color("--rule"),
-        tickfont: { color: color("--muted") } };
+        tickfont: { color: color("--muted") }, title: { ...layout[name].title, font: { size: 13 } } };
     }
     return result;
   }

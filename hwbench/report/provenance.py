@@ -23,7 +23,8 @@ def reproduction(report: StudyReport) -> Iterator[Html]:
     yield element(
         "p",
         "Run these in the workspace. What is stored already is neither measured nor computed again; in a new workspace "
-        "everything is. Measured latencies come back within the noise of the device, all else exactly.",
+        "everything is. Measured latencies come back within the noise of the device; with the same versions all "
+        "else comes back as it is here.",
     )
     rows: list[tuple[str, str]] = [
         ("rows of the latency table: blocks, boundaries, calibration networks; prediction intervals",
@@ -84,10 +85,8 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     else:
         fit = profiled.predictor.calibration
         plus = f" + {ms(fit.constant_s)}" if fit.constant_s else ""
-        yield (
-            "Calibration",
-            f"{fit.gain:.4g} × sum of rows{plus}, from {fit.count} networks, interval ×/÷ {fit.spread:.4f}",
-        )
+        yield "Calibration", f"{fit.gain:.4g} × sum of rows{plus}, from {fit.count} networks"
+        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
 
 
 def _measurement_facts(winner: Winner) -> Iterator[tuple[str, str]]:

@@ -129,6 +129,9 @@ def precisions(report: StudyReport) -> Iterator[Html]:
         yield numbers(f"The blocks as numbers ({len(both)})", columns, [_pair_cells(b) for b in both], (4, 5, 6))
     whole = ("whole network", "predicted (ms)", "interval (ms)", "measured (ms)")
     yield table(whole, [_whole_cells(p, winner.whole[p]) for p in Precision], numeric=(1, 2, 3))
+    if any(whole.measured_s is None for whole in winner.whole.values()):
+        note = f"{DASH}: not known. hwbench bench measures the whole network at any precision and prints the latency."
+        yield element("p", note, class_="muted")
     yield from _ratio(winner)
     yield reproduce(
         *(commands.profile(result, p) for p in Precision),

@@ -121,6 +121,7 @@ class Page(HTMLParser):
         self.words: list[str] = []
         self.raw: dict[str, str] = {}
         self.commands: list[str] = []
+        self.codes: list[str] = []
         self._open: list[str] = []
         self._raw = ""
         self.feed(text)
@@ -129,7 +130,7 @@ class Page(HTMLParser):
 
     @property
     def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
+        return " ".join("".join(self.words).split())
 
     def figure(self, name: str) -> dict:
         return json.loads(self.raw[f"{name}-data"])
@@ -143,13 +144,17 @@ class Page(HTMLParser):
         self.elements.append((tag, attributes))
         if tag in ("script", "style"):
             self._raw = attributes.get("id") or f"{tag}{len(self.raw)}"
-        if tag != "meta":
+        if tag not in ("meta", "wbr"):
             self._open.append(tag)
         if tag == "pre":
             self.commands.append("")
+        if tag == "code":
+            self.codes.append("")
 
     def handle_endtag(self, tag):
         assert self._open.pop() == tag
+        if tag not in ("span", "code"):
+            self.words.append(" ")
 
     def handle_data(self, data):
         if self._open and self._open[-1] in ("script", "style"):
@@ -158,6 +163,8 @@ class Page(HTMLParser):
             self.words.append(data)
         if "pre" in self._open:
             self.commands[-1] += data
+        if "code" in self._open:
+            self.codes[-1] += data
 
 
 @pytest.fixture
