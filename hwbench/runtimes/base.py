@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Protocol
-
-import torch
-from torch import nn
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hwbench.registry import Registry
 from hwbench.specs import Artifact, Workload
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 
 class Runtime(Protocol):

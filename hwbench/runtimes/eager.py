@@ -1,0 +1,70 @@
+"""Eager PyTorch, the baseline: what a network costs before anything is done for a device."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from hwbench.errors import MissingDependency, UnsupportedModule
+from hwbench.runtimes.base import runtimes
+from hwbench.specs import Artifact, DelegationReport, Precision, Workload
+from hwbench.workspace import write_bytes
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+# A factory of ours: from the key of a workload to its module in original form and an example (N, 3, T, H, W).
+FACTORY = "hwbench.models:eager_workload"
+
+
+@runtimes.register("torch")
+class EagerTorch:
+    """Eager PyTorch in fp32, run by the Python runner without gradients.
+
+    The file holds no weights. It names the workload, and the runner makes the module in its *original* form, 5-D
+    (N, C, T, H, W) in, with random weights: a baseline is the plain network, not the form that was rewritten for
+    another engine. So ``module`` and ``example`` are not looked at, and only speed can be asked of such a file.
+    """
+
+    name: ClassVar[str] = "torch"
+    suffix: ClassVar[str] = ".eager.json"
+
+    def version(self) -> str:
+        """Version of the torch distribution; ``torch.__version__`` may also name the build (``+cu130``).
+
+        Raises:
+            MissingDependency: torch is not installed.
+        """
+        try:
+            return importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            raise MissingDependency("torch is not installed; install it with: python -m pip install torch") from None
+
+    def build(
+        self,
+        module: nn.Module,
+        example: torch.Tensor,
+        workload: Workload,
+        out: Path,
+        calibration: Sequence[torch.Tensor],
+    ) -> Artifact:
+        """Writes the name of the workload; the delegation report is empty: there is no delegate.
+
+        Raises:
+            UnsupportedModule: The workload is not fp32.
+            WorkspaceError: ``out`` cannot be written.
+        """
+        if workload.precision is not Precision.FP32:
+            raise UnsupportedModule(
+                f"the torch runtime is the fp32 baseline, got {workload.precision}; "
+                "for int8 choose another: --runtime executorch"
+            )
+        text = json.dumps({"module": FACTORY, "argument": workload.key}, indent=2) + "\n"
+        write_bytes(out, text.encode())
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return Artifact(out, digest, workload, self.name, self.version(), DelegationReport(0))

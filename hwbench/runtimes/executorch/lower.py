@@ -1,0 +1,40 @@
+"""A module to a program for the ExecuTorch runtime, in three steps: export, lower, serialise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import EdgeProgramManager, to_edge_transform_and_lower
+from torch import nn
+
+from hwbench.runtimes.executorch.delegation import read_delegation
+from hwbench.runtimes.passes.inject import delegate_passes
+from hwbench.specs import DelegationReport
+
+
+def exported(module: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
+    """The graph of a module in eval mode, for inputs of the shape of ``example`` only.
+
+    A dynamic batch is not offered: XNNPACK leaves its reshapes outside, and in int8 it aborts the process.
+    """
+    with torch.no_grad():
+        return torch.export.export(module, (example,), strict=False)
+
+
+def lowered(program: torch.export.ExportedProgram) -> EdgeProgramManager:
+    """The graph given to XNNPACK as far as it goes, with the passes of hwbench."""
+    with delegate_passes():
+        return to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
+
+
+def delegation(program: EdgeProgramManager) -> DelegationReport:
+    """What XNNPACK took of a lowered program."""
+    return read_delegation(program.exported_program().graph_module)
+
+
+def serialized(program: EdgeProgramManager) -> bytes:
+    """The contents of the ``.pte`` file."""
+    content: Any = program.to_executorch().buffer
+    return bytes(content)

@@ -1,0 +1,9 @@
+"""Passes over the graph inside the XNNPACK delegate, one file each.
+
+Each is a function that changes a ``torch.fx.GraphModule`` in the edge dialect and returns how many places it changed;
+each leaves what the graph computes as it is. ``inject`` puts them into the delegate's own list of passes.
+
+    free_reshape     reshapes and permutations that move nothing in NHWC memory become one; before layouts are chosen
+    implicit_moves   a move of int8 values is not done in fp32; after free_reshape
+    shared_copies    one change of layout for all who read the same int8 values; after layouts are chosen
+"""

@@ -1,0 +1,68 @@
+"""Puts the passes into the list that the XNNPACK delegate runs over its graph before it is written.
+
+ExecuTorch offers no way to add to that list, so for the time of a lowering the name under which the delegate finds its
+list is bound to a longer one. The engine's own passes and their order stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from executorch.backends.xnnpack import xnnpack_preprocess
+from executorch.backends.xnnpack._passes import XNNPACKPassManager
+from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import ChannelsLastTaggedReshapePass
+from executorch.backends.xnnpack._passes.xnnpack_pass import XNNPACKPass
+from executorch.exir.pass_base import PassResult
+from torch.fx import GraphModule, Node
+
+from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
+from hwbench.runtimes.passes.implicit_moves import implicit_moves
+from hwbench.runtimes.passes.shared_copies import shared_copies
+
+_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def delegate_passes() -> Iterator[None]:
+    """While it is entered, XNNPACK lowers with our passes; for one thread at a time."""
+    with _lock:
+        before = xnnpack_preprocess.XNNPACKPassManager
+        xnnpack_preprocess.XNNPACKPassManager = _Passes
+        try:
+            yield
+        finally:
+            xnnpack_preprocess.XNNPACKPassManager = before
+
+
+class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
+    """Chooses layouts as the engine does, and NHWC for free reshapes."""
+
+    def requires_nhwc_input(self, node: Node) -> bool:
+        return is_free(node) or bool(super().requires_nhwc_input(node))
+
+
+def _pass(function: Callable[[GraphModule], int]) -> type:
+    """A function over a graph as a pass of the engine."""
+
+    def call(self: Any, graph_module: GraphModule) -> PassResult:
+        return PassResult(graph_module, function(graph_module) > 0)
+
+    return type(function.__name__, (XNNPACKPass,), {"call": call})
+
+
+class _Passes(XNNPACKPassManager):  # type: ignore[misc]
+    """The engine's list with ours around the choice of layouts."""
+
+    passes: list[type]
+
+    def __init__(self, exported_program: Any, passes: list[type] | None = None) -> None:
+        super().__init__(exported_program, passes)
+        if not passes:
+            own: dict[type, list[type]] = {
+                ChannelsLastTaggedReshapePass: [_pass(free_reshapes), _pass(implicit_moves), _Layouts]
+            }
+            self.passes = [made for each in self.passes for made in own.get(each, [each])]
+            self.passes.append(_pass(shared_copies))
