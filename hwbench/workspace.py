@@ -175,8 +175,10 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Writes a file so that a crash leaves either the old bytes or the new ones.
 
     Raises:
-        WorkspaceError: No rights or no room.
+        WorkspaceError: No rights or no room, or a directory is there.
     """
+    if path.is_dir():
+        raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)

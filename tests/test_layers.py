@@ -20,7 +20,8 @@ LEVELS = (
     {"blocks", "models", "data", "runtimes", "devices"},
     {"spaces", "latency", "measure"},
     {"search", "train", "deploy"},
-    {"cli", "report"},
+    {"report"},
+    {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 # Imports between neighbours of one level, and why each is right.

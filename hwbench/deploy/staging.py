@@ -8,13 +8,13 @@ another. Up to that moment an export of before is untouched.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from hwbench.deploy.manifest import MANIFEST, MODEL
@@ -26,7 +26,7 @@ _PREFIX, _SUFFIX = ".export.", ".tmp"
 _STALE_S = 24 * 3600
 
 
-@contextmanager
+@contextlib.contextmanager
 def staging(out: Path) -> Iterator[Path]:
     """A folder to make the files in; it goes with the block, and ``out`` too if it was made for this and is empty.
 
@@ -78,5 +78,6 @@ def _sync(path: Path) -> None:
 
 def _sweep(out: Path) -> None:
     for folder in out.glob(f"{_PREFIX}*{_SUFFIX}"):
-        if time.time() - folder.stat().st_mtime > _STALE_S:
-            shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):  # an export beside this one ended
+            if time.time() - folder.stat().st_mtime > _STALE_S:
+                shutil.rmtree(folder, ignore_errors=True)

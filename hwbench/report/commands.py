@@ -6,7 +6,6 @@ import re
 import shlex
 from pathlib import Path
 
-from hwbench.latency import profile_command
 from hwbench.report.result import StoredResult
 from hwbench.specs import Precision
 
@@ -15,9 +14,7 @@ _SYNTHETIC = "synthetic"
 
 def profile(result: StoredResult, precision: Precision) -> str:
     """Measures the latency table."""
-    target = result.target
-    command = profile_command(target, precision, result.settings.space)
-    return f"{command} --runtime {shlex.quote(target.runtime)} --classes {result.settings.num_classes}"
+    return f"hwbench profile {_place(result, precision)} --space {_space(result)}"
 
 
 def validate(result: StoredResult, networks: int = 12) -> str:
@@ -51,9 +48,12 @@ def train(result: StoredResult) -> str:
 
 def export(result: StoredResult, precision: Precision) -> str:
     """Writes the trained winner as a file, and tests it."""
-    calibrate = f" --calibrate {_data(result)}" if precision is Precision.INT8 else ""
-    out = shlex.quote(f"exports/{result.study}-{precision}")
-    return f"hwbench export {_run(result)}/checkpoint.pt --precision {precision}{calibrate} --out {out}"
+    return f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --out {exported(result, precision)}"
+
+
+def exported(result: StoredResult, precision: Precision) -> str:
+    """The folder that ``export`` writes, as a word of a command line."""
+    return f"{_run(result)}/{precision}"
 
 
 def bench_file(result: StoredResult, path: Path) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ MODEL = "model.pte"
 
 @dataclass(frozen=True)
 class ExportedModel:
-    """An exported file. ``top1_before`` is of the trained network, ``top1_after`` of the file; fractions 0-1.
+    """An exported file. ``top1_before`` is of the trained network, ``top1_after`` of the file; fractions 0-1, over
+    ``videos``; None with the ``reason``. ``sqnr_db`` compares the outputs of both.
 
     ``num_bytes`` is None where the file is gone; ``doubts`` says in words what does not fit together.
     """
@@ -27,6 +29,9 @@ class ExportedModel:
     num_bytes: int | None
     top1_before: float | None
     top1_after: float | None
+    videos: int
+    reason: str
+    sqnr_db: float | None
     architecture: str
     doubts: tuple[str, ...]
 
@@ -60,8 +65,11 @@ def read_exported(path: Path) -> ExportedModel:
         precision=str(values.get("precision", "unknown")),
         sha256=values["sha256"],
         num_bytes=num_bytes,
-        top1_before=_share(values, "before"),
-        top1_after=_share(values, "after"),
+        top1_before=_number(values, "top1_before"),
+        top1_after=_number(values, "top1_after"),
+        videos=int(_number(values, "videos") or 0),
+        reason=_text(_first(values, "reason")),
+        sqnr_db=_number(values, "sqnr_db"),
         architecture=_text(values.get("architecture")),
         doubts=doubts,
     )
@@ -82,17 +90,15 @@ def _check(model: Path, sha256: str) -> tuple[tuple[str, ...], int | None]:
     return (), len(data)
 
 
-def _share(values: Mapping[str, object], when: str) -> float | None:
-    """The top-1 accuracy before or after: ``top1_before`` at any depth, or ``before`` in a ``top1``."""
-    for key, value in _pairs(values):
-        found = value
-        if key == "top1" and isinstance(value, dict):
-            found = value.get(when)
-        elif key != f"top1_{when}":
-            continue
-        if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found <= 1:
-            return float(found)
-    return None
+def _number(values: Mapping[str, object], key: str) -> float | None:
+    """The number of that name at any depth."""
+    value = _first(values, key)
+    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if known else None  # type: ignore[arg-type]
+
+
+def _first(values: Mapping[str, object], key: str) -> object:
+    return next((value for name, value in _pairs(values) if name == key), None)
 
 
 def _pairs(values: Mapping[str, object]) -> Iterator[tuple[str, object]]:

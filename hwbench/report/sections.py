@@ -149,17 +149,26 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
             "no exported model was given, so the accuracy of the winner is not known here; train it, export it, and "
             "name the folders with --model: the commands below do that"
         )
-        models = [f"--model {commands.export(result, p).rpartition(' ')[2]}" for p in Precision]
+        models = [f"--model {commands.exported(result, p)}" for p in Precision]
         yield reproduce(*make, f"{commands.report(result)} {' '.join(models)}")
         return
-    columns = ("precision", "file", "size", "top-1 trained", "top-1 of the file", "difference", "sha256")
-    yield table(columns, [_model_cells(model) for model in report.models], numeric=(2, 3, 4, 5))
-    yield element(
-        "p",
-        "Top-1 is the share of test videos whose class is ranked first; trained: the network before export in fp32.",
-        class_="muted",
-    )
+    columns = ("precision", "file", "size", "top-1 trained", "top-1 of the file", "difference", "SQNR (dB)", "sha256")
+    yield table(columns, [_model_cells(model) for model in report.models], numeric=(2, 3, 4, 5, 6))
+    yield element("p", f"{_VIEWED} {_videos(report.models)}", class_="muted")
     yield reproduce(*make, *(commands.bench_file(result, model.path) for model in report.models))
+
+
+_VIEWED = (
+    "Top-1 is the share of validation videos whose class is ranked first; trained: the network in fp32 before export. "
+    "SQNR compares the outputs of both: signal to quantisation noise, higher is nearer."
+)
+
+
+def _videos(models: Sequence[ExportedModel]) -> str:
+    """How many videos, and why there is no accuracy where there is none."""
+    counts = sorted({model.videos for model in models if model.videos})
+    reasons = [f"{model.path}: {model.reason}." for model in models if model.top1_after is None and model.reason]
+    return " ".join([*(f"Tested on {count} videos." for count in counts), *reasons])
 
 
 def _candidate_row(candidate: Candidate) -> tuple[str, ...]:
@@ -229,13 +238,13 @@ def _ratio(winner: Winner) -> Iterator[Html]:
 
 def _model_cells(model: ExportedModel) -> tuple[str, ...]:
     before, after = model.top1_before, model.top1_after
-    known = before is not None and after is not None
     return (
         model.precision,
         code(str(model.path)),
         DASH if model.num_bytes is None else format_bytes(model.num_bytes),
         DASH if before is None else f"{before:.1%}",
         DASH if after is None else f"{after:.1%}",
-        f"{100 * (after - before):+.1f} points" if before is not None and after is not None and known else DASH,
+        DASH if before is None or after is None else f"{100 * (after - before):+.1f} points",
+        DASH if model.sqnr_db is None else f"{model.sqnr_db:.1f}",
         code(model.sha256),
     )

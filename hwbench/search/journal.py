@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
@@ -43,19 +44,44 @@ def open_study(
         with (folder / ".lock").open("w") as lock, _quiet():
             _take(lock.fileno(), folder.name)
             _cut_torn_line(folder / JOURNAL)
-            study = _load(folder, settings, sampler)
-            _agree(study, settings, folder.name)
-            _reclaim(study, num_choices)
-            yield study
+            file = _Journal(folder / JOURNAL)
+            try:
+                study = _load(file, settings, sampler)
+                _agree(study, settings, folder.name)
+                _reclaim(study, num_choices)
+                yield study
+            except Exception:
+                if file.failure is not None:  # Optuna goes on after it, and fails in other words
+                    raise file.failure from None
+                raise
 
 
-def _load(folder: Path, settings: Settings, sampler: optuna.samplers.BaseSampler) -> Study:
-    path = folder / JOURNAL
+class _Journal(JournalFileBackend):
+    """The file of a journal. A write that fails leaves whole lines, and is the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        super().__init__(str(path), lock_obj=_Locked())  # type: ignore[arg-type]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            self.failure = error
+            _cut_torn_line(self.path)
+            raise
+
+
+def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampler) -> Study:
+    path = file.path
     try:
         _check_lines(path)
-        storage = JournalStorage(JournalFileBackend(str(path), lock_obj=_Locked()))  # type: ignore[arg-type]
+        storage = JournalStorage(file)
         study = optuna.create_study(
-            study_name=folder.name,
+            study_name=path.parent.name,
             storage=storage,
             sampler=sampler,
             directions=settings.directions,

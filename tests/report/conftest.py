@@ -176,8 +176,8 @@ def parse():
 def make_export(tmp_path):
     """Writes a folder as ``hwbench export`` does."""
 
-    def make(precision: str = "int8", content: bytes = b"a model", **values) -> Path:
-        folder = tmp_path / f"exported-{precision}"
+    def make(precision: str = "int8", content: bytes = b"a model", *, name: str = "", **values) -> Path:
+        folder = tmp_path / (name or f"exported-{precision}")
         folder.mkdir()
         (folder / "model.pte").write_bytes(content)
         sha256 = hashlib.sha256(b"a model").hexdigest()

@@ -24,7 +24,7 @@ def quantized(module: nn.Module, example: torch.Tensor, calibration: Sequence[to
         calibration: Inputs of that shape; every one of them is run through the module to find the ranges.
 
     Raises:
-        NotCalibrated: There are none, or an activation saw no finite value.
+        NotCalibrated: There are none, or they hold values that are not finite, or an activation saw none.
         InvalidValue: One has another shape than the example.
     """
     if not calibration:
@@ -37,6 +37,8 @@ def quantized(module: nn.Module, example: torch.Tensor, calibration: Sequence[to
                 raise InvalidValue(
                     f"calibration: expected inputs of shape {tuple(example.shape)}, got {tuple(batch.shape)}"
                 )
+            if not bool(torch.isfinite(batch).all()):
+                raise NotCalibrated("int8: the calibration data holds NaN or infinity; give clips of finite values")
             prepared(batch)
         require_observed(prepared)
         converted: nn.Module = convert_pt2e(prepared)

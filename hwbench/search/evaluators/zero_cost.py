@@ -46,7 +46,7 @@ class ZeroCost:
             torch.manual_seed(self._seed)
             module = build(network)
             clips = torch.randn(CLIPS, *network.input.shape[1:])
-        return naswot(module, clips), synflow(module, torch.ones(1, *network.input.shape[1:]))
+            return naswot(module, clips), synflow(module, torch.ones(1, *network.input.shape[1:]))
 
 
 def naswot(module: nn.Module, clips: torch.Tensor) -> float:
@@ -91,5 +91,5 @@ def synflow(module: nn.Module, ones: torch.Tensor) -> float:
             parameter.abs_()
     positive.zero_grad()
     positive(ones.double()).sum().backward()
-    total = sum(float((p * p.grad).abs().sum()) for p in positive.parameters() if p.grad is not None)
+    total = sum(float((p.detach() * p.grad).abs().sum()) for p in positive.parameters() if p.grad is not None)
     return math.log(total) if total > 0 else float("nan")

@@ -1,0 +1,192 @@
+"""A workspace in which every command has what it needs: table, study, checkpoint, file, videos. Nothing is trained.
+
+As a program it runs command lines one after the other in a workspace that takes nothing more (read-only, or full), and
+prints what came of each as JSON lines.
+"""
+
+import contextlib
+import ctypes
+import functools
+import importlib.metadata
+import io
+import json
+import os
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from hwbench.cli.main import main
+from hwbench.data import ClipSpec, SyntheticSpec
+from hwbench.data.sources import default_clip
+from hwbench.data.synthetic import CLASSES, prepare
+from hwbench.latency import (
+    AdditivePredictor,
+    LatencyRow,
+    LatencyTable,
+    Role,
+    calibration_networks,
+    context_chains,
+    macs,
+    table_path,
+)
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.store import MeasurementStore
+from hwbench.models import network
+from hwbench.search.latencies import choices_digest, feasible_set
+from hwbench.search.settings import Settings
+from hwbench.search.study import Search
+from hwbench.spaces import load_space, resolve
+from hwbench.specs import LatencyStats, Outcome, Precision, Target, Timing, Workload
+from hwbench.testing.fakes import FakeDevice
+from hwbench.train import Checkpoint, Recipe, save_checkpoint
+from hwbench.workspace import Workspace
+
+ROOT = Path(__file__).resolve().parents[2]
+TARGET = Target("local", "executorch", importlib.metadata.version("executorch"), 1)
+INT8 = Precision.INT8
+STUDY = "done"
+BUDGET_MS = 4.2
+CHECKPOINT = "trained.pt"
+PROGRAM = "model/model.pte"
+VIDEOS = "videos"
+
+
+def law(workload: Workload) -> float:
+    return 2e-5 + 4e-10 * (workload.input.numel + workload.output.numel) + macs(workload) / 20e9
+
+
+def make(root: Path) -> Workspace:
+    """All of it below ``root``."""
+    workspace = Workspace.create(root)
+    table().write(table_path(root, TARGET, INT8))
+    _search(workspace)
+    _checkpoint(workspace)
+    (root / PROGRAM).parent.mkdir()
+    shutil.copyfile(ROOT / "tests" / "golden" / "pte" / "small-1.5.1.pte", root / PROGRAM)
+    videos = prepare(Workspace(root), SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
+    shutil.move(videos, root / VIDEOS)
+    return workspace
+
+
+@functools.cache
+def table() -> LatencyTable:
+    """A table of the tiny space after a law."""
+    space = load_space(Workspace(ROOT), "x3d-tiny")
+    parts = list(space.parts(INT8, num_classes=8))
+    networks = [n.workload(INT8) for n in calibration_networks(space, 6, 0, 8)]
+    rows = []
+    for role, workloads in zip(Role, (parts, context_chains(parts), networks), strict=True):
+        for workload in workloads:
+            t = law(workload)
+            stats = LatencyStats(t, 0.99 * t, 1.01 * t, 0.995 * t, 1.005 * t, 3, 30)
+            rows.append(LatencyRow(role, workload, Outcome.OK, stats, "2026-01-31", "c0ffee"))
+    return LatencyTable(TARGET, INT8, rows)
+
+
+def _search(workspace: Workspace) -> None:
+    space = load_space(workspace, "x3d-tiny")
+    predictor = AdditivePredictor.fit(table(), space=space.name)
+    device = FakeDevice(workspace.state / "device", law=law)
+
+    def measure(workloads):
+        with MeasurementStore(workspace.store) as store:
+            return Campaign(
+                store, TARGET, {"device": "fake"}, device.build, device.measure, Timing(max_rounds=3)
+            ).run(workloads).measurements  # fmt: skip
+
+    Search(
+        workspace=workspace,
+        name=STUDY,
+        settings=Settings(space.name, choices_digest(space), TARGET.key, INT8.value, BUDGET_MS, 8),
+        feasible=feasible_set(space, predictor, INT8, 8, BUDGET_MS / 1e3),
+        spread=predictor.calibration.spread,
+        measure=measure,
+    ).run(4, 1)
+
+
+def _checkpoint(workspace: Workspace) -> None:
+    torch.manual_seed(0)
+    trained = resolve(workspace, f"{STUDY}:best", 8)
+    clip: ClipSpec = default_clip("synthetic", trained.input.t)
+    metrics = {"top1": 0.5, "top5": 0.9, "epochs": 1.0, "steps": 1.0, "seconds": 1.0}
+    described = Checkpoint(trained, CLASSES, Recipe(epochs=1), clip, metrics, VIDEOS)
+    save_checkpoint(workspace.root / CHECKPOINT, described, network(trained).state_dict())
+
+
+def call(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of a command line, in this process."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    return status, out.getvalue(), err.getvalue()
+
+
+def obey_permissions() -> None:
+    """Makes root obey the permission bits of files, as others do: gives up CAP_DAC_OVERRIDE and what is like it."""
+    if os.geteuid() != 0:
+        return
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # version 3, this thread
+    data = (ctypes.c_uint32 * 6)()  # effective, permitted, inheritable; twice 32 bits
+    if libc.capget(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capget")
+    for at in range(3):
+        data[at] &= ~0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
+    if libc.capset(header, data) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+def read_only(root: Path) -> None:
+    """Takes the right to write away from everything below ``root``."""
+    for path in (root, *root.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    obey_permissions()
+
+
+def small_files(num_bytes: int) -> None:
+    """No file can grow beyond so many bytes: as on a full disk, a write in the middle fails."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, num_bytes))
+
+
+@contextlib.contextmanager
+def small_disk(num_bytes: int) -> Iterator[Path | None]:
+    """A disk of that size, seen by this process alone; None where the system does not allow to make one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    new_user, new_mounts, private = 0x10000000, 0x00020000, (1 << 18) | 0x4000
+    flags = new_mounts if os.geteuid() == 0 else new_mounts | new_user
+    place = Path("disk").resolve()
+    place.mkdir()
+    options = f"size={num_bytes}".encode()
+    if (
+        libc.unshare(flags) != 0
+        or libc.mount(b"none", b"/", None, private, None) != 0
+        or libc.mount(b"tmpfs", bytes(place), b"tmpfs", 0, options) != 0
+    ):
+        yield None
+    else:
+        yield place
+
+
+def answer(arguments: list[str]) -> None:
+    """Runs one command line and prints what came of it as one JSON line."""
+    status, out, err = call(*arguments)
+    print(json.dumps({"arguments": arguments, "status": status, "out": out, "err": err}), flush=True)
+
+
+if __name__ == "__main__":
+    mode, root, lines = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    torch.set_num_threads(1)
+    if mode == "read-only":
+        read_only(root)
+    elif mode == "small-files":
+        small_files(int(sys.argv[4]))
+    os.chdir(root)
+    for line in lines:
+        answer(line)

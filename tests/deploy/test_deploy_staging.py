@@ -1,0 +1,134 @@
+import contextlib
+import errno
+import json
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hwbench.deploy.manifest import MANIFEST, MODEL
+from hwbench.deploy.staging import place, staging
+from hwbench.errors import InvalidValue, WorkspaceError
+
+
+def put(folder: Path, name: str) -> None:
+    """An export whose two files say the same name."""
+    (folder / MODEL).write_text(name)
+    (folder / MANIFEST).write_text(json.dumps(name))
+
+
+def export(out: Path, name: str) -> None:
+    with staging(out) as folder:
+        put(folder, name)
+        place(folder, out)
+
+
+def names(out: Path) -> list[str]:
+    return sorted(p.name for p in out.iterdir())
+
+
+def test_a_new_export_takes_the_place_of_the_old_and_leaves_other_files(tmp_path: Path) -> None:
+    out = tmp_path / "a" / "b"
+    export(out, "one")
+    (out / "report.html").write_text("mine")
+    export(out, "two")
+    assert names(out) == [MANIFEST, MODEL, "report.html"]
+    assert ((out / MODEL).read_text(), json.loads((out / MANIFEST).read_text())) == ("two", "two")
+    assert (out / MODEL).stat().st_mode & 0o777 == 0o644
+
+
+def test_what_fails_before_the_end_changes_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for expected in ([], [MANIFEST, MODEL]):
+        with contextlib.suppress(KeyboardInterrupt), staging(out) as folder:
+            put(folder, "broken")
+            raise KeyboardInterrupt
+        assert (names(out) if out.exists() else []) == expected
+        export(out, "whole")
+    assert (out / MODEL).read_text() == "whole"
+
+
+@pytest.mark.parametrize("step", range(1, 4))
+def test_wherever_it_stops_the_two_files_are_of_one_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    out, done = tmp_path / "out", []
+    export(out, "one")
+
+    def counted(self: Path, *arguments: object, _real: object = None, **options: object) -> object:
+        done.append(self)
+        if len(done) == step:
+            raise KeyboardInterrupt
+        return _real(self, *arguments, **options)
+
+    with staging(out) as folder:
+        put(folder, "two")
+        with monkeypatch.context() as patch:
+            for method in ("unlink", "replace"):
+                real = getattr(Path, method)
+                patch.setattr(Path, method, lambda self, *a, _real=real, **o: counted(self, *a, _real=_real, **o))
+            with pytest.raises(KeyboardInterrupt):
+                place(folder, out)
+    if (out / MANIFEST).exists():
+        assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text() == "one"
+    else:
+        assert (out / MODEL).read_text() in ("one", "two")
+    export(out, "three")
+    assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text() == "three"
+
+
+def test_exports_at_the_same_time_do_not_mix(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    failures: list[BaseException] = []
+
+    def many(name: str) -> None:
+        try:
+            for number in range(25):
+                export(out, f"{name}{number}")
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=many, args=(name,)) for name in "abc"]
+    out.mkdir()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert json.loads((out / MANIFEST).read_text()) == (out / MODEL).read_text()
+    assert names(out) == [MANIFEST, MODEL]
+
+
+def test_what_a_killed_export_left_is_swept_after_a_day(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for name, age_s in ((".export.old.tmp", 2 * 24 * 3600), (".export.new.tmp", 60)):
+        (out / name).mkdir(parents=True)
+        os.utime(out / name, (time.time() - age_s,) * 2)
+    export(out, "one")
+    assert names(out) == [".export.new.tmp", MANIFEST, MODEL]
+
+
+def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidValue, match="expected a folder"), staging(tmp_path / "file"):
+        pass
+    with pytest.raises(WorkspaceError, match="a part of the path is a file"), staging(tmp_path / "file" / "below"):
+        pass
+
+
+@pytest.mark.parametrize("cause", [errno.EROFS, errno.EACCES, errno.ENOSPC])
+def test_want_of_rights_or_room_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: int) -> None:
+    def refuse(*arguments: object, **options: object) -> str:
+        raise OSError(cause, os.strerror(cause), str(tmp_path / "out"))
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with pytest.raises(WorkspaceError, match="cannot write"), staging(tmp_path / "out"):
+        pass
+
+
+def test_a_full_disk_while_building_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(WorkspaceError, match="no space is left"), staging(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.pte")
+    assert not (tmp_path / "out").exists()

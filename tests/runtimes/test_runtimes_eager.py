@@ -1,0 +1,73 @@
+import importlib.metadata
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hwbench.errors import MissingDependency, UnsupportedModule, WorkspaceError
+from hwbench.measure.cache import engine_version
+from hwbench.runtimes import get
+from hwbench.runtimes.eager import EagerTorch
+from hwbench.runtimes.python_models import EAGER_SUFFIX, load_eager
+from hwbench.runtimes.runners import check_file
+from hwbench.specs import DelegationReport, Workload
+
+KEY = "x3d_i4_m8_o4_k3x3x3_se8_swish@2x4x3x6x5/fp32/auto"
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory):
+    out = tmp_path_factory.mktemp("eager") / ("block" + EagerTorch.suffix)
+    return EagerTorch().build(nn.Identity(), torch.zeros(1), Workload.parse(KEY), out, [])
+
+
+def test_the_runtime_is_found_by_name_and_its_version_is_the_cache_s():
+    runtime = get("torch")
+    assert isinstance(runtime, EagerTorch)
+    assert runtime.suffix == EAGER_SUFFIX
+    assert runtime.version() == engine_version("torch") == importlib.metadata.version("torch")
+
+
+def test_the_file_names_the_workload_and_loads_as_the_original_form(artifact):
+    assert json.loads(artifact.path.read_text())["argument"] == KEY
+    assert (artifact.runtime, artifact.delegation) == ("torch", DelegationReport(0))
+    module, example = load_eager(artifact.path)
+    assert example.shape == (2, 4, 3, 6, 5)
+    assert not module.training
+    assert any(isinstance(m, nn.Conv3d) for m in module.modules())  # not the deploy form
+    assert module(example).shape == Workload.parse(KEY).output.shape
+
+
+def test_the_file_runs_in_the_python_runner(artifact):
+    checked = check_file(artifact.path)
+    assert checked.output.shape == (2, 4, 3, 6, 5)
+    assert np.isfinite(checked.output).all()
+
+
+def test_the_same_workload_gives_the_same_bytes(artifact, tmp_path):
+    again = EagerTorch().build(nn.Identity(), torch.zeros(1), Workload.parse(KEY), tmp_path / "b.eager.json", [])
+    assert again.sha256 == artifact.sha256
+
+
+def test_int8_is_refused(tmp_path):
+    with pytest.raises(UnsupportedModule, match="fp32 baseline"):
+        EagerTorch().build(
+            nn.Identity(), torch.zeros(1), Workload.parse(KEY.replace("fp32", "int8")), tmp_path / "x", []
+        )
+
+
+def test_a_file_that_cannot_be_written_is_a_workspace_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError):
+        EagerTorch().build(nn.Identity(), torch.zeros(1), Workload.parse(KEY), tmp_path / "file" / "x", [])
+
+
+def test_missing_torch_is_told_with_the_command(monkeypatch):
+    def version(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(MissingDependency, match="pip install torch"):
+        EagerTorch().version()
