@@ -51,7 +51,7 @@ def bench(
     with place.transport():
         pass  # a device that does not answer is better known before anything is built
     if path is not None:
-        artifact, precision = _artifact_of(path, runtime, precision)
+        artifact, precision = artifact_of(path, runtime, precision)
     else:
         artifact, precision = _built(workspace, model, runtime, precision or "fp32", classes)
     measured = measure_artifact(artifact, place, cache_dir=workspace.cache, threads=threads, timing=timing, report=say)
@@ -94,7 +94,7 @@ def _file(model: str) -> Path | None:
     return None
 
 
-def _artifact_of(path: Path, runtime: str, precision: str | None) -> tuple[Artifact, str | None]:
+def artifact_of(path: Path, runtime: str, precision: str | None) -> tuple[Artifact, str | None]:
     """A file as something to time, with its precision where the manifest beside it tells one."""
     from hwbench.measure.cache import engine_version, file_sha256
     from hwbench.specs import Artifact, BlockSpec, DelegationReport, TensorSpec, Workload

@@ -6,6 +6,7 @@ import hwbench.cli.doctor
 import hwbench.cli.export
 import hwbench.cli.init
 import hwbench.cli.profile
+import hwbench.cli.quickstart
 import hwbench.cli.report
 import hwbench.cli.search
 import hwbench.cli.train

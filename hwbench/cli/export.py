@@ -63,7 +63,7 @@ def export(
         raise InvalidValue(
             f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
         )
-    with _threads(threads) as count, _bars() as watch:
+    with _threads(threads) as count, bars() as watch:
         if checkpoint is not None:
             original = original_of(checkpoint)
         else:
@@ -239,7 +239,7 @@ def _threads(threads: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def _bars() -> Iterator[Watch]:
+def bars() -> Iterator[Watch]:
     """A bar on stderr for each stage."""
     with progress() as display:
         tasks: dict[str, Any] = {}

@@ -48,31 +48,81 @@ def profile(
 
     Interrupted at any moment, the same command goes on where it stopped.
     """
-    from hwbench.cli.campaigns import bars, say_failures
-    from hwbench.devices import load_device
-    from hwbench.measure.store import MeasurementStore
-    from hwbench.spaces import load_space
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
     workspace = Workspace.find()
-    wanted = parse_precisions(precision)
+    result, tables = profile_space(
+        workspace,
+        device,
+        space,
+        parse_precisions(precision),
+        runtime=runtime,
+        threads=threads,
+        limit=limit,
+        classes=classes,
+        calibrate=calibrate,
+        processes=processes,
+        retry=retry,
+    )
+    emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
+
+
+def profile_space(
+    workspace: Workspace,
+    device: str,
+    space: str,
+    precisions: Sequence[Precision],
+    *,
+    runtime: str = "executorch",
+    threads: int = 1,
+    limit: int | None = None,
+    classes: int = DEFAULT_CLASSES,
+    calibrate: int = DEFAULT_CALIBRATION,
+    processes: int | None = None,
+    retry: bool = False,
+) -> tuple[CampaignResult, list[Path]]:
+    """Measures what is missing of a space and publishes a table for each precision; bars and failures go to stderr.
+
+    Args:
+        workspace: Holds the space, the device, the store and the tables.
+        device: Name of the device.
+        space: Name of the space.
+        precisions: One table each.
+        runtime: Name of the runtime.
+        threads: Threads of the measured process.
+        limit: Measure at most so many missing rows.
+        classes: Classes of the networks' heads.
+        calibrate: Whole networks to calibrate with.
+        processes: Build processes; default: what fits.
+        retry: Measure failed rows again.
+
+    Raises:
+        UnknownName: No such device, space or runtime.
+        InvalidFile: A file of the workspace does not validate.
+        DeviceError: The device does not answer.
+    """
+    from hwbench.cli.campaigns import bars, say_failures
+    from hwbench.devices import load_device
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.spaces import load_space
+
     place = load_device(workspace, device)
     staged = load_space(workspace, space)
-    workloads = [w for one in wanted for w in space_workloads(staged, one, classes, calibrate)]
+    workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate)]
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(
             store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
         ) as campaign,
     ):
-        for one in wanted:
+        for one in precisions:
             published_rows(workspace, campaign, one)  # a damaged table is better known now than after an hour
         with bars() as watch:
             result = campaign.run(workloads, watch, limit=limit)
-        tables = [publish(workspace, campaign, one) for one in wanted]
+        tables = [publish(workspace, campaign, one) for one in precisions]
     say_failures(result.failed)
-    emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
+    return result, tables
 
 
 @contextmanager

@@ -15,11 +15,11 @@ from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.units import format_duration, milliseconds, parse_duration
 
 if TYPE_CHECKING:
-    from hwbench.latency import LatencyTable
+    from hwbench.latency import AdditivePredictor, LatencyTable
     from hwbench.search.candidates import MeasureNetworks
     from hwbench.search.evaluators import Trainer
     from hwbench.search.study import Result, Watch
-    from hwbench.specs import Measurement, Network, Target, Workload
+    from hwbench.specs import Measurement, Network, Precision, Target, Workload
     from hwbench.workspace import Workspace
 
 
@@ -49,22 +49,91 @@ def search(
     is reported. The same command goes on with the study of its name.
     """
     budget_s = parse_duration(budget, name="--budget")
-    from hwbench.devices import load_device
-    from hwbench.latency import AdditivePredictor, load_table
-    from hwbench.search.latencies import choices_digest, feasible_set
-    from hwbench.spaces import load_space
     from hwbench.specs import Precision
     from hwbench.workspace import Workspace
 
-    workspace = Workspace.find()
-    wanted = Precision.parse(precision)
+    result = search_space(
+        Workspace.find(),
+        space,
+        device,
+        budget_s,
+        precision=Precision.parse(precision),
+        threads=threads,
+        trials=trials,
+        evaluator=evaluator,
+        sampler=sampler,
+        objective=objective,
+        study=study,
+        seed=seed,
+        measure=measure,
+        data=data,
+        epochs=epochs,
+        classes=classes,
+        runtime=runtime,
+    )
+    if as_json:
+        emit(result.as_json(), as_json=True)
+    else:
+        print_result(result)
+    say(f"next: hwbench train {result.study}:best")
+
+
+def search_space(
+    workspace: Workspace,
+    space: str,
+    device: str,
+    budget_s: float,
+    *,
+    precision: Precision,
+    threads: int = 1,
+    trials: int = 64,
+    evaluator: str = "entropy",
+    sampler: str = "tpe",
+    objective: str = "score",
+    study: str | None = None,
+    seed: int = 0,
+    measure: int = 3,
+    data: str = "synthetic",
+    epochs: int = 2,
+    classes: int | None = None,
+    runtime: str = "executorch",
+) -> Result:
+    """Searches a space by its published table and measures the best networks; progress goes to stderr.
+
+    Args:
+        workspace: Holds space, device, table and studies.
+        space: Name of the space.
+        device: Name of the device.
+        budget_s: Upper limit of the latency, in seconds.
+        precision: Of the arithmetic.
+        threads: Threads of the measured process.
+        trials: Networks to evaluate in all.
+        evaluator: Name of the evaluator.
+        sampler: Name of the sampler.
+        objective: ``score``, or ``score,latency``.
+        study: Its name; default: made of the arguments.
+        seed: Of everything random.
+        measure: Best candidates to measure.
+        data: What ``short-train`` trains on.
+        epochs: How long ``short-train`` trains.
+        classes: Of the heads; default: those of the table.
+        runtime: Name of the runtime.
+
+    Raises:
+        InfeasibleBudget: No network is within the budget; the smallest reachable latency is named.
+        OverBudget: None of the measured candidates is.
+        NotMeasured: There is no table, or too little of the space is in it.
+        UnknownName: No such space, device, evaluator or sampler.
+    """
+    from hwbench.devices import load_device
+    from hwbench.search.latencies import choices_digest, feasible_set
+    from hwbench.spaces import load_space
+
     staged = load_space(workspace, space)
     load_device(workspace, device)
     target = installed_target(device, runtime, threads)
-    table = load_table(workspace, target, wanted, space)
-    num_classes = classes or profiled_classes(table, space)
-    predictor = AdditivePredictor.fit(table, space=space)
-    feasible = feasible_set(staged, predictor, wanted, num_classes, budget_s)
+    predictor, num_classes = table_predictor(workspace, target, precision, space, classes)
+    feasible = feasible_set(staged, predictor, precision, num_classes, budget_s)
     tell_feasible(feasible.count, feasible.share(), feasible.sums.coverage, budget_s)
 
     from hwbench.search.settings import Settings
@@ -75,7 +144,7 @@ def search(
         space=space,
         choices=choices_digest(staged),
         target=target.key,
-        precision=wanted.value,
+        precision=precision.value,
         budget_ms=milliseconds(budget_s),
         num_classes=num_classes,
         evaluator=evaluator,
@@ -85,9 +154,9 @@ def search(
         effort=f"{epochs} epochs" if trains else "",
         seed=seed,
     )
-    name = study or f"{space}_{device}_{wanted}_{milliseconds(budget_s):g}ms_{evaluator}"
+    name = study or f"{space}_{device}_{precision}_{milliseconds(budget_s):g}ms_{evaluator}"
     with bar() as watch:
-        result = Search(
+        return Search(
             workspace=workspace,
             name=name,
             settings=settings,
@@ -97,11 +166,21 @@ def search(
             trainer=short_trainer(workspace, data, epochs) if trains else None,
             watch=watch,
         ).run(trials, measure)
-    if as_json:
-        emit(result.as_json(), as_json=True)
-    else:
-        print_result(result)
-    say(f"next: hwbench train {name}:best")
+
+
+def table_predictor(
+    workspace: Workspace, target: Target, precision: Precision, space: str, classes: int | None = None
+) -> tuple[AdditivePredictor, int]:
+    """What predicts from the published table of a target, and the number of classes that heads of the table have.
+
+    Raises:
+        NotMeasured: There is no table; the command that makes it is named.
+        InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
+    """
+    from hwbench.latency import AdditivePredictor, load_table
+
+    table = load_table(workspace, target, precision, space)
+    return AdditivePredictor.fit(table, space=space), classes or profiled_classes(table, space)
 
 
 def installed_target(device: str, runtime: str, threads: int) -> Target:

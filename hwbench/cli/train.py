@@ -17,9 +17,9 @@ from hwbench.cli.output import Json, emit, progress, say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hwbench.data import ClipSpec
+    from hwbench.data import ClipSpec, FailurePolicy
     from hwbench.specs import Network
-    from hwbench.train import Progress
+    from hwbench.train import Progress, Recipe, Resources, Trained
     from hwbench.workspace import Workspace
 
 DataOption = Annotated[str, typer.Option("--data", help="synthetic, a folder of class folders, or a list file.")]
@@ -58,8 +58,7 @@ def train(
     Interrupted at any moment, the same command goes on where it stopped; after the end it gives the stored result.
     """
     from hwbench.data import FailurePolicy
-    from hwbench.train import Recipe, open_data, run_folder, start_over
-    from hwbench.train import train as run
+    from hwbench.train import Recipe
     from hwbench.workspace import Workspace
 
     workspace = Workspace.find()
@@ -73,24 +72,25 @@ def train(
         test_clips=clips,
         test_crops=crops,
     )
-    policy = FailurePolicy.parse(on_error)
-    resources = _resources(device, threads, workers, data)
-    network = _network(workspace, architecture, data, seed)
-    _, _, *size = network.input.shape
-    clip = _clip(network, span, stride)
-    opened = open_data(workspace, data, (size[0], size[1], size[2]), recipe, clip=clip, policy=policy)
-    folder = out or run_folder(workspace, recipe, network, opened)
-    if fresh:
-        start_over(folder)
-    with _step_bar(network.name) as step:
-        result = run(recipe, network, opened, folder, resources=resources, progress=step)
+    result = train_network(
+        workspace,
+        architecture,
+        recipe,
+        data=data,
+        span=span,
+        stride=stride,
+        policy=FailurePolicy.parse(on_error),
+        resources=_resources(device, threads, workers, data),
+        out=out,
+        fresh=fresh,
+    )
     if result.finished_before:
         say(f"{result.checkpoint.path}: was finished before; this is the stored result (start over with --fresh)")
     _say_failures(result.checkpoint.unreadable)
     metrics = result.checkpoint.metrics
     values: dict[str, Any] = {
         "checkpoint": str(result.checkpoint.path),
-        "architecture": network.name,
+        "architecture": result.checkpoint.network.name,
         "top1": metrics["top1"],
         "top5": metrics["top5"],
         "chance": 1 / len(result.checkpoint.classes),
@@ -100,6 +100,54 @@ def train(
         "unreadable": sorted(result.checkpoint.unreadable),
     }
     emit(values, as_json=as_json)
+
+
+def train_network(
+    workspace: Workspace,
+    architecture: str,
+    recipe: Recipe,
+    *,
+    data: str = "synthetic",
+    span: str | None = None,
+    stride: int | None = None,
+    policy: FailurePolicy | None = None,
+    resources: Resources | None = None,
+    out: Path | None = None,
+    fresh: bool = False,
+) -> Trained:
+    """Trains a network by name on data by name, or goes on where that stopped; a bar goes to stderr.
+
+    Args:
+        workspace: Holds studies, spaces, the synthetic set and runs.
+        architecture: A printed key, ``STUDY:best`` or ``zoo:NAME``; its head gets as many classes as the data has.
+        recipe: How.
+        data: ``synthetic``, a folder of class folders, or a list file.
+        span: Length of a clip, with a unit.
+        stride: Frames from one of a clip to the next.
+        policy: What happens with unreadable videos; default: raise.
+        resources: Device, threads and reader processes; default: all cores.
+        out: Folder of the run; default: one below ``runs/``.
+        fresh: Start over.
+
+    Raises:
+        UnknownName: No such architecture, study or data.
+        VideoError: A video cannot be read, or no class is left.
+        InvalidFile: The folder holds another run.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.train import open_data, run_folder, start_over
+    from hwbench.train import train as run
+
+    network = _network(workspace, architecture, data, recipe.seed)
+    size = (network.input.t, network.input.h, network.input.w)
+    clip = _clip(network, span, stride)
+    opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
+    folder = out or run_folder(workspace, recipe, network, opened)
+    if fresh:
+        start_over(folder)
+    resources = resources or _resources("auto", None, None, data)
+    with _step_bar(network.name) as step:
+        return run(recipe, network, opened, folder, resources=resources, progress=step)
 
 
 @app.command("test")
@@ -167,15 +215,19 @@ def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | 
     return ClipSpec(network.input.t, stride, span_s)
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _resources(device: str, threads: int | None, workers: int | None, data: str) -> Any:
     from hwbench.data import SYNTHETIC
     from hwbench.train import Resources
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers is None:
         # The synthetic set stays in memory after the first pass; large sets keep other cores busy with decoding.
-        workers = 0 if data == SYNTHETIC else min(8, max(1, cores - 1))
-    return Resources(device, threads or cores, workers)
+        workers = 0 if data == SYNTHETIC else min(8, max(1, cores() - 1))
+    return Resources(device, threads or cores(), workers)
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Puts the passes into the list that the XNNPACK delegate runs over its graph before it is written.
 
 ExecuTorch offers no way to add to that list, so for the time of a lowering the name under which the delegate finds its
-list is bound to a longer one. The engine's own passes and their order stay as they are.
+list is bound to another one: the engine's own passes in their order, less those with nothing to do, and ours.
 """
 
 from __future__ import annotations
@@ -16,10 +16,14 @@ from executorch.backends.xnnpack._passes import XNNPACKPassManager
 from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import ChannelsLastTaggedReshapePass
 from executorch.backends.xnnpack._passes.xnnpack_pass import XNNPACKPass
 from executorch.exir.pass_base import PassResult
+from executorch.exir.program._program import _transform
+from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
+from torch.fx.traceback import NodeSource
 
 from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
 from hwbench.runtimes.passes.implicit_moves import implicit_moves
+from hwbench.runtimes.passes.needed import needed
 from hwbench.runtimes.passes.shared_copies import shared_copies
 
 _lock = threading.Lock()
@@ -28,13 +32,26 @@ _lock = threading.Lock()
 @contextlib.contextmanager
 def delegate_passes() -> Iterator[None]:
     """While it is entered, XNNPACK lowers with our passes; for one thread at a time."""
-    with _lock:
+    with _lock, _shared_provenance():
         before = xnnpack_preprocess.XNNPACKPassManager
         xnnpack_preprocess.XNNPACKPassManager = _Passes
         try:
             yield
         finally:
             xnnpack_preprocess.XNNPACKPassManager = before
+
+
+@contextlib.contextmanager
+def _shared_provenance() -> Iterator[None]:
+    """The history of a node is shared by the nodes made of it, and not copied for each.
+
+    torch copies all of it whenever a graph is traced, dozens of times, and it grows with each; nobody changes it.
+    """
+    NodeSource.__deepcopy__ = lambda self, _: self  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        del NodeSource.__deepcopy__  # type: ignore[attr-defined]
 
 
 class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
@@ -54,7 +71,7 @@ def _pass(function: Callable[[GraphModule], int]) -> type:
 
 
 class _Passes(XNNPACKPassManager):  # type: ignore[misc]
-    """The engine's list with ours around the choice of layouts."""
+    """The engine's list with ours around the choice of layouts; passes with nothing to do are not run."""
 
     passes: list[type]
 
@@ -66,3 +83,11 @@ class _Passes(XNNPACKPassManager):  # type: ignore[misc]
             }
             self.passes = [made for each in self.passes for made in own.get(each, [each])]
             self.passes.append(_pass(shared_copies))
+
+    def transform(self) -> ExportedProgram:
+        program: ExportedProgram = self.exported_program
+        for made in self.passes:
+            if needed(made, program.graph_module):
+                each = made(program) if issubclass(made, XNNPACKPass) else made()
+                program = _transform(program, each)
+        return program

@@ -1,0 +1,233 @@
+"""The loop of ``hwbench quickstart``. Every step is what a command of its own does, and is stored where that stores it,
+so that the loop goes on where it was interrupted and the commands find what it left.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.cli.bench import artifact_of, session_timing
+from hwbench.cli.campaigns import bars, say_failures
+from hwbench.cli.export import bars as export_bars
+from hwbench.cli.export import export_original, original_of
+from hwbench.cli.output import say
+from hwbench.cli.profile import place_campaign, profile_space, publish
+from hwbench.cli.search import installed_target, search_space, table_predictor
+from hwbench.cli.train import cores, train_network
+from hwbench.deploy import DeployedModel, Original
+from hwbench.devices import load_device
+from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
+from hwbench.measure.cache import engine_version
+from hwbench.measure.on_device import measure_artifact
+from hwbench.measure.store import MeasurementStore
+from hwbench.report import write
+from hwbench.search.latencies import space_latencies
+from hwbench.search.study import Result
+from hwbench.spaces import load_space, resolve
+from hwbench.specs import LatencyStats, Network, Outcome, Precision
+from hwbench.train import CHECKPOINT, Checkpoint, Recipe
+from hwbench.units import format_duration, milliseconds
+from hwbench.workspace import Workspace
+
+SPACE = "x3d-tiny"
+DATA = "synthetic"
+# Without a budget: so many times what the fastest network of the space is predicted to take.
+ROOM = 1.6
+# A machine is not always as fast as when it was profiled: so much of the budget is not given to the search.
+RESERVE = 0.05
+TRIALS = 128
+CANDIDATES = 2
+EPOCHS = 16
+STEPS = 7
+INT8, FP32 = Precision.INT8, Precision.FP32
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The whole loop on one device; what is done already is not done again."""
+
+    workspace: Workspace
+    device: str = "local"
+    seed: int = 0
+
+    def run(self, budget_s: float | None = None) -> dict[str, Any]:
+        """Runs all steps and returns what ``--json`` prints.
+
+        Args:
+            budget_s: Limit of the latency in seconds; default: ``ROOM`` times the fastest network.
+
+        Raises:
+            InfeasibleBudget: No network is that fast; the smallest reachable latency is named.
+            HwbenchError: What the steps raise.
+        """
+        started = time.monotonic()
+        self.profile()
+        budget_s = budget_s or self.budget()
+        found = self.search(budget_s)
+        network = self.network(found)
+        fp32_s = self.compare(network)
+        folder = self.workspace.root / "runs" / found.study
+        checkpoint = self.train(found, folder)
+        models = self.export(folder)
+        stats = self.bench(models[INT8])
+        page = self.report(found, models, folder)
+        return {
+            "architecture": checkpoint.network.name,
+            "device": self.device,
+            "budget_ms": milliseconds(budget_s),
+            "predicted_ms": milliseconds(found.best.predicted_s),
+            "measured_ms": milliseconds(stats.median_s),
+            "fp32_ms": milliseconds(fp32_s),
+            "top1_fp32": models[FP32].manifest.accuracy.top1_after,
+            "top1_int8": models[INT8].manifest.accuracy.top1_after,
+            "chance": 1 / len(checkpoint.classes),
+            "model": shown(models[INT8].path),
+            "report": shown(page),
+            "seconds": round(time.monotonic() - started, 1),
+        }
+
+    def profile(self) -> None:
+        """The latency table of the space in int8."""
+        _step(1, "time the blocks of the space", f"profile --device {self.device} --space {SPACE} --precision int8")
+        profile_space(self.workspace, self.device, SPACE, [INT8])
+
+    def budget(self) -> float:
+        """``ROOM`` times the predicted latency of the fastest network, rounded up to a tenth of a millisecond."""
+        target = installed_target(self.device, "executorch", 1)
+        predictor, classes = table_predictor(self.workspace, target, INT8, SPACE)
+        smallest_s, _ = space_latencies(load_space(self.workspace, SPACE), predictor, INT8, classes).smallest()
+        budget_ms = math.ceil(ROOM * smallest_s * 1e4) / 10
+        say(f"the fastest network is predicted to take {format_duration(smallest_s)}: a budget of {budget_ms:g} ms")
+        return budget_ms / 1e3
+
+    def search(self, budget_s: float) -> Result:
+        """The best network within the budget, less what is kept in reserve; measured."""
+        within_ms = math.floor(budget_s * (1 - RESERVE) * 1e5) / 100
+        study = f"quickstart-{within_ms:g}ms-{self.seed}"
+        _step(
+            2,
+            f"search within {within_ms:g} ms, the budget less {RESERVE:.0%} for a machine that slows down",
+            f"search --device {self.device} --space {SPACE} --precision int8 --budget {within_ms:g}ms "
+            f"--trials {TRIALS} --measure {CANDIDATES} --seed {self.seed} --study {study}",
+        )
+        return search_space(
+            self.workspace,
+            SPACE,
+            self.device,
+            within_ms / 1e3,
+            precision=INT8,
+            trials=TRIALS,
+            measure=CANDIDATES,
+            seed=self.seed,
+            study=study,
+        )
+
+    def network(self, found: Result) -> Network:
+        """The best network of a search."""
+        return resolve(self.workspace, f"{found.study}:best", found.settings.num_classes)
+
+    def compare(self, network: Network) -> float:
+        """Seconds that a network takes in fp32; its blocks are timed as well, for the report."""
+        _step(3, "time the same network and its blocks in fp32, to compare", "")
+        whole = network.workload(FP32)
+        with (
+            MeasurementStore(self.workspace.store) as store,
+            place_campaign(store, self.workspace, load_device(self.workspace, self.device), threads=1) as campaign,
+        ):
+            with bars() as watch:
+                result = campaign.run([*whole.parts(), whole], watch)
+            publish(self.workspace, campaign, FP32)
+        say_failures(result.failed)
+        for one in result.ok:
+            if one.workload == whole:
+                return one.stats.median_s
+        raise CheckFailed("the network could not be timed in fp32 (see above); run the command again")
+
+    def train(self, found: Result, folder: Path) -> Checkpoint:
+        """The best network, trained on the synthetic videos."""
+        name = f"{found.study}:best"
+        _step(
+            4,
+            "train it on synthetic videos",
+            f"train {name} --data {DATA} --epochs {EPOCHS} --seed {self.seed} --out {shown(folder)}",
+        )
+        recipe = Recipe(epochs=EPOCHS, seed=self.seed)
+        try:
+            trained = train_network(self.workspace, name, recipe, data=DATA, out=folder)
+        except InvalidValue:  # the best network of the study is another one now: the rows were measured again
+            say(f"{shown(folder)} holds another network of an earlier loop; it is trained anew")
+            trained = train_network(self.workspace, name, recipe, data=DATA, out=folder, fresh=True)
+        metrics = trained.checkpoint.metrics
+        say(f"top-1 {metrics['top1']:.1%} on {metrics['videos']:.0f} validation videos")
+        return trained.checkpoint
+
+    def export(self, folder: Path) -> dict[Precision, DeployedModel]:
+        """The trained network as checked files in int8 and in fp32."""
+        original = original_of(folder / CHECKPOINT)
+        models: dict[Precision, DeployedModel] = {}
+        for precision in (INT8, FP32):
+            out = folder / precision.value
+            _step(
+                5,
+                f"export it in {precision}, checked against the original",
+                f"export {shown(folder / CHECKPOINT)} --precision {precision} --out {shown(out)}",
+            )
+            stored = _exported(out, original)
+            if stored is not None:
+                say(f"{shown(out)}: was exported before")
+                models[precision] = stored
+                continue
+            with export_bars() as watch:
+                models[precision] = export_original(
+                    self.workspace, original, out, precision, seed=self.seed, threads=cores(), watch=watch
+                )
+        return models
+
+    def bench(self, model: DeployedModel) -> LatencyStats:
+        """The latency of an exported file, now."""
+        _step(6, "time the int8 file", f"bench {shown(model.path)} --device {self.device} --threads 1")
+        artifact, _ = artifact_of(model.path, "executorch", None)
+        measured = measure_artifact(
+            artifact,
+            load_device(self.workspace, self.device),
+            cache_dir=self.workspace.cache,
+            threads=1,
+            timing=session_timing(samples=50, seconds=1.5),
+            report=say,
+        )
+        if measured.outcome not in (Outcome.OK, Outcome.NOISY):
+            raise CheckFailed(f"{model.path}: {measured.outcome}: {measured.reason}; run the command again")
+        return LatencyStats.of(measured.sessions)
+
+    def report(self, found: Result, models: dict[Precision, DeployedModel], folder: Path) -> Path:
+        """The page about the study."""
+        out = folder / "report.html"
+        folders = [model.path.parent for model in models.values()]
+        named = " ".join(f"--model {shown(path)}" for path in folders)
+        _step(7, "write the report", f"report {found.study} {named} --out {shown(out)}")
+        write(self.workspace, found.study, out, exported=[Path(shown(path)) for path in folders])
+        return out
+
+
+def _exported(folder: Path, original: Original) -> DeployedModel | None:
+    """The file that was made of these weights with what is installed; None where there is none."""
+    try:
+        model = DeployedModel.open(folder)
+    except InvalidFile:
+        return None
+    same = model.manifest.weights.sha256 == original.weights.sha256
+    return model if same and model.manifest.runtime_version == engine_version("executorch") else None
+
+
+def shown(path: Path) -> str:
+    """A path as it is typed from here."""
+    return os.path.relpath(path)
+
+
+def _step(number: int, what: str, command: str) -> None:
+    say(f"\n[{number}/{STEPS}] {what}" + (f"\n      hwbench {command}" if command else ""))
