@@ -14,6 +14,17 @@ from hwbench.runtimes.passes.inject import delegate_passes
 from hwbench.specs import DelegationReport
 
 
+class _Partitioner(XnnpackPartitioner):  # type: ignore[misc]
+    """The engine's partitioner, which keeps whole what XNNPACK computes whole, without a check of each place first.
+
+    The check traces the graph once more. What XNNPACK does not take after all stays outside, and is refused there.
+    """
+
+    def ops_to_not_decompose(self, ep: torch.export.ExportedProgram) -> tuple[list[Any], None]:
+        operations, _ = super().ops_to_not_decompose(ep)
+        return operations, None
+
+
 def exported(module: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
     """The graph of a module in eval mode, for inputs of the shape of ``example`` only.
 
@@ -28,7 +39,7 @@ def lowered(program: torch.export.ExportedProgram) -> EdgeProgramManager:
     # Nothing is left outside the delegate, which has checks of its own and takes dimension orders as it finds them.
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
     with delegate_passes():
-        return to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()], compile_config=config)
+        return to_edge_transform_and_lower(program, partitioner=[_Partitioner()], compile_config=config)
 
 
 def delegation(program: EdgeProgramManager) -> DelegationReport:

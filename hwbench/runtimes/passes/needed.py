@@ -16,12 +16,14 @@ from executorch.backends.xnnpack._passes.decompose_cat import DecomposeConcatena
 from executorch.backends.xnnpack._passes.fuse_batch_norm import FuseBatchNormPass
 from executorch.backends.xnnpack._passes.insert_pad_qdq import InsertPadQDQPass
 from executorch.backends.xnnpack._passes.prelu_reshape_pass import PReLUReshapePass
+from executorch.exir.passes.memory_format_ops_pass import DimOrderOpsRevertPass
 from torch.fx import GraphModule, Node
 
 from hwbench.runtimes.passes.edge import value
 
 # A pass -> parts of the names of the operations that it starts from.
 _STARTS: dict[type, tuple[str, ...]] = {
+    DimOrderOpsRevertPass: ("dim_order",),
     ConvertToUpsampleBilinear2d: ("aten.index.", "upsample"),
     ConvertToLinearPass: ("aten.mm.", "aten.addmm.", "aten.bmm."),
     ConvertToSDPAPass: ("softmax", "scaled_dot_product"),
