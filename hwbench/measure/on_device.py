@@ -75,6 +75,34 @@ def campaign_on(
         )
 
 
+@contextmanager
+def bench_on(
+    device: Device,
+    runtime: str,
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Iterator[Bench]:
+    """Opens a device for checking files and for timing their operations (``hwbench.measure.runner``).
+
+    Args:
+        device: Where to run.
+        runtime: Name of the runtime.
+        cache_dir: Where the runner lies.
+        threads: Threads of the engine; default: what the device file says.
+        report: Told what takes long.
+
+    Raises:
+        InvalidValue: The device has fewer cores than ``threads``.
+        DeviceError: The device does not answer.
+    """
+    threads = threads or device.threads
+    with device.transport() as transport:
+        cpus = device.pinned(threads, probe_device(transport))
+        yield Bench(transport, choose_runner(runtime, cache_dir, report), threads, cpus)
+
+
 def measure_artifact(
     artifact: Artifact,
     device: Device,
