@@ -43,13 +43,12 @@ def quickstart(
 
 
 def _print(values: dict[str, Any]) -> None:
-    speedup = values["fp32_ms"] / values["measured_ms"]
     rows = [
         ("architecture", values["architecture"]),
         ("device", values["device"]),
         ("budget", f"{values['budget_ms']:g} ms"),
         ("predicted", f"{values['predicted_ms']:.4g} ms"),
-        ("measured", f"{values['measured_ms']:.4g} ms, {speedup:.2g} times as fast as fp32"),
+        ("measured", f"{values['measured_ms']:.4g} ms (in fp32 {values['fp32_ms']:.4g} ms)"),
         ("top-1 fp32", f"{values['top1_fp32']:.1%}"),
         ("top-1 int8", f"{values['top1_int8']:.1%} (chance {values['chance']:.1%})"),
         ("file", values["model"]),
