@@ -16,7 +16,7 @@ from hwbench.cli.campaigns import bars, say_failures
 from hwbench.cli.export import bars as export_bars
 from hwbench.cli.export import export_original, original_of
 from hwbench.cli.output import say
-from hwbench.cli.profile import place_campaign, profile_space, publish
+from hwbench.cli.profile import place_campaign, profile_space
 from hwbench.cli.search import installed_target, search_space, table_predictor
 from hwbench.cli.train import cores, train_network
 from hwbench.deploy import DeployedModel, Original
@@ -134,21 +134,20 @@ class Loop:
         return resolve(self.workspace, f"{found.study}:best", found.settings.num_classes)
 
     def compare(self, network: Network) -> float:
-        """Seconds that a network takes in fp32; its blocks are timed as well, for the report."""
-        _step(3, "time the same network and its blocks in fp32, to compare", "")
+        """Seconds that a network takes in fp32."""
+        _step(3, "time the same network in fp32, to compare", "")
         whole = network.workload(FP32)
         with (
             MeasurementStore(self.workspace.store) as store,
             place_campaign(store, self.workspace, load_device(self.workspace, self.device), threads=1) as campaign,
+            bars() as watch,
         ):
-            with bars() as watch:
-                result = campaign.run([*whole.parts(), whole], watch)
-            publish(self.workspace, campaign, FP32)
+            result = campaign.run([whole], watch)
         say_failures(result.failed)
-        for one in result.ok:
-            if one.workload == whole:
-                return one.stats.median_s
-        raise CheckFailed("the network could not be timed in fp32 (see above); run the command again")
+        (measured,) = result.measurements
+        if measured.outcome is not Outcome.OK:
+            raise CheckFailed("the network could not be timed in fp32 (see above); run the command again")
+        return measured.stats.median_s
 
     def train(self, found: Result, folder: Path) -> Checkpoint:
         """The best network, trained on the synthetic videos."""

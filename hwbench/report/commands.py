@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from hwbench.report.result import StoredResult
@@ -41,9 +42,22 @@ def bench(result: StoredResult, precision: Precision) -> str:
     return f"hwbench bench {_best(result)} {_place(result, precision)}"
 
 
-def train(result: StoredResult) -> str:
-    """Trains the winner."""
-    return f"hwbench train {_best(result)} --data {_data(result)} --out {_run(result)}"
+# Options of ``hwbench train`` and what they are called in a recipe.
+_RECIPE = {
+    "epochs": "epochs",
+    "batch-size": "batch_size",
+    "lr": "learning_rate",
+    "optimizer": "optimizer",
+    "precision": "precision",
+    "seed": "seed",
+}
+
+
+def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
+    """Trains the winner, as a recipe says where one is known."""
+    known = recipe or {}
+    options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
+    return " ".join([f"hwbench train {_best(result)} --data {_data(result)}", *options, f"--out {_run(result)}"])
 
 
 def export(result: StoredResult, precision: Precision) -> str:

@@ -18,7 +18,7 @@ MODEL = "model.pte"
 @dataclass(frozen=True)
 class ExportedModel:
     """An exported file. ``top1_before`` is of the trained network, ``top1_after`` of the file; fractions 0-1, over
-    ``videos``; None with the ``reason``. ``sqnr_db`` compares the outputs of both.
+    ``videos``; None with the ``reason``. ``sqnr_db`` compares the outputs of both. ``recipe`` is how it was trained.
 
     ``num_bytes`` is None where the file is gone; ``doubts`` says in words what does not fit together.
     """
@@ -33,6 +33,7 @@ class ExportedModel:
     reason: str
     sqnr_db: float | None
     architecture: str
+    recipe: Mapping[str, object]
     doubts: tuple[str, ...]
 
 
@@ -60,6 +61,7 @@ def read_exported(path: Path) -> ExportedModel:
         raise InvalidFile(f"{manifest}: expected an object with the sha256 of a model; export the model again")
     model = path if path.suffix == ".pte" else folder / _model_name(values)
     doubts, num_bytes = _check(model, values["sha256"])
+    recipe = _first(values, "recipe")
     return ExportedModel(
         path=model,
         precision=str(values.get("precision", "unknown")),
@@ -71,6 +73,7 @@ def read_exported(path: Path) -> ExportedModel:
         reason=_text(_first(values, "reason")),
         sqnr_db=_number(values, "sqnr_db"),
         architecture=_text(values.get("architecture")),
+        recipe=recipe if isinstance(recipe, dict) else {},
         doubts=doubts,
     )
 

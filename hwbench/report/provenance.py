@@ -37,7 +37,9 @@ def reproduction(report: StudyReport) -> Iterator[Html]:
         if other is not precision:
             rows.append((f"{other} latency of the blocks", commands.profile(result, other)))
             rows.append((f"{other} latency of the winner as a whole network", commands.bench(result, other)))
-    rows.append(("top-1 of the trained winner", commands.train(result)))
+    rows.append(
+        ("top-1 of the trained winner", commands.train(result, report.models[0].recipe if report.models else None))
+    )
     rows += [(f"top-1 and size of the {p} file", commands.export(result, p)) for p in Precision]
     rows += [(f"latency of {m.path.name} in {m.precision}", commands.bench_file(result, m.path)) for m in report.models]
     rows.append(("this page", commands.report(result, tuple(m.path.parent for m in report.models))))

@@ -143,7 +143,8 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
     """Accuracy and size of the exported files."""
     result = report.result
     yield element("h2", "Accuracy and files")
-    make = [commands.train(result), *(commands.export(result, p) for p in Precision)]
+    recipe = report.models[0].recipe if report.models else None
+    make = [commands.train(result, recipe), *(commands.export(result, p) for p in Precision)]
     if not report.models:
         yield missing(
             "no exported model was given, so the accuracy of the winner is not known here; train it, export it, and "
@@ -152,7 +153,16 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
         models = [f"--model {commands.exported(result, p)}" for p in Precision]
         yield reproduce(*make, f"{commands.report(result)} {' '.join(models)}")
         return
-    columns = ("precision", "file", "size", "top-1 trained", "top-1 of the file", "difference", "SQNR (dB)", "sha256")
+    columns = (
+        "precision",
+        "file",
+        "size",
+        "top-1 trained",
+        "top-1 of the file",
+        "difference",
+        "SQNR (dB)",
+        "sha256 begins",
+    )
     yield table(columns, [_model_cells(model) for model in report.models], numeric=(2, 3, 4, 5, 6))
     yield element("p", f"{_VIEWED} {_videos(report.models)}", class_="muted")
     yield reproduce(*make, *(commands.bench_file(result, model.path) for model in report.models))
@@ -246,5 +256,5 @@ def _model_cells(model: ExportedModel) -> tuple[str, ...]:
         DASH if after is None else f"{after:.1%}",
         DASH if before is None or after is None else f"{100 * (after - before):+.1f} points",
         DASH if model.sqnr_db is None else f"{model.sqnr_db:.1f}",
-        code(model.sha256),
+        code(model.sha256[:12]),
     )

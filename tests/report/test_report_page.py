@@ -324,3 +324,10 @@ def test_a_place_that_cannot_be_written_is_named(workspace, tmp_path):
         with pytest.raises(WorkspaceError, match="cannot write"):
             write(workspace, "mine", out)
     assert not list(tmp_path.parent.glob(".*.tmp"))
+
+
+def test_the_training_command_is_that_of_the_recipe(workspace, parse, make_export):
+    recipe = {"epochs": 14, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "dropout": 0.5}
+    shown = parse(page(gather(workspace, "mine", [make_export(weights={"kind": "checkpoint", "recipe": recipe})])))
+    options = "--epochs 14 --batch-size 8 --lr 0.05 --seed 3"
+    assert f"hwbench train mine:best --data synthetic {options} --out runs/mine" in shown.commands
