@@ -27,7 +27,7 @@ def parse_duration(text: str, *, name: str = "a duration") -> float:
         raise InvalidValue(f"{name}: unknown unit {unit!r} in {text!r}; known units: {', '.join(_SECONDS)}")
     seconds = float(number) * _SECONDS[unit]
     if not math.isfinite(seconds) or seconds <= 0:
-        raise InvalidValue(f"{name}: expected more than zero, got {text!r}")
+        raise InvalidValue(f"{name}: expected a finite time above zero, got {text!r}")
     return seconds
 
 

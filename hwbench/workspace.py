@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,9 +54,8 @@ class Workspace:
             for part in PARTS[:3]:
                 for source in sorted(shipped().joinpath(part).rglob("*.toml")):
                     target = root / source.relative_to(shipped())
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    if not target.exists():
-                        shutil.copyfile(source, target)
+                    if not target.exists():  # a part of a file would be left as it is for ever
+                        write_bytes(target, source.read_bytes())
         return cls(root)
 
     @property

@@ -97,8 +97,10 @@ def _file(model: str) -> Path | None:
 def artifact_of(path: Path, runtime: str, precision: str | None) -> tuple[Artifact, str | None]:
     """A file as something to time, with its precision where the manifest beside it tells one."""
     from hwbench.measure.cache import engine_version, file_sha256
-    from hwbench.specs import Artifact, BlockSpec, DelegationReport, TensorSpec, Workload
+    from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
 
+    if precision is not None:
+        precision = Precision.parse(precision).value
     if runtime != "executorch":
         raise InvalidValue(f"{path} is a file for executorch; --runtime {runtime} takes a name such as zoo:x3d-xs")
     with path.open("rb") as file:

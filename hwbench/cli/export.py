@@ -59,7 +59,7 @@ def export(
     workspace = Workspace.find()
     wanted, policy = Precision.parse(precision), FailurePolicy.parse(on_error)
     checkpoint = _checkpoint(model)
-    if checkpoint is not None and (weights is not None or classes is not None):
+    if checkpoint is not None and checkpoint.is_file() and (weights is not None or classes is not None):
         raise InvalidValue(
             f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
         )

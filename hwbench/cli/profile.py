@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import StagedSpace
-    from hwbench.specs import Precision, Timing, Workload
+    from hwbench.specs import Precision, Target, Timing, Workload
     from hwbench.workspace import Workspace
 
 # The rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
@@ -103,12 +103,15 @@ def profile_space(
         DeviceError: The device does not answer.
     """
     from hwbench.cli.campaigns import bars, say_failures
+    from hwbench.cli.search import installed_target
     from hwbench.devices import load_device
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import load_space
 
     place = load_device(workspace, device)
     staged = load_space(workspace, space)
+    for one in precisions:  # a damaged table is better known now than after an hour
+        published_rows(workspace, installed_target(device, runtime, threads), one)
     workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate)]
     with (
         MeasurementStore(workspace.store) as store,
@@ -116,8 +119,6 @@ def profile_space(
             store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
         ) as campaign,
     ):
-        for one in precisions:
-            published_rows(workspace, campaign, one)  # a damaged table is better known now than after an hour
         with bars() as watch:
             result = campaign.run(workloads, watch, limit=limit)
         tables = [publish(workspace, campaign, one) for one in precisions]
@@ -210,7 +211,7 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> P
     path = table_path(workspace.root, campaign.target, precision)
     rows = {row.workload: row for row in _stored_rows(campaign, precision)}
     known = set(campaign.store.workloads(campaign.target))
-    published = published_rows(workspace, campaign, precision)
+    published = published_rows(workspace, campaign.target, precision)
     kept = [row for row in published if row.workload not in known and row.conditions == campaign.fingerprint]
     dropped = [row for row in published if row.workload not in rows and row not in kept]
     if dropped:
@@ -223,7 +224,7 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> P
     return path
 
 
-def published_rows(workspace: Workspace, campaign: Campaign, precision: Precision) -> list[LatencyRow]:
+def published_rows(workspace: Workspace, target: Target, precision: Precision) -> list[LatencyRow]:
     """The rows of the table as it lies in the workspace; none where there is no table.
 
     Raises:
@@ -231,10 +232,10 @@ def published_rows(workspace: Workspace, campaign: Campaign, precision: Precisio
     """
     from hwbench.latency import LatencyTable, table_path
 
-    path = table_path(workspace.root, campaign.target, precision)
+    path = table_path(workspace.root, target, precision)
     if not path.exists():
         return []
-    return list(LatencyTable.read(path, target=campaign.target, precision=precision))
+    return list(LatencyTable.read(path, target=target, precision=precision))
 
 
 def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:

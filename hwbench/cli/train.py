@@ -201,8 +201,8 @@ def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
     from hwbench.data import open_splits
     from hwbench.spaces import resolve
 
-    classes = len(open_splits(workspace, data, seed=seed).train.classes)
-    return resolve(workspace, text, classes).with_classes(classes)
+    network = resolve(workspace, text, 1)  # an unknown name is better known before videos are made or listed
+    return network.with_classes(len(open_splits(workspace, data, seed=seed).train.classes))
 
 
 def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:

@@ -60,7 +60,7 @@ class Loader:
         self._order[:] = order
         for batch in self._guarded():
             if batch.failures and self._dataset.policy is FailurePolicy.RAISE:
-                raise VideoError(batch.failures[0].cause)
+                raise VideoError(f"{batch.failures[0].cause}; go on without such videos: --on-error skip")
             yield batch
 
     def _guarded(self) -> Iterator[Batch]:

@@ -27,6 +27,7 @@ SCHEMA = 1
 # The one that commands take where none is named.
 DEFAULT_RUNTIME = "executorch"
 _TITLE = "# hwbench latency table"
+_AGAIN = "restore it or remove it and run hwbench profile again"
 _NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
 _COUNTS = ("num_sessions", "num_samples")
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
@@ -185,20 +186,20 @@ class LatencyTable:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise InvalidFile(f"{path}: cannot be read as a latency table: {error}") from None
+            raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:
             found, at, emulated = _parse_header(lines)
             rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
             table = cls(found, at, rows, emulated=emulated)
         except HwbenchError as error:
-            raise InvalidFile(f"{path}: {error}; restore it or remove it and run hwbench profile again") from None
+            raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
             raise InvalidFile(
-                f"{path}: expected a table of {target}, this one is of {found}; "
-                f"measure: {profile_command(target, precision or at)}"
+                f"{path}: expected a table of {target}, this one is of {found}; move it away, then measure: "
+                f"{profile_command(target, precision or at)}"
             )
         if precision is not None and at is not precision:
-            raise InvalidFile(f"{path}: expected a table in {precision}, this one is in {at}")
+            raise InvalidFile(f"{path}: expected a table in {precision}, this one is in {at}; {_AGAIN}")
         return table
 
 

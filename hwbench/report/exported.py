@@ -53,7 +53,7 @@ def read_exported(path: Path) -> ExportedModel:
     except FileNotFoundError:
         raise InvalidFile(
             f"{path}: expected the folder of an exported model, found no {MANIFEST}; "
-            f"make one: hwbench export CHECKPOINT --precision int8 --out {folder}"
+            f"make one: hwbench export CHECKPOINT --precision int8 --out {path}"
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{manifest}: cannot be read: {error}; export the model again") from None

@@ -80,13 +80,13 @@ def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampl
     try:
         _check_lines(path)
         storage = JournalStorage(file)
-        study = optuna.create_study(
-            study_name=path.parent.name,
-            storage=storage,
-            sampler=sampler,
-            directions=settings.directions,
-            load_if_exists=True,
-        )
+        name = path.parent.name
+        if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
+            study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+        else:
+            study = optuna.create_study(
+                study_name=name, storage=storage, sampler=sampler, directions=settings.directions
+            )
         if study.user_attrs or not study.get_trials(deepcopy=False):
             return study
     except OSError:

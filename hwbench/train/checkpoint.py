@@ -136,7 +136,7 @@ def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
             values = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
     except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError,
             IndexError, AssertionError, pickle.UnpicklingError) as error:  # fmt: skip
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0][:160]
         if isinstance(error, pickle.UnpicklingError):  # torch's advice to load it unsafely is not for here
             cause = "not plain values and tensors"
         raise InvalidFile(f"{path}: damaged, or another kind of file ({cause}); expected {expected}") from None

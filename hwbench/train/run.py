@@ -16,7 +16,7 @@ from torch import nn
 
 from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import Network
 from hwbench.train.checkpoint import Checkpoint, build, load_checkpoint, save_checkpoint
 from hwbench.train.log import METRICS
@@ -97,7 +97,10 @@ def train(
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
     if path.is_file():
-        checkpoint, _ = load_checkpoint(path)
+        try:
+            checkpoint, _ = load_checkpoint(path)
+        except InvalidFile as error:
+            raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
         check_same_run(path, dict(checkpoint.facts), facts)
         return Trained(checkpoint, finished_before=True)
     module = initial(network, recipe)
@@ -204,7 +207,7 @@ def score(
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(
             f"{source or checkpoint.source}: its classes ({', '.join(dataset.classes[:5])}, ...) are not those of "
-            f"{path} ({', '.join(checkpoint.classes[:5])}, ...)"
+            f"{path} ({', '.join(checkpoint.classes[:5])}, ...); name data with these with --data"
         )
     resources = resources or Resources()
     with resources.applied() as device:

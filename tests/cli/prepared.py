@@ -1,7 +1,12 @@
 """A workspace in which every command has what it needs: table, study, checkpoint, file, videos. Nothing is trained.
 
-As a program it runs command lines one after the other in a workspace that takes nothing more (read-only, or full), and
-prints what came of each as JSON lines.
+As a program it runs command lines one after the other in a workspace that takes nothing more, and prints what came of
+each as JSON lines:
+
+    prepared.py read-only ROOT COMMANDS            nothing below ROOT can be written
+    prepared.py small-files ROOT COMMANDS BYTES    no file can grow beyond so many bytes
+    prepared.py small-disk ROOT COMMANDS BYTES     ROOT lies on a disk of its own with so much room left; prints nothing
+                                                   where the system does not let one be made
 """
 
 import contextlib
@@ -156,14 +161,18 @@ def small_files(num_bytes: int) -> None:
 
 
 @contextlib.contextmanager
-def small_disk(num_bytes: int) -> Iterator[Path | None]:
-    """A disk of that size, seen by this process alone; None where the system does not allow to make one."""
+def small_disk(root: Path, num_bytes: int) -> Iterator[Path | None]:
+    """A copy of ``root`` on a disk with so much room left, seen by this process alone; at the end ``root`` is what is
+    on that disk. None where the system does not allow to make one.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     new_user, new_mounts, private = 0x10000000, 0x00020000, (1 << 18) | 0x4000
     flags = new_mounts if os.geteuid() == 0 else new_mounts | new_user
-    place = Path("disk").resolve()
+    place = root.with_name("disk")
     place.mkdir()
-    options = f"size={num_bytes}".encode()
+    page = resource.getpagesize()
+    used = sum(-(-path.stat().st_size // page) * page for path in root.rglob("*") if path.is_file())
+    options = f"size={used + num_bytes}".encode()
     if (
         libc.unshare(flags) != 0
         or libc.mount(b"none", b"/", None, private, None) != 0
@@ -171,7 +180,10 @@ def small_disk(num_bytes: int) -> Iterator[Path | None]:
     ):
         yield None
     else:
+        shutil.copytree(root, place, dirs_exist_ok=True)
         yield place
+        shutil.rmtree(root)
+        shutil.copytree(place, root)
 
 
 def answer(arguments: list[str]) -> None:
@@ -180,13 +192,25 @@ def answer(arguments: list[str]) -> None:
     print(json.dumps({"arguments": arguments, "status": status, "out": out, "err": err}), flush=True)
 
 
-if __name__ == "__main__":
-    mode, root, lines = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    torch.set_num_threads(1)
+@contextlib.contextmanager
+def strained(mode: str, root: Path, num_bytes: int) -> Iterator[Path | None]:
+    """The workspace as the mode wants it."""
     if mode == "read-only":
         read_only(root)
     elif mode == "small-files":
-        small_files(int(sys.argv[4]))
-    os.chdir(root)
-    for line in lines:
-        answer(line)
+        small_files(num_bytes)
+    if mode == "small-disk":
+        with small_disk(root, num_bytes) as place:
+            yield place
+    else:
+        yield root
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    mode, folder, commands, *rest = sys.argv[1:]
+    with strained(mode, Path(folder).resolve(), int(rest[0]) if rest else 0) as found:
+        if found is not None:
+            os.chdir(found)
+            for command in json.loads(commands):
+                answer(command)

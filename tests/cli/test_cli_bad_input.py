@@ -1,0 +1,503 @@
+"""Bad input to every command: one clear error with the documented exit status, no traceback, and nothing lost."""
+
+import json
+import pickle
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from prepared import BUDGET_MS, CHECKPOINT, INT8, PROGRAM, ROOT, STUDY, TARGET, VIDEOS, call, make
+
+from hwbench.errors import MissingDependency
+from hwbench.latency import table_path
+from hwbench.runtimes import runners
+
+Spoil = Callable[[Path], object]
+Command = tuple[str, ...]
+
+STORE = ".hwbench/measurements.sqlite"
+RESULT = f".hwbench/studies/{STUDY}/result.json"
+JOURNAL = f".hwbench/studies/{STUDY}/journal.log"
+TABLE = str(table_path(Path(), TARGET, INT8))
+SPACE, DEVICE, CARD = "search_spaces/x3d-tiny.toml", "profiles/local/device.toml", "zoo/x3d-xs/model.toml"
+RUN, MANIFEST = "runs/a", "model/manifest.json"
+
+PROFILE: Command = ("profile", "--precision", "int8")
+VALIDATE: Command = ("validate",)
+SEARCH: Command = ("search", "--budget", "4ms")
+AGAIN: Command = ("search", "--budget", f"{BUDGET_MS}ms", "--study", STUDY, "--trials", "4")
+QUICKSTART: Command = ("quickstart",)
+BENCH: Command = ("bench", PROGRAM)
+TEST: Command = ("test", CHECKPOINT)
+EXPORT: Command = ("export", CHECKPOINT, "--out", "x")
+
+
+def train(name: str) -> Command:
+    return ("train", name, "--data", VIDEOS, "--epochs", "1", "--workers", "0", "--out", RUN)
+
+
+def export(name: str) -> Command:
+    return ("export", name, "--out", "x", "--weights", "random")
+
+
+TRAIN = train(f"{STUDY}:best")
+
+
+def named(command: Command) -> str:
+    return " ".join(command)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("prepared") / "workspace"
+    make(root)
+    return root
+
+
+@pytest.fixture
+def workspace(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the prepared workspace, which is the current directory."""
+    root = tmp_path / "workspace"
+    shutil.copytree(original, root)
+    monkeypatch.chdir(root)
+
+    def no_compiler(*args: object, **options: object) -> Path:
+        raise MissingDependency("no C++ compiler")
+
+    monkeypatch.setattr(runners, "build_runner", no_compiler)  # it takes longer than all tests here
+    return root
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def lost(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
+    """Files that are gone or other than they were; a journal may have grown."""
+    return [
+        name
+        for name, data in before.items()
+        if after.get(name) != data and not (name == JOURNAL and after.get(name, b"").startswith(data))
+    ]
+
+
+def check_message(err: str, *fragments: str) -> None:
+    """One error, which ends what is said, with everything in it that it must name."""
+    assert "Traceback" not in err
+    assert "unexpected" not in err.lower().replace("unexpected extra argument", "")
+    lines = err.strip().splitlines()
+    starts = [line.startswith(("hwbench: ", "Error: ")) for line in lines]
+    assert starts.count(True) == 1, err
+    message = "\n".join(lines[starts.index(True) :])
+    assert [fragment for fragment in fragments if fragment not in message] == [], message
+
+
+def refused(root: Path, command: Command, status: int, *fragments: str) -> None:
+    before = contents(root)
+    got, out, err = call(*command)
+    assert (got, out) == (status, ""), err
+    check_message(err, *fragments)
+    assert lost(before, contents(root)) == []
+
+
+# ---------------------------------------------------------------- names and values
+
+OTHERS = [
+    *[((*c, "--device", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
+      for c in (PROFILE, VALIDATE, SEARCH, BENCH, QUICKSTART)],
+    *[((*c, "--device", "s9"), 3, ("adb transport is not built yet", "--device local"))
+      for c in (PROFILE, BENCH, QUICKSTART)],
+    *[((*c, "--device", "s9"), 2, ("no latency table of s9/", "hwbench profile --device s9"))
+      for c in (VALIDATE, SEARCH)],
+    *[((*c, "--space", "x3d-tyny"), 2, ("unknown space 'x3d-tyny'", "did you mean 'x3d-tiny'"))
+      for c in (PROFILE, VALIDATE, SEARCH)],
+    *[((*c, "--runtime", "executorc"), 2, ("unknown runtime 'executorc'", "did you mean 'executorch'"))
+      for c in (PROFILE, VALIDATE, SEARCH)],
+    *[((*c, "--precision", "int4"), 2, ("expected fp32 or int8, got 'int4'",))
+      for c in (PROFILE, VALIDATE, SEARCH, EXPORT, BENCH, ("bench", "zoo:x3d-xs"))],
+    *[((*c, "--threads", "0"), 2, ("--threads", "greater than or equal to 1"))
+      for c in (PROFILE, VALIDATE, SEARCH, TRAIN, TEST, EXPORT, BENCH)],
+    *[((*c, "--threads", "2"), 2, ("/t2 in int8", "hwbench profile", "--threads 2")) for c in (VALIDATE, SEARCH)],
+    *[((*c, f"--budget={budget}"), 2, ("--budget", *fragments))
+      for c in (("search",), QUICKSTART)
+      for budget, *fragments in (
+          ("4", "'4' has no unit", '"4ms"'),
+          ("4 parsecs", "unknown unit 'parsecs'", "known units: ns, us, µs, ms, s"),
+          ("", "a positive number with a unit", '"60ms"'),
+          ("-4ms", "a positive number with a unit", "'-4ms'"),
+          ("nan ms", "a positive number with a unit", "'nan ms'"),
+          ("0ms", "a finite time above zero", "'0ms'"),
+          ("1e400ms", "a finite time above zero", "'1e400ms'"),
+      )],
+    *[(make_command(name), 2, fragments)
+      for make_command in (train, export, lambda name: ("bench", name))
+      for name, fragments in (
+          ("zoo:x3d-xx", ("unknown zoo model 'x3d-xx'", "did you mean 'x3d-xs'")),
+          ("dune:best", ("no finished study 'dune'", "did you mean 'done'", "hwbench search --budget")),
+          (f"{STUDY}:worst", ("unknown architecture 'done:worst'", "done:best")),
+          ("x3d-tyny:frames=8", ("unknown space 'x3d-tyny'", "did you mean 'x3d-tiny'")),
+          ("x3d-tiny:frames=8,resolution=65", ("resolution cannot be '65'", "nearest: 64")),
+      )],
+    *[(command, 2, ("unknown architecture 'x3d-xs'", "zoo:x3d-xs"))
+      for command in (("bench", "x3d-xs"), train("x3d-xs"))],
+    *[(command, 2, ("x3d-xs: No such file", "hwbench train ARCHITECTURE"))
+      for command in (("test", "x3d-xs"), ("export", "x3d-xs", "--out", "x"), export("x3d-xs"))],
+    # the architecture is looked at before the synthetic videos are made
+    (("train", "zoo:x3d-xx"), 2, ("unknown zoo model 'x3d-xx'",)),
+    *[((*c, "--data", "nodata"), 2, ("no data at nodata", "--data synthetic or --data PATH"))
+      for c in (("train", f"{STUDY}:best"), TEST, EXPORT, (*SEARCH, "--evaluator", "short-train"))],
+    ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
+    ((*TRAIN, "--optimizer", "sdg"), 2, ("unknown optimizer 'sdg'", "did you mean 'sgd'")),
+    ((*TRAIN, "--precision", "fp17"), 2, ("unknown precision 'fp17'", "known: bf16, fp32")),
+    ((*TRAIN, "--lr", "nan"), 2, ("learning_rate must be more than 0, got nan",)),
+    ((*TRAIN, "--span", "2"), 2, ("--span: '2' has no unit",)),
+    *[((*c, "--on-error", "ignore"), 2, ("expected raise, skip or replace, got 'ignore'",))
+      for c in (TRAIN, TEST, EXPORT)],
+    *[((*c, "--device", "gpu"), 2, ("expected auto, cpu or cuda, got 'gpu'",)) for c in (TRAIN, TEST)],
+    ((*EXPORT, "--variant", "bogus"), 2, ("unknown variant 'bogus'", "known: one-hot, shift-add")),
+    ((*EXPORT, "--weights", "random"), 2, ("trained.pt is a checkpoint", "leave out --weights")),
+    (("export", f"{STUDY}:best", "--out", "x"), 2, ("without weights", "hwbench train done:best", "--weights random")),
+    (("export", f"{STUDY}:best", "--out", "x", "--weights", "best"), 2, ("--weights: expected random, got 'best'",)),
+    (("export", CHECKPOINT, "--out", CHECKPOINT), 2, ("--out: expected a folder, trained.pt is a file",)),
+    (("export", CHECKPOINT), 2, ("Missing option '--out'",)),
+    (("bench", "nofile.pte"), 2, ("no file nofile.pte", "hwbench export CHECKPOINT --out DIR")),
+    (("bench", VIDEOS), 2, ("no file videos", "hwbench export CHECKPOINT --out DIR")),
+    (("bench", CHECKPOINT), 2, ("trained.pt: expected an ExecuTorch program", "export it again")),
+    ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
+    ((*BENCH, "--seconds", "nan"), 2, ("--seconds",)),
+    (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
+    (("test", VIDEOS), 2, ("videos: Is a directory", "hwbench train ARCHITECTURE")),
+    ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),
+    ((*SEARCH, "--study", STUDY), 2, ("exists with other settings: budget_ms was 4.2, now 4.0", "--study done-2")),
+    ((*SEARCH, "--evaluator", "entropie"), 2, ("unknown evaluator 'entropie'", "did you mean 'entropy'")),
+    ((*SEARCH, "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
+    ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
+    (("search",), 2, ("Missing option '--budget'",)),
+    (("report", "dune"), 2, ("no finished study 'dune'", "did you mean 'done'")),
+    (("report", "../x"), 2, ("study: expected a name of letters", "'../x'")),
+    (("report", STUDY, "--model", "nodir"), 2, ("nodir: expected the folder of an exported model", "--out nodir")),
+    (("report", STUDY, "--out", VIDEOS), 2, ("cannot write videos: it is a directory",)),
+    (("init",), 2, ("Missing argument 'DIR'",)),
+    (("init", CHECKPOINT), 2, ("cannot write", "trained.pt", "a part of the path is a file")),
+    *[((name, "surplus"), 2, ("surplus",)) for name in ("doctor", "devices", "profile", "validate", "quickstart")],
+    (("serch",), 2, ("No such command 'serch'", "'search'")),
+    (("devices", "--jsn"), 2, ("No such option: --jsn", "--json")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("command", "status", "fragments"), OTHERS, ids=[named(case[0]) for case in OTHERS])
+def test_wrong_names_and_values(workspace: Path, command: Command, status: int, fragments: tuple[str, ...]) -> None:
+    before = set(contents(workspace))
+    refused(workspace, command, status, *fragments)
+    new = {name for name in set(contents(workspace)) - before if not name.startswith(".hwbench/studies/x3d-tiny_")}
+    assert {Path(name).name for name in new} <= {".lock"}
+
+
+def test_a_budget_that_no_network_meets(workspace: Path) -> None:
+    command = ("search", "--device", "local", "--budget", "0.01ms", "--space", "x3d-tiny")
+    refused(workspace, command, 4, "budget 10 µs", "'x3d-tiny'", "smallest reachable latency is 2.964 ms")
+    assert call("search", "--budget", "2.964ms", "--study", "../x")[0] == 2  # that far it is feasible
+
+
+def test_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = (PROFILE, VALIDATE, SEARCH, QUICKSTART, ("devices",), train("zoo:x3d-xs"), ("report", STUDY))
+    for command in (*names, ("bench", "zoo:x3d-xs"), ("test", "a.pt"), export("zoo:x3d-xs")):
+        refused(tmp_path, command, 2, f"no workspace at {tmp_path}", "hwbench init DIR")
+    status, _, err = call("doctor")
+    assert (status, list(tmp_path.iterdir())) == (5, [])
+    check_doctor(err, "no workspace at", "hwbench init DIR")
+
+
+def check_doctor(err: str, *fragments: str) -> None:
+    """``doctor`` goes through to the end, and says on stderr what is wrong and what to type."""
+    assert "Traceback" not in err
+    assert [fragment for fragment in fragments if fragment not in err] == [], err
+
+
+# ---------------------------------------------------------------- files
+
+
+def put(path: str, data: bytes) -> Spoil:
+    def spoil(root: Path) -> None:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_bytes(data)
+
+    return spoil
+
+
+def cut(path: str) -> Spoil:
+    return lambda root: (root / path).write_bytes((root / path).read_bytes()[: (root / path).stat().st_size // 2])
+
+
+def flip(path: str, at: int | None = None) -> Spoil:
+    """Another byte at a place; in the middle by default."""
+
+    def spoil(root: Path) -> None:
+        data = bytearray((root / path).read_bytes())
+        data[len(data) // 2 if at is None else at] ^= 0xFF
+        (root / path).write_bytes(bytes(data))
+
+    return spoil
+
+
+def swap(path: str, old: str, new: str) -> Spoil:
+    def spoil(root: Path) -> None:
+        text = (root / path).read_text()
+        assert old in text
+        (root / path).write_text(text.replace(old, new, 1))
+
+    return spoil
+
+
+def foreign(root: Path) -> None:
+    (root / STORE).unlink()
+    with sqlite3.connect(root / STORE) as db:
+        db.execute("CREATE TABLE recipes (name)")
+    db.close()
+
+
+MEMBERS = (TRAIN, ("bench", f"{STUDY}:best"), export(f"{STUDY}:best"))
+CARDS = (train("zoo:x3d-xs"), ("bench", "zoo:x3d-xs"), export("zoo:x3d-xs"))
+SPACES = (PROFILE, VALIDATE, SEARCH, QUICKSTART, *MEMBERS)
+DEVICES = (PROFILE, VALIDATE, SEARCH, QUICKSTART, BENCH)
+TABLES = (PROFILE, VALIDATE, SEARCH, QUICKSTART)
+STORES = (PROFILE, VALIDATE, AGAIN, QUICKSTART)
+RESULTS = (*MEMBERS, ("report", STUDY))
+GARBAGE = b"\xff\xfegarbage" * 100
+
+FILES: dict[str, tuple[Spoil, tuple[Command, ...], tuple[str, ...]]] = {
+    "space: misspelt key": (
+        swap(SPACE, "resolution", "resolutoin"), SPACES, (SPACE, "'input.resolution' is missing", "resolutoin")),
+    "space: one key more": (
+        swap(SPACE, "[stem]", "[stem]\nwidht = 1"), SPACES[:1], (SPACE, "unknown key", "did you mean 'width'")),
+    "space: no TOML": (swap(SPACE, "[input]", "[input"), SPACES[:3], (SPACE, "TOML", "line 7")),
+    "space: no text": (put(SPACE, GARBAGE), SPACES[:1], (SPACE, "TOML")),
+    "space: empty": (put(SPACE, b""), SPACES[:1], (SPACE, "'schema' is missing")),
+    "space: newer": (swap(SPACE, "schema = 1", "schema = 7"), SPACES[:1], (SPACE, "schema", "7", "newer hwbench")),
+    "device: misspelt key": (
+        swap(DEVICE, "threads", "thraeds"), DEVICES, (DEVICE, "unknown key 'thraeds'", "did you mean 'threads'")),
+    "device: no TOML": (swap(DEVICE, "schema = 1", "schema ="), DEVICES[:1], (DEVICE, "TOML", "line 2")),
+    "device: no text": (put(DEVICE, GARBAGE), DEVICES[:1], (DEVICE, "TOML")),
+    "card: misspelt key": (swap(CARD, "licence", "license"), CARDS, (CARD, "'licence' is missing", "license")),
+    "card: cut off": (cut(CARD), CARDS[:1], (CARD,)),
+    "table: other target": (
+        swap(TABLE, "/t1;", "/t4;"), TABLES,
+        (TABLE, "expected a table of local/", "/t4", "move it away", "hwbench profile")),
+    "table: other precision": (
+        swap(TABLE, "precision=int8", "precision=fp32"), TABLES, (TABLE, "fp32", "hwbench profile")),
+    "table: cut off": (cut(TABLE), TABLES, (TABLE, "expected 13 columns", "hwbench profile")),
+    "table: no text": (put(TABLE, GARBAGE), TABLES, (TABLE, "cannot be read", "hwbench profile")),
+    "table: empty": (put(TABLE, b""), TABLES, (TABLE, "expected a first line", "hwbench profile")),
+    "table: misspelt column": (
+        swap(TABLE, "median_s", "medain_s"), TABLES, (TABLE, "expected the columns", "medain_s", "hwbench profile")),
+    "table: negative": (swap(TABLE, ",ok,", ",ok,-"), TABLES, (TABLE, "line 3", "above zero", "hwbench profile")),
+    "store: cut off": (cut(STORE), STORES, (STORE, "mv ", f"{STORE}.old")),
+    "store: no SQLite": (put(STORE, GARBAGE), STORES, (STORE, "mv ", f"{STORE}.old")),
+    "store: header": (flip(STORE, 3), STORES, (STORE, "mv ", f"{STORE}.old")),
+    "store: of another program": (foreign, STORES, (STORE, "of another program", "mv ")),
+    "checkpoint: cut off": (cut(CHECKPOINT), (TEST, EXPORT), (CHECKPOINT, "damaged", "hwbench train ARCHITECTURE")),
+    "checkpoint: other byte": (flip(CHECKPOINT), (TEST, EXPORT), (CHECKPOINT, "digest", "train or copy it again")),
+    "checkpoint: no checkpoint": (
+        put(CHECKPOINT, GARBAGE), (TEST, EXPORT), (CHECKPOINT, "damaged", "hwbench train ARCHITECTURE")),
+    "checkpoint: empty": (put(CHECKPOINT, b""), (TEST, EXPORT), (CHECKPOINT, "damaged", "hwbench train ARCHITECTURE")),
+    "checkpoint of a run": (put(f"{RUN}/checkpoint.pt", GARBAGE), (TRAIN,), (f"{RUN}/checkpoint.pt", "--fresh")),
+    "state of a run": (put(f"{RUN}/resume.pt", GARBAGE), (TRAIN,), (f"{RUN}/resume.pt", "--fresh")),
+    "result: cut off": (cut(RESULT), RESULTS, (RESULT, "damaged", "run the search again")),
+    "result: list": (put(RESULT, b"[]"), RESULTS, (RESULT, "expected one JSON object", "run the search again")),
+    "result: no text": (put(RESULT, GARBAGE), RESULTS, (RESULT, "damaged", "run the search again")),
+    "result: empty": (put(RESULT, b"{}"), RESULTS, (RESULT, "run the search again")),
+    "journal: no journal": (put(JOURNAL, b'{"a": 1}\n'), (AGAIN,), (JOURNAL, "damaged", "--study")),
+    "journal: no text": (put(JOURNAL, GARBAGE + b"\n"), (AGAIN,), (JOURNAL, "damaged", "--study")),
+    "manifest: no JSON": (
+        put(MANIFEST, b"{"), (BENCH, ("report", STUDY, "--model", "model")), (MANIFEST, "again")),
+    "manifest: of another file": (
+        put(MANIFEST, b'{"sha256": "0", "precision": "int8"}'), (BENCH,), (PROGRAM, "sha256", "export it again")),
+    "program: no program": (put(PROGRAM, GARBAGE), (BENCH,), (PROGRAM, "an ExecuTorch program", "export it again")),
+    "program: empty": (put(PROGRAM, b""), (BENCH,), (PROGRAM, "an ExecuTorch program", "export it again")),
+    "program: cut off": (cut(PROGRAM), (BENCH,), (PROGRAM, "export it again")),
+    "video to train on": (
+        put(f"{VIDEOS}/train/grow/00000.mp4", b"x"), (TRAIN,), ("train/grow/00000.mp4", "damaged", "--on-error skip")),
+    "video to test on": (
+        put(f"{VIDEOS}/val/grow/00000.mp4", b"x"), ((*TEST, "--clips", "1", "--crops", "1", "--workers", "0"),),
+        ("val/grow/00000.mp4", "damaged", "--on-error skip")),
+    "no videos to test on": (
+        lambda root: shutil.rmtree(root / VIDEOS / "val"), (TEST,), (VIDEOS, "its classes", "--data")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [pytest.param(name, c, id=f"{name} - {named(c)}") for name, (_, commands, _) in FILES.items() for c in commands],
+)
+def test_damaged_files(workspace: Path, name: str, command: Command) -> None:
+    spoil, _, fragments = FILES[name]
+    spoil(workspace)
+    refused(workspace, command, 2, *fragments)
+
+
+def test_devices_lists_what_is_wrong_with_a_device(workspace: Path) -> None:
+    swap(DEVICE, "threads", "thraeds")(workspace)
+    before = contents(workspace)
+    status, out, err = call("devices", "--json")
+    assert (status, err) == (0, "")
+    (local,) = [found for found in json.loads(out)["devices"] if found["name"] == "local"]
+    assert "unknown key 'thraeds'; did you mean 'threads'" in local["description"]
+    assert contents(workspace) == before
+
+
+def test_doctor_says_that_the_store_is_damaged(workspace: Path) -> None:
+    cut(STORE)(workspace)
+    before = contents(workspace)
+    status, _, err = call("doctor")
+    assert status == 5
+    check_doctor(err, "measurements: ", STORE, "mv ")
+    assert contents(workspace) == before
+
+
+@pytest.mark.parametrize(
+    ("spoil", "fragment"),
+    [
+        (swap(SPACE, "resolution", "resolutoin"), "key 'input.resolution' is missing"),
+        (swap(TABLE, "/t1;", "/t4;"), "expected a table of local/"),
+        (cut(TABLE), "expected 13 columns"),
+        (cut(STORE), "mv "),
+    ],
+    ids=["space", "table of another target", "table", "store"],
+)
+def test_report_does_without_what_is_damaged_and_says_so(workspace: Path, spoil: Spoil, fragment: str) -> None:
+    spoil(workspace)
+    before = contents(workspace)
+    status, out, err = call("report", STUDY, "--json")
+    assert status == 0, err
+    assert "Traceback" not in err
+    assert fragment in " ".join(json.loads(out)["missing"])
+    assert lost(before, contents(workspace)) == []
+
+
+# ---------------------------------------------------------------- files that would run code
+
+
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+def saved(value: object, path: Path, form: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if form == "pickle":
+        path.write_bytes(pickle.dumps(value))
+    else:
+        torch.save(value, path, _use_new_zipfile_serialization=form == "zip")
+
+
+@pytest.mark.parametrize("form", ["pickle", "zip", "legacy"])
+@pytest.mark.parametrize(
+    ("path", "command"),
+    [(CHECKPOINT, TEST), (CHECKPOINT, EXPORT), (f"{RUN}/checkpoint.pt", TRAIN), (f"{RUN}/resume.pt", TRAIN)],
+    ids=["test", "export", "train: checkpoint", "train: resume"],
+)
+def test_a_checkpoint_runs_no_code(workspace: Path, path: str, command: Command, form: str) -> None:
+    trap = workspace / "trap"
+    saved({"format": "hwbench-checkpoint", "schema": 1, "meta": Touch(trap)}, workspace / path, form)
+    again = "hwbench train" if path == CHECKPOINT else "--fresh"
+    refused(workspace, command, 2, path, "damaged, or another kind of file", again)
+    assert not trap.exists()
+    if form == "pickle":  # the trap works
+        pickle.loads((workspace / path).read_bytes())
+        assert trap.exists()
+
+
+# ---------------------------------------------------------------- workspaces that take nothing more
+
+
+def strained(root: Path, mode: str, commands: list[Command], *options: str) -> list[tuple[Command, int, str, str]]:
+    """What came of command lines in a process that has no rights or no room."""
+    program = ROOT / "tests" / "cli" / "prepared.py"
+    done = subprocess.run(
+        [sys.executable, str(program), mode, str(root), json.dumps(commands), *options], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    return [(tuple(one["arguments"]), one["status"], one["out"], one["err"]) for one in found]
+
+
+NEXT = ("nothing already stored was lost", "run the same command again")
+
+
+def test_a_read_only_workspace(workspace: Path) -> None:
+    state = str(workspace / ".hwbench")
+    places = {
+        ("init", "new"): str(workspace / "new"),
+        PROFILE: state,
+        VALIDATE: state,
+        SEARCH: state,
+        AGAIN: state,
+        QUICKSTART: state,
+        ("train", f"{STUDY}:best"): state,
+        ("train", "zoo:x3d-xs", "--data", VIDEOS): "runs",
+        TRAIN: state,
+        EXPORT: "x: ",
+        ("export", CHECKPOINT, "--out", "model"): "model/",
+        export(f"{STUDY}:best"): state,
+        ("bench", f"{STUDY}:best"): state,
+        BENCH: state,
+        ("report", STUDY): state,
+    }
+    before = contents(workspace)
+    fine = [("devices",), ("init", "."), (*TEST, "--clips", "1", "--crops", "1", "--workers", "0")]
+    try:
+        answers = strained(workspace, "read-only", [*places, *fine, ("doctor",)])
+    finally:
+        for path in (workspace, *workspace.rglob("*")):
+            path.chmod(0o755)
+    for command, status, out, err in answers[: len(places)]:
+        assert (status, out) == (2, ""), (command, err)
+        check_message(err, "cannot write ", places[command], "not writable", *NEXT)
+    assert [status for _, status, _, _ in answers[len(places) : -1]] == [0] * len(fine)  # they write nothing
+    assert answers[-1][1] == 5
+    check_doctor(answers[-1][3], "workspace: cannot write", state, "not writable")
+    assert contents(workspace) == before
+
+
+@pytest.mark.parametrize(
+    ("mode", "room", "reason"),
+    [("small-disk", 12_000, "no space is left on the disk"), ("small-files", 1500, "larger than the limit allows")],
+)
+def test_no_space_left(workspace: Path, mode: str, room: int, reason: str) -> None:
+    places = {
+        ("init", "new"): "new/",
+        SEARCH: ".hwbench/studies/x3d-tiny_local_int8_4ms_entropy",
+        (*AGAIN[:-1], "99"): f".hwbench/studies/{STUDY}",
+        TRAIN: RUN,
+        ("train", f"{STUDY}:best"): ".hwbench/data",
+        ("report", STUDY): "report.html",
+    }
+    before = contents(workspace)
+    answers = strained(workspace, mode, [*places, ("devices",)], str(room))
+    if not answers:
+        pytest.skip("a disk of its own takes the right to mount: run the tests as root")
+    for command, status, out, err in answers[:-1]:
+        assert (status, out) == (2, ""), (command, err)
+        check_message(err, "cannot write ", places[command], reason, *NEXT)
+    assert answers[-1][1] == 0
+    after = contents(workspace)
+    assert lost(before, after) == []
+    assert [name for name in after if name.endswith(".tmp")] == []
+    # what init wrote it wrote whole: a part of a file would be taken for the user's own
+    assert all(after[name] == before[name.removeprefix("new/")] for name in after if name.startswith("new/"))
+    # the studies have whole lines only, and go on
+    for name in after:
+        if name.endswith("journal.log"):
+            assert all(isinstance(json.loads(line), dict) for line in after[name].splitlines())
+            assert not after[name] or after[name].endswith(b"\n")
