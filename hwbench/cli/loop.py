@@ -109,7 +109,7 @@ class Loop:
 
     def search(self, budget_s: float) -> Result:
         """The best network within the budget, less what is kept in reserve; measured."""
-        within_ms = math.floor(budget_s * (1 - RESERVE) * 1e5) / 100
+        within_ms = float(f"{1e3 * budget_s * (1 - RESERVE):.4g}")
         study = f"quickstart-{within_ms:g}ms-{self.seed}"
         _step(
             2,

@@ -47,8 +47,15 @@ def read_space(path: Path) -> StagedSpace:
     return space
 
 
+# What the stem block is built as; written out in a space, so that it can be told what came.
+_STEM = {"kernel": "1x3x3+5x1x1", "act": "relu"}
+
+
 def _stem(fields: Fields) -> Stem:
     stem = Stem(_at_least_one(fields, "width"), _kernel(fields, "kernel"), _activation(fields, "act"))
+    for name, expected in _STEM.items():
+        if fields.text(name) != expected:
+            raise fields.error(name, f"expected {expected}: stems of X3D have no other", fields.text(name))
     fields.done()
     return stem
 

@@ -1,0 +1,140 @@
+"""The whole loop as it is typed, on a space of a few blocks: everything real, only small."""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hwbench.cli import loop
+from hwbench.cli.main import main
+from hwbench.cli.quickstart import _print
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.errors import InfeasibleBudget
+from hwbench.workspace import Workspace
+
+SPACE = """
+schema = 1
+name = "micro"
+description = "a handful of blocks"
+[input]
+frames = 4
+resolution = 32
+[stem]
+width = 8
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+depth = [1, 2, 3]
+width = [8, 16]
+expansion = 2.0
+kernel = "1x3x3+3x1x1"
+se = 0
+act = "relu"
+stride = 2
+[head]
+hidden = 32
+act = "relu"
+"""
+KEYS = {
+    "architecture", "device", "budget_ms", "predicted_ms", "measured_ms", "fp32_ms", "top1_fp32", "top1_int8", "chance",
+    "model", "report", "seconds",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small():
+    """The loop with a small space, few videos and one epoch."""
+    values = {"SPACE": "micro", "DATA": "videos", "EPOCHS": 1, "TRIALS": 4, "CANDIDATES": 1, "PAUSE_S": 0.0}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in values.items():
+            patch.setattr(loop, name, value)
+        yield
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    made = Workspace.create(tmp_path_factory.mktemp("quickstart"))
+    (made.root / "search_spaces" / "micro.toml").write_text(SPACE)
+    videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
+    shutil.move(videos, made.root / "videos")
+    return made
+
+
+@pytest.fixture
+def run(small, workspace, monkeypatch, capfd):
+    monkeypatch.chdir(workspace.root)
+
+    def _run(*arguments: str) -> tuple[int, str, str]:
+        status = 0
+        try:
+            main(["quickstart", *arguments])
+        except SystemExit as end:
+            status = end.code or 0
+        return (status, *capfd.readouterr())
+
+    return _run
+
+
+def test_the_loop_and_the_loop_again(run, workspace):
+    # a budget that no network of this space misses: what is tested here is the loop and not this machine's speed
+    status, out, err = run("--budget", "1s", "--json")
+    assert status == 0, err
+    values = json.loads(out)
+    assert set(values) == KEYS
+    assert values["budget_ms"] == 1000
+    assert 0 < values["measured_ms"] < 1000
+    assert values["chance"] == 1 / 8
+    model = workspace.root / values["model"]
+    manifest = json.loads(model.with_name("manifest.json").read_text())
+    assert manifest["precision"] == "int8"
+    assert manifest["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    assert (workspace.root / values["report"]).read_text().startswith("<!doctype html>")
+    commands = [line.strip() for line in err.splitlines() if line.strip().startswith("hwbench ")]
+    assert [command.split()[1] for command in commands] == [
+        "profile", "search", "train", "export", "export", "bench", "report",
+    ]  # fmt: skip
+
+    before = {path: path.stat().st_mtime_ns for path in (workspace.root / "runs").rglob("*.p*t*")}
+    assert {path.name for path in before} == {"checkpoint.pt", "model.pte"}
+    status, out, err = run("--budget", "1s", "--json")
+    assert status == 0, err
+    again = json.loads(out)
+    volatile = {"measured_ms", "seconds"}
+    assert {k: v for k, v in again.items() if k not in volatile} == {
+        k: v for k, v in values.items() if k not in volatile
+    }
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert "was exported before" in err
+
+
+def test_a_budget_that_nothing_meets_names_the_smallest(run):
+    status, out, err = run("--budget", "0.01ms")
+    assert (status, out) == (InfeasibleBudget.exit_status, "")
+    assert "the smallest reachable latency is" in err
+
+
+def test_a_budget_without_a_unit_is_told_at_once(run):
+    status, out, err = run("--budget", "5")
+    assert (status, out) == (2, "")
+    assert "unit" in err
+    assert "[1/7]" not in err
+
+
+def test_the_table_for_people_has_every_number(capsys):
+    values = {
+        "architecture": "micro:a=1", "device": "local", "budget_ms": 4.2, "predicted_ms": 3.1234, "measured_ms": 3.2,
+        "fp32_ms": 2.9, "top1_fp32": 0.9, "top1_int8": 0.875, "chance": 0.125, "model": "m.pte", "report": "r.html",
+        "seconds": 301.0,
+    }  # fmt: skip
+    _print(values)
+    out = capsys.readouterr().out
+    for text in ("micro:a=1", "4.2 ms", "3.123 ms", "3.2 ms", "90.0%", "87.5%", "12.5%", "m.pte", "r.html", "5 min"):
+        assert text in out
+
+
+def test_shown_paths_can_be_typed_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert loop.shown(tmp_path / "runs" / "x.pte") == str(Path("runs") / "x.pte")
