@@ -40,9 +40,9 @@ NETWORK = Network(
 )
 RECIPE = Recipe(epochs=2, batch_size=4, seed=3)
 ARCHITECTURE = (
-    "x3d-tiny:frames=8,resolution=64,s1.depth=1,s1.width=24,s1.expansion=2,s1.kernel=1x3x3,s1.se=0,s1.act=relu,"
-    "s2.depth=1,s2.width=48,s2.expansion=2,s2.kernel=3x3x3,s2.se=0,s2.act=relu,"
-    "s3.depth=1,s3.width=64,s3.expansion=3,s3.kernel=3x3x3,s3.se=0,s3.act=relu"
+    "x3d-tiny:frames=8,resolution=64,s1.depth=1,s1.width=32,s1.expansion=2,s1.kernel=1x3x3,s1.se=0,s1.act=relu,"
+    "s2.depth=1,s2.width=64,s2.expansion=2,s2.kernel=3x3x3,s2.se=0,s2.act=relu,"
+    "s3.depth=1,s3.width=96,s3.expansion=3,s3.kernel=3x3x3,s3.se=0,s3.act=relu"
 )
 
 
