@@ -14,8 +14,8 @@ from pathlib import Path
 
 from hwbench.devices import Device, load_device
 from hwbench.measure.builder import BuildFailure, build_all
-from hwbench.measure.on_device import bench_on, measure_artifact
-from hwbench.measure.runner import profile_ops
+from hwbench.measure.on_device import measure_artifact
+from hwbench.measure.runner import open_bench, profile_ops
 from hwbench.spaces import resolve
 from hwbench.specs import Artifact, LatencyStats, Precision, Timing, Workload
 from hwbench.workspace import Workspace
@@ -44,7 +44,7 @@ def interleaved(artifacts: dict[str, Artifact], rounds: int, device: Device, wor
 
 def by_kind(artifact: Artifact, device: Device, workspace: Workspace) -> tuple[dict[str, tuple[float, int]], int]:
     """Milliseconds and count by kind of operation, the longest first; and the number of all operations."""
-    with bench_on(device, "executorch", cache_dir=workspace.cache, threads=1) as bench:
+    with open_bench(device, "executorch", cache_dir=workspace.cache, threads=1) as bench:
         operations = profile_ops(artifact.path, bench=bench).operations
     kinds: dict[str, list[float]] = defaultdict(list)
     for operation in operations:

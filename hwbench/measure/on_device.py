@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hwbench.devices import Device, conditions, probe_device
+from hwbench.devices import Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Failure
 from hwbench.measure.drift import Drift
 from hwbench.measure.quality import doubt, sessions_needed, verdict
-from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.runner import Bench, measure_sessions, open_bench
 from hwbench.measure.store import MeasurementStore, trusted
-from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
 
 # About 2 ms on a core of 20 billion multiply-adds a second, which is long against the clock and short against a round.
@@ -54,53 +53,22 @@ def campaign_on(
         InvalidValue: The device has fewer cores than ``threads``.
         DeviceError: The device does not answer.
     """
-    threads = threads or device.threads
     timing = timing or Timing()
-    with Builder(runtime, cache_dir, processes=processes) as builder, device.transport() as transport:
-        target = Target(device.name, runtime, builder.cache.version, threads)
-        probe = probe_device(transport)
-        cpus = device.pinned(threads, probe)
-        runner = choose_runner(runtime, cache_dir, report)
-        measure = _Measure(builder, Bench(transport, runner, threads, cpus), timing)
+    with (
+        Builder(runtime, cache_dir, processes=processes) as builder,
+        open_bench(device, runtime, cache_dir=cache_dir, threads=threads, report=report) as bench,
+    ):
         yield Campaign(
             store=store,
-            target=target,
-            conditions=conditions(probe, cpus, runner.label),
+            target=Target(device.name, runtime, builder.cache.version, bench.threads),
+            conditions=bench.conditions,
             build=builder.build,
-            measure=measure,
+            measure=_Measure(builder, bench, timing),
             timing=timing,
             build_key=builder.cache.key,
             retry=retry,
             emulated=device.emulated,
         )
-
-
-@contextmanager
-def bench_on(
-    device: Device,
-    runtime: str,
-    *,
-    cache_dir: Path,
-    threads: int | None = None,
-    report: Callable[[str], None] | None = None,
-) -> Iterator[Bench]:
-    """Opens a device for checking files and for timing their operations (``hwbench.measure.runner``).
-
-    Args:
-        device: Where to run.
-        runtime: Name of the runtime.
-        cache_dir: Where the runner lies.
-        threads: Threads of the engine; default: what the device file says.
-        report: Told what takes long.
-
-    Raises:
-        InvalidValue: The device has fewer cores than ``threads``.
-        DeviceError: The device does not answer.
-    """
-    threads = threads or device.threads
-    with device.transport() as transport:
-        cpus = device.pinned(threads, probe_device(transport))
-        yield Bench(transport, choose_runner(runtime, cache_dir, report), threads, cpus)
 
 
 def measure_artifact(
@@ -126,14 +94,9 @@ def measure_artifact(
         InvalidValue: The device has fewer cores than ``threads``.
         DeviceError: The device does not answer.
     """
-    threads = threads or device.threads
     timing = timing or Timing()
     found: list[tuple[Session, str]] = []
-    with device.transport() as transport:
-        probe = probe_device(transport)
-        cpus = device.pinned(threads, probe)
-        runner = choose_runner(artifact.runtime, cache_dir, report)
-        bench = Bench(transport, runner, threads, cpus)
+    with open_bench(device, artifact.runtime, cache_dir=cache_dir, threads=threads, report=report) as bench:
 
         def keep(artifact: Artifact, session: Session) -> None:
             found.append((session, doubt(session)))
@@ -146,13 +109,13 @@ def measure_artifact(
     outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(found, timing)
     return Measurement(
         workload=artifact.workload,
-        target=Target(device.name, artifact.runtime, artifact.version, threads),
+        target=Target(device.name, artifact.runtime, artifact.version, bench.threads),
         timing=timing,
         outcome=outcome,
         sessions=trusted(found, timing),
         reason=reason,
         artifact_sha256=artifact.sha256,
-        conditions=conditions(probe, cpus, runner.label),
+        conditions=bench.conditions,
         emulated=device.emulated,
     )
 
