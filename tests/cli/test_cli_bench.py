@@ -8,6 +8,7 @@ from hwbench.cli.bench import session_timing
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.measure.builder import build_all
+from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, Workload
 from hwbench.workspace import Workspace
 
@@ -26,8 +27,10 @@ def program(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """One workspace for all tests here: the runner is built once."""
-    return Workspace.create(tmp_path_factory.mktemp("bench")).root
+    """One workspace for all tests here, with its runner: whichever comes first does not talk about building it."""
+    made = Workspace.create(tmp_path_factory.mktemp("bench"))
+    choose_runner("executorch", made.cache)
+    return made.root
 
 
 @pytest.fixture
