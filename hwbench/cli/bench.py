@@ -15,7 +15,7 @@ from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
-    from hwbench.specs import Artifact, Measurement, Timing
+    from hwbench.specs import Artifact, LatencyStats, Measurement, Timing
     from hwbench.workspace import Workspace
 
 # Several short sessions say more than a long one: most of the spread is between sessions.
@@ -154,7 +154,24 @@ def _built(workspace: Workspace, model: str, runtime: str, precision: str, class
 
 
 def _values(measured: Measurement, artifact: Artifact, precision: str | None, *, from_user: bool) -> dict[str, Any]:
-    """The result as ``--json`` prints it.
+    """The result as ``--json`` prints it; raises what ``stats_of`` raises."""
+    stats = stats_of(measured, artifact, from_user=from_user)
+    return {
+        "device": measured.target.device,
+        "runtime": measured.target.runtime,
+        "version": measured.target.version,
+        "precision": precision,
+        "threads": measured.target.threads,
+        "median_ms": milliseconds(stats.median_s),
+        "p90_ms": milliseconds(stats.p90_s),
+        "ci95_ms": [milliseconds(stats.ci_low_s), milliseconds(stats.ci_high_s)],
+        "samples": stats.num_samples,
+        "emulated": measured.emulated,
+    }
+
+
+def stats_of(measured: Measurement, artifact: Artifact, *, from_user: bool = False) -> LatencyStats:
+    """The latency of a file, in seconds; a noisy machine is told.
 
     Raises:
         InvalidFile: The user's file does not load or run.
@@ -168,16 +185,4 @@ def _values(measured: Measurement, artifact: Artifact, precision: str | None, *,
         broken = from_user and measured.outcome in (Outcome.LOAD, Outcome.CRASH)
         text = f"{artifact.path}: {measured.outcome}: {measured.reason}"
         raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; run the command again")
-    stats = LatencyStats.of(measured.sessions)
-    return {
-        "device": measured.target.device,
-        "runtime": measured.target.runtime,
-        "version": measured.target.version,
-        "precision": precision,
-        "threads": measured.target.threads,
-        "median_ms": milliseconds(stats.median_s),
-        "p90_ms": milliseconds(stats.p90_s),
-        "ci95_ms": [milliseconds(stats.ci_low_s), milliseconds(stats.ci_high_s)],
-        "samples": stats.num_samples,
-        "emulated": measured.emulated,
-    }
+    return LatencyStats.of(measured.sessions)

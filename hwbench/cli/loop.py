@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwbench.cli.bench import artifact_of, session_timing
+from hwbench.cli.bench import artifact_of, session_timing, stats_of
 from hwbench.cli.campaigns import bars, say_failures
 from hwbench.cli.export import bars as export_bars
 from hwbench.cli.export import export_original, original_of
@@ -214,9 +214,7 @@ class Loop:
             timing=session_timing(samples=50, seconds=1.5),
             report=say,
         )
-        if measured.outcome not in (Outcome.OK, Outcome.NOISY):
-            raise CheckFailed(f"{model.path}: {measured.outcome}: {measured.reason}; run the command again")
-        return LatencyStats.of(measured.sessions)
+        return stats_of(measured, artifact)
 
     def report(self, found: Result, models: dict[Precision, DeployedModel], folder: Path) -> Path:
         """The page about the study."""
