@@ -63,7 +63,7 @@ def export(
         raise InvalidValue(
             f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
         )
-    with _threads(threads) as count, bars() as watch:
+    with torch_threads(threads) as count, bars() as watch:
         if checkpoint is not None:
             original = original_of(checkpoint)
         else:
@@ -229,7 +229,7 @@ def _random(
 
 
 @contextmanager
-def _threads(threads: int | None) -> Iterator[int]:
+def torch_threads(threads: int | None) -> Iterator[int]:
     """Sets torch's threads for a while."""
     from hwbench.cli.train import _resources
 

@@ -14,11 +14,11 @@ from typing import Any
 from hwbench.cli.bench import artifact_of, session_timing, stats_of
 from hwbench.cli.campaigns import bars, say_failures
 from hwbench.cli.export import bars as export_bars
-from hwbench.cli.export import export_original, original_of
+from hwbench.cli.export import export_original, original_of, torch_threads
 from hwbench.cli.output import say
 from hwbench.cli.profile import place_campaign, profile_space
 from hwbench.cli.search import installed_target, search_space, table_predictor
-from hwbench.cli.train import cores, train_network
+from hwbench.cli.train import train_network
 from hwbench.deploy import DeployedModel, Original
 from hwbench.devices import load_device
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
@@ -183,9 +183,9 @@ class Loop:
                 say(f"{shown(out)}: was exported before")
                 models[precision] = stored
                 continue
-            with export_bars() as watch:
+            with torch_threads(None) as threads, export_bars() as watch:
                 models[precision] = export_original(
-                    self.workspace, original, out, precision, seed=self.seed, threads=cores(), watch=watch
+                    self.workspace, original, out, precision, seed=self.seed, threads=threads, watch=watch
                 )
         return models
 
