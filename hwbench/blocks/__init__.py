@@ -3,6 +3,6 @@
 from hwbench.blocks.base import EfficientBlock, FixedSize, tensor_spec
 from hwbench.blocks.kinds import build, kinds
 from hwbench.blocks.layout import fold, unfold
-from hwbench.blocks.mobile_cpu.temporal import variants
+from hwbench.blocks.mobile_cpu.layouts import variants
 
 __all__ = ["EfficientBlock", "FixedSize", "build", "fold", "kinds", "tensor_spec", "unfold", "variants"]

@@ -28,7 +28,7 @@ class EfficientBlock(nn.Module, abc.ABC):
 
         Args:
             input: Shape of the clip.
-            variant: Layout of convolutions over time and space (``hwbench.blocks.mobile_cpu.temporal``).
+            variant: Layout of convolutions over time and space (``hwbench.blocks.mobile_cpu.layouts``).
 
         Raises:
             UnsupportedModule: An attribute or a size that no rewrite covers.

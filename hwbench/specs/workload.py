@@ -18,7 +18,7 @@ class Workload:
     """Blocks in a row on an input. Its key is ``BLOCK>BLOCK@INPUT/PRECISION/VARIANT``.
 
     ``variant`` names how a convolution over time is laid out in the deploy form
-    (``hwbench.blocks.mobile_cpu.temporal``); ``auto`` leaves the choice to the runtime and stays in the key, because
+    (``hwbench.blocks.mobile_cpu.layouts``); ``auto`` leaves the choice to the runtime and stays in the key, because
     the choice is part of what was measured.
     """
 

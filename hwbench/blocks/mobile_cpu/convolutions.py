@@ -20,7 +20,8 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.mobile_cpu.activations import Activation, activation
-from hwbench.blocks.mobile_cpu.temporal import convolved, folded_conv
+from hwbench.blocks.mobile_cpu.taps import convolved
+from hwbench.blocks.mobile_cpu.temporal import folded_conv
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
