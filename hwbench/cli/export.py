@@ -36,7 +36,9 @@ def export(
     data: Annotated[
         str | None, typer.Option(help="Data to validate on; default: what the checkpoint was trained on.")
     ] = None,
-    weights: Annotated[str | None, typer.Option(help="random: for a network by name, which has none.")] = None,
+    weights: Annotated[
+        str | None, typer.Option(help="Of a network by name: a file of published weights, or random.")
+    ] = None,
     variant: Annotated[str, typer.Option(help="Layout of convolutions over time.")] = "auto",
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the head of a network by name.")] = None,
     calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
@@ -67,7 +69,7 @@ def export(
         if checkpoint is not None:
             original = original_of(checkpoint)
         else:
-            original = _random(workspace, model, weights, classes, calibrate or data, seed)
+            original = _named(workspace, model, weights, classes, calibrate or data, seed)
         deployed = export_original(
             workspace,
             original,
@@ -207,25 +209,62 @@ def _checkpoint(model: str) -> Path | None:
     return path if path.is_file() or ":" not in model else None
 
 
-def _random(
+def _named(
     workspace: Workspace, model: str, weights: str | None, classes: int | None, data: str | None, seed: int
 ) -> Original:
-    """A network by name with random weights."""
+    """A network by name with the weights that are asked for."""
     from hwbench.cli.profile import DEFAULT_CLASSES
     from hwbench.data import SYNTHETIC, default_clip
     from hwbench.deploy import randomly_weighted
     from hwbench.spaces import resolve
 
+    if weights not in (None, RANDOM) and not Path(weights).is_file():
+        raise InvalidValue(
+            f"--weights: expected the file of published weights, or random; got {weights!r}, which is no file. Trained "
+            "weights come as a checkpoint"
+        )
     if weights not in (None, RANDOM):
-        raise InvalidValue(f"--weights: expected random, got {weights!r}; trained weights come as a checkpoint")
-    network = resolve(workspace, model, classes if model.strip().startswith("zoo:") else classes or DEFAULT_CLASSES)
+        return _published(workspace, model, Path(weights), classes, data)
+    network = resolve(workspace, model, classes if _card(model) else classes or DEFAULT_CLASSES)
     if weights is None:
         raise UsageError(
-            f"{model} is a network without weights; published weights are not loaded yet. Train it: "
-            f"hwbench train {model} --data DATA, and export the checkpoint; or export it with --weights random, which "
-            "is as fast and knows nothing"
+            f"{model} is a network without weights. {_where(workspace, model)}Train it: hwbench train {model} --data "
+            "DATA, and export the checkpoint; or export it with --weights random, which is as fast and knows nothing"
         )
     return randomly_weighted(network, default_clip(data or SYNTHETIC, network.input.t), seed=seed)
+
+
+def _published(workspace: Workspace, model: str, path: Path, classes: int | None, data: str | None) -> Original:
+    """A network by name with published weights; clips are cut as its card says."""
+    from hwbench.data import SYNTHETIC, ClipSpec, default_clip
+    from hwbench.deploy import published
+    from hwbench.models import read_published
+    from hwbench.spaces import load_card, resolve
+
+    weights = read_published(path)
+    if classes not in (None, weights.num_classes):
+        raise InvalidValue(f"--classes: {path} has {weights.num_classes} classes, got {classes}; leave it out")
+    network = resolve(workspace, model, weights.num_classes)
+    card = _card(model)
+    frames = network.input.t
+    if card is None:
+        return published(network, weights, default_clip(data or SYNTHETIC, frames))
+    return published(network, weights, ClipSpec(frames, stride=load_card(workspace, card).sample_rate))
+
+
+def _card(model: str) -> str | None:
+    """The name of the zoo card that is meant."""
+    head, _, tail = model.strip().partition(":")
+    return tail if head == "zoo" else None
+
+
+def _where(workspace: Workspace, model: str) -> str:
+    """Where published weights of a network lie, as a sentence."""
+    from hwbench.spaces import load_card
+
+    card = _card(model)
+    weights = None if card is None else load_card(workspace, card).weights
+    return "" if weights is None else f"Published weights: fetch {weights.url} and add --weights FILE. "
 
 
 @contextmanager

@@ -13,13 +13,14 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, progress, say
+from hwbench.errors import InvalidValue, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hwbench.data import ClipSpec, FailurePolicy
     from hwbench.specs import Network
-    from hwbench.train import Progress, Recipe, Resources, Trained
+    from hwbench.train import Progress, Recipe, Resources, Start, Trained
     from hwbench.workspace import Workspace
 
 DataOption = Annotated[str, typer.Option("--data", help="synthetic, a folder of class folders, or a list file.")]
@@ -49,6 +50,10 @@ def train(
     device: Device = "auto",
     threads: Threads = None,
     workers: Workers = None,
+    weights: Annotated[Path | None, typer.Option(help="A file of published weights to begin with.")] = None,
+    new_head: Annotated[
+        bool, typer.Option("--new-head", help="Leave out the last layer of --weights, which has other classes.")
+    ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder of the run; default: one below runs/.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh/--resume", help="Start over, or go on where a run stopped.")] = False,
     as_json: Json = False,
@@ -61,6 +66,8 @@ def train(
     from hwbench.train import Recipe
     from hwbench.workspace import Workspace
 
+    if new_head and weights is None:
+        raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
     workspace = Workspace.find()
     recipe = Recipe(
         epochs=epochs,
@@ -81,6 +88,8 @@ def train(
         stride=stride,
         policy=FailurePolicy.parse(on_error),
         resources=_resources(device, threads, workers, data),
+        weights=weights,
+        new_head=new_head,
         out=out,
         fresh=fresh,
     )
@@ -112,6 +121,8 @@ def train_network(
     stride: int | None = None,
     policy: FailurePolicy | None = None,
     resources: Resources | None = None,
+    weights: Path | None = None,
+    new_head: bool = False,
     out: Path | None = None,
     fresh: bool = False,
 ) -> Trained:
@@ -126,28 +137,32 @@ def train_network(
         stride: Frames from one of a clip to the next.
         policy: What happens with unreadable videos; default: raise.
         resources: Device, threads and reader processes; default: all cores.
+        weights: Published weights to begin with.
+        new_head: Leave out their last layer.
         out: Folder of the run; default: one below ``runs/``.
         fresh: Start over.
 
     Raises:
         UnknownName: No such architecture, study or data.
         VideoError: A video cannot be read, or no class is left.
-        InvalidFile: The folder holds another run.
+        InvalidFile: The folder holds another run, or the weights are those of another network.
+        InvalidValue: The weights have another number of classes than the data.
     """
     from hwbench.data import FailurePolicy
     from hwbench.train import open_data, run_folder, start_over
     from hwbench.train import train as run
 
     network = _network(workspace, architecture, data, recipe.seed)
+    start = None if weights is None else _start(weights, network, data, new_head)
     size = (network.input.t, network.input.h, network.input.w)
     clip = _clip(network, span, stride)
     opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
-    folder = out or run_folder(workspace, recipe, network, opened)
+    folder = out or run_folder(workspace, recipe, network, opened, start)
     if fresh:
         start_over(folder)
     resources = resources or _resources("auto", None, None, data)
     with _step_bar(network.name) as step:
-        return run(recipe, network, opened, folder, resources=resources, progress=step)
+        return run(recipe, network, opened, folder, start=start, resources=resources, progress=step)
 
 
 @app.command("test")
@@ -203,6 +218,21 @@ def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
 
     network = resolve(workspace, text, 1)  # an unknown name is better known before videos are made or listed
     return network.with_classes(len(open_splits(workspace, data, seed=seed).train.classes))
+
+
+def _start(path: Path, network: Network, data: str, new_head: bool) -> Start:
+    """Published weights as the beginning of a run."""
+    from hwbench.models import read_published
+    from hwbench.train import Start
+
+    published = read_published(path)
+    if not new_head and published.num_classes != network.num_classes:
+        raise InvalidValue(
+            f"{path} has {published.num_classes} classes, {data} has {network.num_classes}; add --new-head to begin "
+            "with all but its last layer"
+        )
+    without = " without the last layer" if new_head else ""
+    return Start(published.of(network, head=not new_head), f"sha256 {published.sha256}{without}")
 
 
 def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:

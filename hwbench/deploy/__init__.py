@@ -4,7 +4,7 @@ from hwbench.deploy.clips import CALIBRATION_CLIPS, Clips, open_calibration, ope
 from hwbench.deploy.convert import ConversionReport, convert_to_deployable_form
 from hwbench.deploy.manifest import MANIFEST, MODEL, Accuracy, Calibration, DeployedModel, Manifest, Parity
 from hwbench.deploy.mobile_optimizer import optimize_for_mobile
-from hwbench.deploy.original import Original, randomly_weighted, trained
+from hwbench.deploy.original import Original, published, randomly_weighted, trained
 from hwbench.deploy.pipeline import Progress, Watch, export
 from hwbench.deploy.transmute import TransmuteReport, transmute_model
 
@@ -28,6 +28,7 @@ __all__ = [
     "open_calibration",
     "open_validation",
     "optimize_for_mobile",
+    "published",
     "randomly_weighted",
     "trained",
     "transmute_model",

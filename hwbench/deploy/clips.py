@@ -90,11 +90,11 @@ def open_validation(
     """The test views of all validation videos, or of ``count`` of them spread evenly over the list.
 
     Raises:
-        InvalidValue: The data has other classes than a trained original.
+        InvalidValue: The data has other classes than an original whose classes are known.
         And what ``open_calibration`` raises.
     """
     videos = open_splits(workspace, source, seed=original.data_seed).val
-    if original.weights.trained and videos.classes != original.classes:
+    if original.classes and videos.classes != original.classes:
         raise InvalidValue(
             f"{source}: its classes ({', '.join(videos.classes[:5])}, ...) are not those of {original.network.name} "
             f"({', '.join(original.classes[:5])}, ...); give the data it was trained on: --data DATA"

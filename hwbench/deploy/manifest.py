@@ -73,7 +73,11 @@ class InputForm:
 
 @dataclass(frozen=True)
 class WeightsOrigin:
-    """Where weights come from: ``checkpoint`` (digest of the file, and its recipe) or ``random`` (the seed)."""
+    """Where weights come from.
+
+    ``kind`` is ``checkpoint`` (digest of the file, and its recipe), ``random`` (the seed), or ``published:FORM`` with
+    a form of ``hwbench.models.weights`` (digest of the file; class names are not known).
+    """
 
     kind: str
     sha256: str | None = None
@@ -83,7 +87,7 @@ class WeightsOrigin:
     @property
     def trained(self) -> bool:
         """Whether an accuracy means anything."""
-        return self.kind == "checkpoint"
+        return self.kind != "random"
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,10 @@ class Parity:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Top-1 (shares) of the original module and of the file on the same videos; None with the ``reason``."""
+    """Top-1 (shares) of the original module and of the file on the same videos; None with the ``reason``.
+
+    With published weights ``reason`` says whose class names were taken for those of the logits.
+    """
 
     top1_before: float | None
     top1_after: float | None
@@ -143,7 +150,7 @@ class Manifest:
         precision: Of the arithmetic inside; input and output are float32 always.
         runtime: What runs the file, in the version of ``versions``.
         variant: Layout of temporal convolutions.
-        labels: Class names in the order of the logits; empty where weights are random.
+        labels: Class names in the order of the logits; empty where weights are random, or published without names.
         versions: Package -> version that made the file, and Python's.
     """
 

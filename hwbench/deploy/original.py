@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -11,6 +12,9 @@ from torch import nn
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.manifest import WeightsOrigin
 from hwbench.specs import Network
+
+if TYPE_CHECKING:
+    from hwbench.models import Published
 
 # Draws of a clip batch from which the batch norms of random weights get their statistics.
 _SETTLING_CLIPS = 2
@@ -25,9 +29,9 @@ class Original:
         module: Normalised clips (N, 3, T, H, W) -> logits (N, classes), in eval mode, on the CPU; never changed.
         clip: How clips are cut from a video.
         weights: Where the weights come from.
-        classes: Class names in the order of the logits; empty with random weights.
+        classes: Class names in the order of the logits; empty with random and with published weights.
         normalisation: What pixels go through before the network.
-        data: Name of the data it was trained on; None with random weights.
+        data: Name of the data it was trained on; None with random and with published weights.
         data_seed: Seed by which that data was split into training and validation videos.
         views: Test views (clips, crops) of a video that its accuracy is measured with.
     """
@@ -59,6 +63,19 @@ def trained(
     """The original of a checkpoint: its fields, and the digest of its file."""
     weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
     return Original(network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views)
+
+
+def published(network: Network, weights: Published, clip: ClipSpec) -> Original:
+    """A network with weights from elsewhere: no class names, no data, pixels normalised as X3D's are.
+
+    Raises:
+        InvalidFile: They are not the weights of this network.
+    """
+    from hwbench import models
+
+    module: nn.Module = models.network(network)
+    module.load_state_dict(weights.of(network))
+    return Original(network, module.eval(), clip, WeightsOrigin(f"published:{weights.form}", sha256=weights.sha256))
 
 
 def randomly_weighted(network: Network, clip: ClipSpec, *, seed: int = 0) -> Original:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -36,6 +36,7 @@ from hwbench.specs import AUTO, Artifact, Precision
 
 RUNTIME = "executorch"
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
+ASSUMED = "the weights have no class names; in the order of the logits they were taken to be those of"
 NOISE = "noise"
 UNVALIDATED = "no validation videos were given"
 
@@ -158,7 +159,7 @@ def _check(original: Original, precision: Precision, calibration: Clips | None) 
         )
     if network.input.n != 1:
         raise InvalidValue(f"{network.name}: a deployed file takes one clip, the input is {network.input.key}")
-    if original.weights.trained and len(original.classes) != network.num_classes:
+    if original.classes and len(original.classes) != network.num_classes:
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {len(original.classes)} are named")
 
 
@@ -189,8 +190,14 @@ def _accuracy(original: Original, comparison: Comparison, validation: Clips | No
     if not original.weights.trained or validation is None:
         reason = UNVALIDATED if original.weights.trained else UNTRAINED
         return Accuracy(None, None, 0, 0, None, reason)
-    dataset = validation.dataset
-    return comparison.accuracy(dataset.videos.labels, dataset.clips * dataset.transform.crops, validation.source)
+    dataset, classes = validation.dataset, original.network.num_classes
+    found = len(dataset.videos.classes)
+    if not original.classes and found != classes:
+        reason = f"the weights have {classes} classes without names, {validation.source} has {found}"
+        return Accuracy(None, None, 0, 0, None, reason)
+    views = dataset.clips * dataset.transform.crops
+    accuracy = comparison.accuracy(dataset.videos.labels, views, validation.source)
+    return accuracy if original.classes else replace(accuracy, reason=f"{ASSUMED} {validation.source}")
 
 
 def _noise(original: Original, count: int) -> list[torch.Tensor]:

@@ -2,12 +2,15 @@
 
 from hwbench.blocks.layout import fold, unfold
 from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
-from hwbench.models.weights import efficient_from_vanilla
+from hwbench.models.published import Published, read_published
+from hwbench.models.weights import Form, efficient_from_vanilla, form_of, translated, vanilla_from_efficient
 from hwbench.models.workloads import deployed, eager_workload, efficient, network, workload_module
 from hwbench.models.x3d import X3d, create_x3d
 
 __all__ = [
     "EfficientX3d",
+    "Form",
+    "Published",
     "X3d",
     "create_x3d",
     "deployed",
@@ -15,8 +18,12 @@ __all__ = [
     "efficient",
     "efficient_from_vanilla",
     "fold",
+    "form_of",
     "network",
+    "read_published",
+    "translated",
     "unfold",
+    "vanilla_from_efficient",
     "workload_module",
     "x3d_blocks",
 ]

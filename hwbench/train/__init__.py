@@ -5,7 +5,7 @@ from hwbench.train.loop import Fit, Progress, fit
 from hwbench.train.metrics import Scores, evaluate
 from hwbench.train.recipe import Recipe
 from hwbench.train.resources import Resources
-from hwbench.train.run import CHECKPOINT, Data, Trained, initial, open_data, run_folder, score, start_over, train
+from hwbench.train.run import CHECKPOINT, Data, Start, Trained, initial, open_data, run_folder, score, start_over, train
 
 __all__ = [
     "CHECKPOINT",
@@ -16,6 +16,7 @@ __all__ = [
     "Recipe",
     "Resources",
     "Scores",
+    "Start",
     "Trained",
     "build",
     "evaluate",

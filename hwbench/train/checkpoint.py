@@ -10,8 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import pickle
-import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from torch import nn
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.models.files import read_tensors
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.train.recipe import Recipe
 from hwbench.workspace import write_bytes
@@ -118,31 +117,6 @@ def build(checkpoint: Checkpoint, weights: Weights) -> nn.Module:
         raise InvalidFile(f"{checkpoint.path}: weights of another network: {lines[:300]}") from None
     module.eval()
     return module
-
-
-def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
-    """Bytes and values of a ``torch.save`` file that holds a dict of plain values and tensors.
-
-    Raises:
-        InvalidFile: There is no such file or it is damaged; the message says that ``expected`` was expected.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise InvalidFile(f"{path}: {error.strerror or error}; expected {expected}") from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # damaged archives warn before they fail
-            values = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except (RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError,
-            IndexError, AssertionError, pickle.UnpicklingError) as error:  # fmt: skip
-        cause = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0][:160]
-        if isinstance(error, pickle.UnpicklingError):  # torch's advice to load it unsafely is not for here
-            cause = "not plain values and tensors"
-        raise InvalidFile(f"{path}: damaged, or another kind of file ({cause}); expected {expected}") from None
-    if not isinstance(values, dict):
-        raise InvalidFile(f"{path}: holds a {type(values).__name__}; expected {expected}")
-    return data, values
 
 
 def _located(checkpoint: Checkpoint, path: Path, data: bytes) -> Checkpoint:

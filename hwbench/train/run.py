@@ -7,7 +7,7 @@ import fcntl
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +47,17 @@ class Data:
     validation: TestClips
 
 
+@dataclass(frozen=True)
+class Start:
+    """Weights that a run begins with in the place of random ones.
+
+    ``weights`` may leave tensors out, which stay random; ``identity`` tells these weights from others.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    identity: str
+
+
 def open_data(
     workspace: Workspace,
     source: str,
@@ -81,10 +92,13 @@ def train(
     data: Data,
     run_dir: Path,
     *,
+    start: Start | None = None,
     resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Trained:
     """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
+
+    The weights are at first random, or those of ``start``.
 
     Raises:
         InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
@@ -93,7 +107,7 @@ def train(
     classes = data.training.classes
     if network.num_classes != len(classes):
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
-    identity = _identity(network)
+    identity = _identity(network, start)
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
     if path.is_file():
@@ -103,7 +117,7 @@ def train(
             raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
         check_same_run(path, dict(checkpoint.facts), facts)
         return Trained(checkpoint, finished_before=True)
-    module = initial(network, recipe)
+    module = initial(network, recipe, start)
     with _locked(run_dir):
         result = fit(
             module,
@@ -133,16 +147,17 @@ def train(
     return Trained(checkpoint)
 
 
-def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Data) -> Path:
+def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Data, start: Start | None = None) -> Path:
     """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
-    facts = fingerprint(data.training, recipe, _identity(network))
+    facts = fingerprint(data.training, recipe, _identity(network, start))
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
     return workspace.root / "runs" / f"{name}-{digest[:10]}"
 
 
-def _identity(network: Network) -> dict[str, str]:
-    return {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
+def _identity(network: Network, start: Start | None) -> dict[str, str]:
+    identity = {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
+    return identity if start is None else {**identity, "weights": start.identity}
 
 
 @contextlib.contextmanager
@@ -159,13 +174,15 @@ def _locked(run_dir: Path) -> Iterator[None]:
         yield
 
 
-def initial(network: Network, recipe: Recipe) -> nn.Module:
-    """The untrained network; its weights follow from the recipe's seed."""
+def initial(network: Network, recipe: Recipe, start: Start | None = None) -> nn.Module:
+    """The untrained network; what ``start`` does not give follows from the recipe's seed."""
     from hwbench import models
 
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         module: nn.Module = models.network(network, dropout=recipe.dropout)
+    if start is not None:
+        module.load_state_dict({**module.state_dict(), **start.weights})
     return module
 
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from hwbench.data import Failures
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.train.checkpoint import read_tensors
+from hwbench.models.files import read_tensors
 from hwbench.train.recipe import Recipe
 from hwbench.workspace import write_bytes, writing
 

@@ -81,7 +81,7 @@ def test_vanilla_weights_in_an_efficient_network() -> None:
     x = torch.randn(2, 3, 3, 45, 64, dtype=torch.float64)
     with torch.no_grad():
         torch.testing.assert_close(module.eval()(x), vanilla(x), rtol=1e-9, atol=1e-9)
-    with pytest.raises(InvalidValue, match="no weight of a vanilla X3D"):
+    with pytest.raises(InvalidValue, match="no weight of an X3D of form x3d"):
         efficient_from_vanilla({"fc.weight": torch.zeros(1)})
     with pytest.raises(UnsupportedModule, match="XS, S, M or L"):
         efficient(create_x3d(depth_factor=1.0))

@@ -1,0 +1,197 @@
+"""Published weights of X3D from a file: recognised by their names, checked against a network, told apart readably."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.models.efficient_x3d import EfficientX3d
+from hwbench.models.files import read_tensors
+from hwbench.models.weights import Form, Weights, form_of, names_in, translated, without_shortcut_norm
+from hwbench.specs import Network
+
+_EXPECTED = (
+    "weights of an X3D: a state dict of EfficientX3d, of PyTorchVideo's X3D, or of PySlowFast's X3D, as written by "
+    "torch.save(model.state_dict(), FILE)"
+)
+# Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package.
+_INSIDE = ("model_state", "state_dict", "weights")
+# What trainers put before every name.
+_WRAPPERS = ("module.", "model.")
+_PROJECTION = "projection.model"
+_COUNTER = "num_batches_tracked"
+# Lines of a diff; a network of another kind would fill pages.
+_MAX_GROUPS = 6
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Published:
+    """Weights as they are in a file.
+
+    Attributes:
+        path: The file; ``sha256`` is its digest.
+        form: Whose names they have.
+        weights: Name in the file, without a trainer's prefix -> tensor, on the CPU.
+    """
+
+    path: Path
+    sha256: str
+    form: Form
+    weights: Weights
+
+    @property
+    def num_classes(self) -> int:
+        """Width of the last layer.
+
+        Raises:
+            InvalidFile: There is none.
+        """
+        names = names_in(self.weights, self.form, Form.EFFICIENT)
+        last = [name for name, ours in names.items() if ours == f"{_PROJECTION}.weight"]
+        if not last:
+            raise InvalidFile(
+                f"{self.path}: has no last layer, whose width is the number of classes; expected {_EXPECTED}"
+            )
+        return self.weights[last[0]].shape[0]
+
+    def of(self, network: Network, *, head: bool = True) -> dict[str, torch.Tensor]:
+        """The weights under this package's names, all that the network has and nothing else.
+
+        Args:
+            network: Whose weights they should be.
+            head: Without it the last layer is left out, whose width is the number of classes.
+
+        Raises:
+            InvalidFile: Names or shapes do not fit; the message is a diff in the names of the file.
+        """
+        with torch.device("meta"):
+            wanted = EfficientX3d.of(network.blocks).state_dict()
+        names = _in_form(wanted, self.form)
+        expected = {own: wanted[name] for name, own in names.items() if head or not name.startswith(f"{_PROJECTION}.")}
+        last = {own for name, own in names.items() if name.startswith(f"{_PROJECTION}.")}
+        given = {name: value for name, value in self.weights.items() if head or name not in last}
+        # Counters are no weights; old files lack them.
+        missing = {n: torch.zeros_like(v, device="cpu") for n, v in expected.items() if n.endswith(_COUNTER)}
+        given = missing | given
+        difference = diff(_described(expected), _described(given))
+        if difference:
+            raise InvalidFile(
+                f"{self.path}: weights of another network than {network.name} (form {self.form}, {len(self.weights)} "
+                f"tensors)\n{difference}"
+            )
+        return translated(given, Form.EFFICIENT)
+
+
+def read_published(path: Path) -> Published:
+    """Weights of an X3D in any of the three forms, bare or inside a trainer's file. No code in the file is run.
+
+    Raises:
+        InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
+    """
+    data, values = read_tensors(path, _EXPECTED)
+    weights = _unwrapped(_tensors(path, values))
+    try:
+        form = form_of(weights)
+    except InvalidValue as error:
+        raise InvalidFile(f"{path}: {error}") from None
+    return Published(path, hashlib.sha256(data).hexdigest(), form, weights)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What does not fit: names that are missing, names that are too many, and (expected, given) of those that differ.
+
+    True if there is anything. As text: alike names in one line, at most a few lines each, with the nearest name.
+    """
+
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    differ: Mapping[str, tuple[str, str]]
+
+    def __bool__(self) -> bool:
+        return bool(self.missing or self.unexpected or self.differ)
+
+    def __str__(self) -> str:
+        lines = _grouped("missing", self.missing, self._nearest)
+        lines += _grouped("not of this network", self.unexpected, lambda name: "")
+        lines += _grouped("other shape", self.differ, lambda name: ": expected {}, got {}".format(*self.differ[name]))
+        return "\n".join(lines)
+
+    def _nearest(self, name: str) -> str:
+        near = difflib.get_close_matches(name, self.unexpected, 1, 0.6)
+        return f"; nearest in the file: {near[0]}" if near else ""
+
+
+def diff(expected: Mapping[str, str], given: Mapping[str, str]) -> Difference:
+    """What differs between two state dicts, name -> description of the tensor."""
+    return Difference(
+        tuple(name for name in expected if name not in given),
+        tuple(name for name in given if name not in expected),
+        {name: (text, given[name]) for name, text in expected.items() if name in given and given[name] != text},
+    )
+
+
+def _grouped(kind: str, names: Iterable[str], note: Any) -> list[str]:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[re.sub(r"\d+", "*", name)].append(name)
+    lines = []
+    for alike in [*groups.values()][:_MAX_GROUPS]:
+        count = f" ({len(alike)} such: {_pattern(alike)})" if len(alike) > 1 else ""
+        lines.append(f"  {kind}: {alike[0]}{count}{note(alike[0])}")
+    rest = [name for alike in [*groups.values()][_MAX_GROUPS:] for name in alike]
+    return [*lines, f"  {kind}: and {len(rest)} more"] if rest else lines
+
+
+def _pattern(names: list[str]) -> str:
+    """The names as one, with a star where their numbers differ."""
+    numbers = [re.findall(r"\d+", name) for name in names]
+    stars = iter([column[0] if len(set(column)) == 1 else "*" for column in zip(*numbers)])
+    return re.sub(r"\d+", lambda _: next(stars), names[0])
+
+
+def _described(weights: Weights) -> dict[str, str]:
+    """Shapes, and the kind of numbers where these are not floats."""
+    return {name: f"{tuple(value.shape)}{_kind(name, value)}" for name, value in weights.items()}
+
+
+def _kind(name: str, value: torch.Tensor) -> str:
+    return "" if value.is_floating_point() or name.endswith(_COUNTER) else f" {value.dtype}"
+
+
+def _in_form(wanted: Weights, form: Form) -> dict[str, str]:
+    """The names of a network -> its names in a form, without what that form does not have.
+
+    A layer that no network of the form has keeps its name, and is missed under it.
+    """
+    gone = without_shortcut_norm({n: tuple(v.shape) for n, v in wanted.items()}) if form is Form.VANILLA else set()
+    names = names_in([name for name in wanted if name not in gone], Form.EFFICIENT, form)
+    return {name: own or name for name, own in names.items()}
+
+
+def _tensors(path: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """The state dict in a file."""
+    inside = next((values[key] for key in _INSIDE if isinstance(values.get(key), Mapping)), values)
+    others = [key for key, value in inside.items() if not isinstance(value, torch.Tensor) or not isinstance(key, str)]
+    if others or not inside:
+        found = f"holds {', '.join(map(str, others[:3]))}" if others else "is empty"
+        raise InvalidFile(f"{path}: {found}; expected {_EXPECTED}, bare or as one of {', '.join(_INSIDE)}")
+    return dict(inside)
+
+
+def _unwrapped(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    for prefix in _WRAPPERS:
+        if all(name.startswith(prefix) for name in weights):
+            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    return weights

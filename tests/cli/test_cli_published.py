@@ -1,0 +1,127 @@
+"""Published weights on the command line: exported, and trained on."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.deploy import DeployedModel
+from hwbench.models import Form, network, read_published, translated
+from hwbench.spaces import load_card, resolve
+from hwbench.train import load_checkpoint
+from hwbench.workspace import Workspace, shipped
+
+SPEC = SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+    """One with a card of its own, small videos of eight classes, and weights in all forms for 8 and for 5 classes."""
+    torch.set_num_threads(1)
+    made = Workspace.create(tmp_path_factory.mktemp("published") / "workspace")
+    card = (shipped() / "zoo" / "x3d-xs" / "model.toml").read_text()
+    for before, after in (
+        ('name = "x3d-xs"', 'name = "x3d-mini"'),
+        ("resolution = 160", "resolution = 32"),
+        ("sample_rate = 12", "sample_rate = 3"),
+        ("depths = [3, 5, 11, 7]", "depths = [1]"),
+        ("widths = [24, 48, 96, 192]", "widths = [8]"),
+        ("hidden = 2048", "hidden = 64"),
+        ("stem_width = 24", "stem_width = 8"),
+    ):
+        assert before in card
+        card = card.replace(before, after)
+    path = made.root / "zoo" / "x3d-mini" / "model.toml"
+    path.parent.mkdir(parents=True)
+    path.write_text(card)
+    prepare(made, SPEC).rename(made.root / "videos")
+    for classes in (8, 5):
+        torch.manual_seed(classes)
+        module = network(resolve(made, "zoo:x3d-mini", classes)).train()
+        with torch.no_grad():
+            for _ in range(30):  # statistics that the network has in use
+                module(torch.randn(4, 3, 4, 32, 32))
+        nn.init.normal_(module.projection.model.weight, std=0.3)
+        for form in Form:
+            torch.save({"model_state": translated(module.state_dict(), form)}, made.root / f"{form}-{classes}.pyth")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.root)
+        yield made
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    status = 0
+    try:
+        main([*map(str, arguments)])
+    except SystemExit as end:
+        status = int(end.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_an_export_is_measured_with_classes_in_the_order_of_the_data(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = run(
+        capsys, "export", "zoo:x3d-mini", "--weights", "x3d-8.pyth", "--precision", "int8", "--calibrate", "videos",
+        "--out", "made", "--threads", 1, "--json",
+    )  # fmt: skip
+    assert status == 0, err
+    values = json.loads(out)
+    assert values["weights"] == "published:x3d"
+    assert 0 <= values["top1_before"] <= 1
+    assert values["videos"] == 8
+    assert "in the order of the logits they were taken to be those of videos" in values["top1_reason"]
+    assert values["undelegated"] == {}
+    manifest = DeployedModel.open(workspace.root / "made").manifest
+    assert manifest.weights.sha256 == read_published(workspace.root / "x3d-8.pyth").sha256
+    assert manifest.labels == ()
+    assert manifest.input.clip.stride == load_card(workspace, "x3d-mini").sample_rate == 3
+    assert manifest.architecture.network().num_classes == 8
+
+
+def test_another_number_of_classes_has_no_accuracy(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    export = ("export", "zoo:x3d-mini", "--weights", "pyslowfast-5.pyth", "--out", "five", "--threads", 1, "--json")
+    status, out, err = run(capsys, *export, "--precision", "fp32", "--data", "videos")
+    assert status == 0, err
+    values = json.loads(out)
+    assert values["weights"] == "published:pyslowfast"
+    assert (values["top1_before"], values["top1_after"]) == (None, None)
+    assert values["top1_reason"] == "the weights have 5 classes without names, videos has 8"
+    assert values["max_abs_error"] < 1e-3
+    assert run(capsys, *export)[0] == 5  # int8 without data
+    status, _, err = run(capsys, *export, "--classes", 8)
+    assert status == 2
+    assert "has 5 classes, got 8" in err
+
+
+def test_training_begins_with_them(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    train = ("train", "zoo:x3d-mini", "--data", "videos", "--epochs", 1, "--lr", 1e-9, "--threads", 1, "--json")
+    status, out, err = run(capsys, *train, "--weights", "efficient-x3d-8.pyth", "--out", "tuned")
+    assert status == 0, err
+    checkpoint, weights = load_checkpoint(Path(json.loads(out)["checkpoint"]))
+    stored = torch.load("efficient-x3d-8.pyth", weights_only=True)["model_state"]
+    for name in ("s2.pathway0_res0.layers.conv_1.kernel.conv.weight", "projection.model.weight"):
+        torch.testing.assert_close(weights[name], stored[name], rtol=0, atol=1e-6)
+    assert read_published(workspace.root / "efficient-x3d-8.pyth").sha256 in checkpoint.facts["weights"]
+    # the same run without them is another one
+    status, _, err = run(capsys, *train, "--out", "tuned")
+    assert status == 2
+    assert "weights: sha256" in err
+    status, _, err = run(capsys, *train, "--weights", "x3d-5.pyth", "--out", "headless")
+    assert status == 2
+    assert "has 5 classes, videos has 8; add --new-head" in err
+    status, out, err = run(capsys, *train, "--weights", "x3d-5.pyth", "--new-head", "--out", "headless")
+    assert status == 0, err
+    checkpoint, weights = load_checkpoint(Path(json.loads(out)["checkpoint"]))
+    stored = torch.load("efficient-x3d-5.pyth", weights_only=True)["model_state"]
+    name = "head.lin_5.kernel.conv.weight"
+    torch.testing.assert_close(weights[name], stored[name], rtol=0, atol=1e-6)
+    assert weights["projection.model.weight"].shape == (8, 64)
+    assert "without the last layer" in checkpoint.facts["weights"]
