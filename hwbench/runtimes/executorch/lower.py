@@ -10,6 +10,7 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_trans
 from torch import nn
 
 from hwbench.runtimes.executorch.delegation import read_delegation
+from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.inject import delegate_passes
 from hwbench.specs import DelegationReport
 
@@ -31,7 +32,9 @@ def exported(module: nn.Module, example: torch.Tensor) -> torch.export.ExportedP
     A dynamic batch is not offered: XNNPACK leaves its reshapes outside, and in int8 it aborts the process.
     """
     with torch.no_grad():
-        return torch.export.export(module, (example,), strict=False)
+        program = torch.export.export(module, (example,), strict=False)
+    float_scalars(program.graph_module)
+    return program
 
 
 def lowered(program: torch.export.ExportedProgram) -> EdgeProgramManager:

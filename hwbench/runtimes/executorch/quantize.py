@@ -14,6 +14,8 @@ from torch import nn
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
 from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.runtimes.passes.float_scalars import float_scalars
+from hwbench.runtimes.passes.own_biases import own_biases
 
 
 class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
@@ -41,7 +43,10 @@ def quantized(module: nn.Module, example: torch.Tensor, calibration: Sequence[to
         raise NotCalibrated("int8 needs calibration data, got none; give at least one clip (export: --calibration)")
     quantizer = _Quantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
     with torch.no_grad():
-        prepared = prepare_pt2e(torch.export.export(module, (example,), strict=False).module(), quantizer)
+        graph = torch.export.export(module, (example,), strict=False).module()
+        own_biases(graph)
+        float_scalars(graph)
+        prepared = prepare_pt2e(graph, quantizer)
         for batch in calibration:
             if batch.shape != example.shape:
                 raise InvalidValue(
