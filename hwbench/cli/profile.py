@@ -42,6 +42,9 @@ def profile(
     calibrate: Annotated[int, typer.Option(min=0, help="Whole networks to calibrate with.")] = DEFAULT_CALIBRATION,
     processes: Annotated[int | None, typer.Option(min=1, help="Build processes; default: what fits.")] = None,
     retry: Annotated[bool, typer.Option(help="Measure failed rows again.")] = False,
+    variants: Annotated[
+        str, typer.Option(help="Also measure these layouts of convolutions over time: names with commas, or all.")
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Measure the blocks of a search space on a device and publish the latency table.
@@ -64,6 +67,7 @@ def profile(
         calibrate=calibrate,
         processes=processes,
         retry=retry,
+        variants=parse_variants(variants),
     )
     emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
 
@@ -81,6 +85,7 @@ def profile_space(
     calibrate: int = DEFAULT_CALIBRATION,
     processes: int | None = None,
     retry: bool = False,
+    variants: Sequence[str] = (),
 ) -> tuple[CampaignResult, list[Path]]:
     """Measures what is missing of a space and publishes a table for each precision; bars and failures go to stderr.
 
@@ -96,6 +101,7 @@ def profile_space(
         calibrate: Whole networks to calibrate with.
         processes: Build processes; default: what fits.
         retry: Measure failed rows again.
+        variants: Layouts whose rows are measured beside those of the built-in choice.
 
     Raises:
         UnknownName: No such device, space or runtime.
@@ -112,7 +118,7 @@ def profile_space(
     staged = load_space(workspace, space)
     for one in precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(device, runtime, threads), one)
-    workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate)]
+    workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate, variants)]
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(
@@ -182,19 +188,40 @@ def parse_precisions(text: str) -> list[Precision]:
     return found
 
 
-def space_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
-    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with.
+def parse_variants(text: str) -> list[str]:
+    """Reads ``one-hot,segments`` or ``all``; nothing for an empty text.
+
+    Raises:
+        UnknownName: No such variant.
+    """
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        return []
+    from hwbench.blocks import variants
+
+    if names == ["all"]:
+        return list(variants.names())
+    for name in names:
+        variants.get(name)
+    return list(dict.fromkeys(names))
+
+
+def space_workloads(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int, variants: Sequence[str] = ()
+) -> list[Workload]:
+    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with, and blocks in
+    other layouts.
 
     The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
     table that predicts at least the networks like them.
     """
-    from hwbench.latency import calibration_networks, context_chains
+    from hwbench.latency import calibration_networks, context_chains, variant_rows
 
     parts = list(space.parts(precision, num_classes=classes))
     networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
     whole = [network.workload(precision) for network in networks]
     first = [part for workload in whole for part in workload.parts()]
-    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts]))
+    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts, *variant_rows(parts, variants)]))
 
 
 def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> Path:

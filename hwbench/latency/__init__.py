@@ -5,6 +5,7 @@ from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Calibration, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, load_table, profile_command, table_path
 from hwbench.latency.validation import Comparison, Validation, spearman
+from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows
 from hwbench.latency.work import Convolution, convolutions, macs
 
 __all__ = [
@@ -18,12 +19,16 @@ __all__ = [
     "Position",
     "Role",
     "Validation",
+    "VariantChoice",
     "calibration_networks",
     "context_chains",
     "convolutions",
+    "fastest_variant",
+    "has_variants",
     "load_table",
     "macs",
     "profile_command",
     "spearman",
     "table_path",
+    "variant_rows",
 ]

@@ -87,10 +87,13 @@ def test_vanilla_weights_in_an_efficient_network() -> None:
         efficient(create_x3d(depth_factor=1.0))
 
 
-@pytest.mark.parametrize("edge", [160, 182, 312])
-def test_deploy_form_of_the_whole_network(edge: int) -> None:
+@pytest.mark.parametrize("edge", [160, 182, 224, 256, 312, 356])
+@pytest.mark.parametrize("size", ["XS", "L"])
+def test_deploy_form_of_the_whole_network(size: str, edge: int) -> None:
+    """S and M have the blocks of XS (``test_the_blocks_are_those_of_the_card``)."""
+    assert x3d_blocks("XS") == x3d_blocks("S") == x3d_blocks("M")
     torch.manual_seed(0)
-    module = trained(EfficientX3d(num_classes=11)).double()
+    module = trained(EfficientX3d(expansion=size, num_classes=11)).double()
     x = torch.randn(1, 3, 2, edge, edge, dtype=torch.float64)
     with torch.no_grad():
         expected = module(x)
