@@ -12,7 +12,6 @@ each as JSON lines:
 import contextlib
 import ctypes
 import functools
-import importlib.metadata
 import io
 import json
 import os
@@ -30,12 +29,7 @@ from hwbench.data.sources import default_clip
 from hwbench.data.synthetic import CLASSES, prepare
 from hwbench.latency import (
     AdditivePredictor,
-    LatencyRow,
     LatencyTable,
-    Role,
-    calibration_networks,
-    context_chains,
-    macs,
     table_path,
 )
 from hwbench.measure.campaign import Campaign
@@ -45,23 +39,20 @@ from hwbench.search.latencies import choices_digest, feasible_set
 from hwbench.search.settings import Settings
 from hwbench.search.study import Search
 from hwbench.spaces import load_space, resolve
-from hwbench.specs import LatencyStats, Outcome, Precision, Target, Timing, Workload
+from hwbench.specs import Precision, Timing
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import installed_target, space_table, work
 from hwbench.train import Checkpoint, Recipe, save_checkpoint
 from hwbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
-TARGET = Target("local", "executorch", importlib.metadata.version("executorch"), 1)
+TARGET = installed_target()
 INT8 = Precision.INT8
 STUDY = "done"
 BUDGET_MS = 4.2
 CHECKPOINT = "trained.pt"
 PROGRAM = "model/model.pte"
 VIDEOS = "videos"
-
-
-def law(workload: Workload) -> float:
-    return 2e-5 + 4e-10 * (workload.input.numel + workload.output.numel) + macs(workload) / 20e9
 
 
 def make(root: Path) -> Workspace:
@@ -81,21 +72,13 @@ def make(root: Path) -> Workspace:
 def table() -> LatencyTable:
     """A table of the tiny space after a law."""
     space = load_space(Workspace(ROOT), "x3d-tiny")
-    parts = list(space.parts(INT8, num_classes=8))
-    networks = [n.workload(INT8) for n in calibration_networks(space, 6, 0, 8)]
-    rows = []
-    for role, workloads in zip(Role, (parts, context_chains(parts), networks), strict=True):
-        for workload in workloads:
-            t = law(workload)
-            stats = LatencyStats(t, 0.99 * t, 1.01 * t, 0.995 * t, 1.005 * t, 3, 30)
-            rows.append(LatencyRow(role, workload, Outcome.OK, stats, "2026-01-31", "c0ffee"))
-    return LatencyTable(TARGET, INT8, rows)
+    return space_table(space, INT8, calibration=6)
 
 
 def _search(workspace: Workspace) -> None:
     space = load_space(workspace, "x3d-tiny")
     predictor = AdditivePredictor.fit(table(), space=space.name)
-    device = FakeDevice(workspace.state / "device", law=law)
+    device = FakeDevice(workspace.state / "device", law=work)
 
     def measure(workloads):
         with MeasurementStore(workspace.store) as store:

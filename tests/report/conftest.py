@@ -1,7 +1,6 @@
 """A finished study with everything real but the hardware: table, search, journal, store; and a way to read the page."""
 
 import hashlib
-import importlib.metadata
 import json
 import shutil
 from html.parser import HTMLParser
@@ -11,12 +10,7 @@ import pytest
 
 from hwbench.latency import (
     AdditivePredictor,
-    LatencyRow,
     LatencyTable,
-    Role,
-    calibration_networks,
-    context_chains,
-    macs,
     table_path,
 )
 from hwbench.measure.campaign import Campaign
@@ -25,11 +19,12 @@ from hwbench.search.latencies import choices_digest, feasible_set
 from hwbench.search.settings import Settings
 from hwbench.search.study import Search
 from hwbench.spaces import load_space
-from hwbench.specs import LatencyStats, Outcome, Precision, Target, Timing, Workload
+from hwbench.specs import Precision, Timing, Workload
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import installed_target, space_table, work
 from hwbench.workspace import Workspace
 
-TARGET = Target("local", "executorch", importlib.metadata.version("executorch"), 1)
+TARGET = installed_target()
 CONDITIONS = {"device": "fake", "model": "A <b>fake</b> processor", "governor": "performance"}
 CALIBRATION = 10
 TRIALS = 16
@@ -37,22 +32,13 @@ TRIALS = 16
 
 def law(workload: Workload) -> float:
     """Start-up, conversion of input and output, and work, and for networks a part that no row knows."""
-    rate = 20e9 if workload.precision is Precision.INT8 else 9e9
-    seconds = 2e-5 + 4e-10 * (workload.input.numel + workload.output.numel) + macs(workload) / rate
+    seconds = work(workload, 20e9 if workload.precision is Precision.INT8 else 9e9)
     digest = hashlib.sha256(workload.key.encode()).digest()[0] / 255
     return seconds * (1 + 0.04 * (digest - 0.5) * (len(workload.blocks) > 1))
 
 
 def make_table(space, precision: Precision) -> LatencyTable:
-    parts = list(space.parts(precision, num_classes=8))
-    networks = [n.workload(precision) for n in calibration_networks(space, CALIBRATION, 0, 8)]
-    rows = []
-    for role, workloads in zip(Role, (parts, context_chains(parts), networks)):
-        for workload in workloads:
-            t = law(workload)
-            stats = LatencyStats(t, 0.99 * t, 1.01 * t, 0.995 * t, 1.005 * t, 3, 30)
-            rows.append(LatencyRow(role, workload, Outcome.OK, stats, "2026-01-31", fingerprint(CONDITIONS)))
-    return LatencyTable(TARGET, precision, rows)
+    return space_table(space, precision, law, calibration=CALIBRATION, conditions=fingerprint(CONDITIONS))
 
 
 def run_search(workspace: Workspace, device: FakeDevice, trials: int = TRIALS, study: str = "mine"):

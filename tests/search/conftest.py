@@ -1,19 +1,13 @@
 """A profiled device with a known latency law, and a campaign on it: everything a search needs but hardware."""
 
 import functools
-import importlib.metadata
 from pathlib import Path
 
 import pytest
 
 from hwbench.latency import (
     AdditivePredictor,
-    LatencyRow,
     LatencyTable,
-    Role,
-    calibration_networks,
-    context_chains,
-    macs,
     table_path,
 )
 from hwbench.measure.campaign import Campaign
@@ -22,30 +16,18 @@ from hwbench.search.latencies import choices_digest, feasible_set
 from hwbench.search.settings import Settings
 from hwbench.search.study import Search
 from hwbench.spaces import StagedSpace, load_space
-from hwbench.specs import LatencyStats, Outcome, Precision, Target, Timing, Workload
+from hwbench.specs import Precision, Timing
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import installed_target, space_table, work
 from hwbench.workspace import Workspace
 
-TARGET = Target("local", "executorch", importlib.metadata.version("executorch"), 1)
+TARGET = installed_target()
 INT8 = Precision.INT8
-
-
-def law(workload: Workload) -> float:
-    """Start-up, conversion of input and output, and work."""
-    return 2e-5 + 4e-10 * (workload.input.numel + workload.output.numel) + macs(workload) / 20e9
 
 
 @functools.cache
 def table_of(space: StagedSpace) -> LatencyTable:
-    parts = list(space.parts(INT8, num_classes=8))
-    networks = [n.workload(INT8) for n in calibration_networks(space, 10, 0, 8)]
-    rows = []
-    for role, workloads in zip(Role, (parts, context_chains(parts), networks)):
-        for workload in workloads:
-            t = law(workload)
-            stats = LatencyStats(t, 0.99 * t, 1.01 * t, 0.995 * t, 1.005 * t, 3, 30)
-            rows.append(LatencyRow(role, workload, Outcome.OK, stats, "2026-01-31", "c0ffee"))
-    return LatencyTable(TARGET, INT8, rows)
+    return space_table(space, INT8)
 
 
 @pytest.fixture
@@ -67,7 +49,7 @@ def predictor(space) -> AdditivePredictor:
 
 @pytest.fixture
 def device(tmp_path) -> FakeDevice:
-    return FakeDevice(tmp_path / "device", law=law)
+    return FakeDevice(tmp_path / "device", law=work)
 
 
 @pytest.fixture
