@@ -20,16 +20,23 @@ if TYPE_CHECKING:
 
 # Several short sessions say more than a long one: most of the spread is between sessions.
 ROUNDS, MAX_ROUNDS = 5, 10
-# Where the four letters "ETxx" of an ExecuTorch program stand (FlatBuffers file identifier).
-_MAGIC = slice(4, 6)
+# Where the files of a runtime have letters of their own, and which: the FlatBuffers identifier of an ExecuTorch program
+# ("ETxx"), the start of an archive. ONNX has none.
+_MAGIC = {"executorch": (slice(4, 6), b"ET"), "torchscript": (slice(0, 2), b"PK")}
+DEFAULT_RUNTIME = "executorch"
 
 
 @app.command()
 def bench(
-    model: Annotated[str, typer.Argument(help="A .pte file, zoo:NAME, STUDY:best, or a printed architecture.")],
+    model: Annotated[
+        str, typer.Argument(help="A .pte, .onnx or .ts file, zoo:NAME, STUDY:best, or a printed architecture.")
+    ],
     device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
-    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="executorch (default), onnx, torch or torchscript; of a file it is known."),
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="fp32 or int8; of a file it is known.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="At least so many samples.")] = 50,
     seconds: Annotated[float, typer.Option(min=0.0, help="At least so many seconds of samples.")] = 1.5,
@@ -53,7 +60,7 @@ def bench(
     if path is not None:
         artifact, precision = artifact_of(path, runtime, precision)
     else:
-        artifact, precision = _built(workspace, model, runtime, precision or "fp32", classes)
+        artifact, precision = _built(workspace, model, runtime or DEFAULT_RUNTIME, precision or "fp32", classes)
     measured = measure_artifact(artifact, place, cache_dir=workspace.cache, threads=threads, timing=timing, report=say)
     values = {"model": model} | _values(measured, artifact, precision, from_user=path is not None)
     if not as_json:
@@ -83,38 +90,46 @@ def session_timing(samples: int, seconds: float) -> Timing:
 
 
 def _file(model: str) -> Path | None:
-    """The file that is meant, or None where a name is; a folder means the ``model.pte`` in it."""
+    """The file that is meant, or None where a name is; a folder means the model of the export in it."""
+    from hwbench.runtimes import of_file
+
     path = Path(model)
     if path.is_dir():
-        path /= "model.pte"
+        path /= next((p.name for p in sorted(path.glob("model.*")) if of_file(p)), "model.pte")
     if path.is_file():
         return path
-    if path.suffix == ".pte":
+    if of_file(path):
         raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")
     return None
 
 
-def artifact_of(path: Path, runtime: str, precision: str | None) -> tuple[Artifact, str | None]:
+def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
     """A file as something to time, with its precision where the manifest beside it tells one."""
     from hwbench.measure.cache import engine_version, file_sha256
+    from hwbench.runtimes import get, of_file
     from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
 
     if precision is not None:
         precision = Precision.parse(precision).value
-    if runtime != "executorch":
-        raise InvalidValue(f"{path} is a file for executorch; --runtime {runtime} takes a name such as zoo:x3d-xs")
+    if runtime is not None:
+        get(runtime)
+    engine = of_file(path)
+    if engine is None:
+        raise InvalidFile(f"{path}: expected a file that ends in .pte, .onnx or .ts; make one: hwbench export")
+    if runtime not in (None, engine):
+        raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
+    where, letters = _MAGIC.get(engine, (slice(0), b""))
     with path.open("rb") as file:
-        magic = file.read(8)[_MAGIC]
-    if magic != b"ET":
-        raise InvalidFile(f"{path}: expected an ExecuTorch program (.pte), found something else; export it again")
+        magic = file.read(8)[where]
+    if magic != letters:
+        raise InvalidFile(f"{path}: expected a file for {engine}, found something else; export it again")
     sha256 = file_sha256(path)
     known = _manifest(path, sha256)
     if precision is not None and known is not None and precision != known:
         raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
     # The file says what is timed; nobody reads this workload.
     unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1))
-    version = engine_version("executorch")
-    return Artifact(path, sha256, unknown, "executorch", version, DelegationReport(0)), known or precision
+    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), known or precision
 
 
 def _manifest(path: Path, sha256: str) -> str | None:
@@ -128,7 +143,7 @@ def _manifest(path: Path, sha256: str) -> str | None:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None
     if described != sha256:
-        if path.name == "model.pte":
+        if path.stem == "model":
             raise InvalidFile(f"{path} is not the file that {manifest.name} describes (sha256); export it again")
         return None
     return str(precision)

@@ -18,6 +18,7 @@ from hwbench.errors import InvalidValue, UsageError
 
 if TYPE_CHECKING:
     from hwbench.deploy import DeployedModel, Original, Watch
+    from hwbench.runtimes import Runtime
     from hwbench.specs import Precision
     from hwbench.workspace import Workspace
 
@@ -28,8 +29,9 @@ _STAGES = {"calibrate": "calibration clips", "build": "build", "check": "check a
 @app.command()
 def export(
     model: Annotated[str, typer.Argument(help="A checkpoint, zoo:NAME, STUDY:best, or a printed architecture.")],
-    out: Annotated[Path, typer.Option(help="Folder for model.pte and manifest.json; an export there is replaced.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model and manifest.json; an export there is replaced.")],
     precision: Annotated[str, typer.Option(help="int8 or fp32.")] = "int8",
+    runtime: Annotated[str, typer.Option(help="executorch (.pte), onnx (.onnx) or torchscript (.ts).")] = "executorch",
     calibrate: Annotated[
         str | None, typer.Option(help="Data to calibrate int8 with; of a checkpoint: its own training videos.")
     ] = None,
@@ -48,18 +50,19 @@ def export(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Convert, quantise and check a model; write model.pte and manifest.json.
+    """Convert, quantise and check a model; write model.pte (.onnx, .ts) and manifest.json.
 
     The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
     weights top-1 is measured before and after.
     """
     from hwbench.data import FailurePolicy
+    from hwbench.runtimes import get
     from hwbench.specs import Precision
     from hwbench.workspace import Workspace
 
     start = time.monotonic()
     workspace = Workspace.find()
-    wanted, policy = Precision.parse(precision), FailurePolicy.parse(on_error)
+    wanted, policy, engine = Precision.parse(precision), FailurePolicy.parse(on_error), get(runtime)
     checkpoint = _checkpoint(model)
     if checkpoint is not None and checkpoint.is_file() and (weights is not None or classes is not None):
         raise InvalidValue(
@@ -84,6 +87,7 @@ def export(
             policy=policy,
             threads=count,
             watch=watch,
+            runtime=engine,
         )
     values = {**summary(deployed), "seconds": round(time.monotonic() - start, 1)}
     emit(values, as_json=as_json)
@@ -130,6 +134,7 @@ def export_original(
     policy: Any = None,
     threads: int = 1,
     watch: Watch | None = None,
+    runtime: Runtime | None = None,
 ) -> DeployedModel:
     """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the original
     was trained on; with random weights both are by default nothing.
@@ -162,6 +167,7 @@ def export_original(
         variant=variant,
         threads=threads,
         progress=watch,
+        runtime=runtime,
     )
 
 

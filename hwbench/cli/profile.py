@@ -36,7 +36,7 @@ def profile(
     space: Annotated[str, typer.Option(help="Search space: a file of search_spaces/.")] = "x3d-tiny",
     precision: Annotated[str, typer.Option(help="fp32, int8, or both with a comma.")] = "fp32,int8",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
-    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
     limit: Annotated[int | None, typer.Option(min=1, help="Measure at most this many missing rows.")] = None,
     classes: Annotated[int, typer.Option(min=1, help="Classes of the networks' heads.")] = DEFAULT_CLASSES,
     calibrate: Annotated[int, typer.Option(min=0, help="Whole networks to calibrate with.")] = DEFAULT_CALIBRATION,

@@ -40,7 +40,7 @@ def search(
     data: Annotated[str, typer.Option(help="For short-train: synthetic, or a path.")] = "synthetic",
     epochs: Annotated[int, typer.Option(min=1, help="For short-train: epochs of a training.")] = 2,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
-    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
     as_json: Json = False,
 ) -> None:
     """Search a space for the best network within a latency budget on a device.

@@ -26,7 +26,7 @@ def validate(
     threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
-    runtime: Annotated[str, typer.Option(help="executorch or torch.")] = "executorch",
+    runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
     as_json: Json = False,
 ) -> None:
     """Compare predicted with measured latencies of networks that were never used for calibration."""

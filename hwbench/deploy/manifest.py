@@ -15,11 +15,14 @@ from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.measure.cache import file_sha256
+from hwbench.runtimes import get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
 from hwbench.workspace import write_text
 
 SCHEMA = 1
 MODEL = "model.pte"
+# Of the model file whatever runs it; the ending is the runtime's.
+STEM = "model"
 MANIFEST = "manifest.json"
 
 LAYOUT = "frames as batch (T,3,H,W) float32"
@@ -146,7 +149,7 @@ class Manifest:
 
     Attributes:
         schema: Number of this form.
-        sha256: Digest of ``model.pte``; ``bytes`` is its size.
+        sha256: Digest of the model file; ``bytes`` is its size.
         precision: Of the arithmetic inside; input and output are float32 always.
         runtime: What runs the file, in the version of ``versions``.
         variant: Layout of temporal convolutions.
@@ -197,6 +200,15 @@ class Manifest:
             raise InvalidFile(f"{path}: {error}; export the model again") from None
 
 
+def model_name(runtime: str) -> str:
+    """Name of the model file for a runtime, beside its manifest.
+
+    Raises:
+        UnknownName: No such runtime.
+    """
+    return STEM + get(runtime).suffix
+
+
 @dataclass(frozen=True)
 class DeployedModel:
     """A file that was checked, and what is known of it."""
@@ -211,8 +223,8 @@ class DeployedModel:
         Raises:
             InvalidFile: A file is missing or damaged, or the two do not belong together.
         """
-        path = folder / MODEL
         manifest = Manifest.read(folder / MANIFEST)
+        path = folder / model_name(manifest.runtime)
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
         return cls(path, manifest)

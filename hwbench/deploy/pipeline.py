@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from hwbench import __version__
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.manifest import (
     MANIFEST,
-    MODEL,
     OUTPUT,
     SCHEMA,
     Accuracy,
@@ -24,17 +24,20 @@ from hwbench.deploy.manifest import (
     Manifest,
     NetworkRecord,
     Parity,
+    model_name,
 )
 from hwbench.deploy.original import Original
 from hwbench.deploy.parity import Comparison, check_deploy_form, check_parity, compare
 from hwbench.deploy.served import served
 from hwbench.deploy.staging import place, staging
 from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.measure.cache import PACKAGES as ENGINE_PACKAGES
 from hwbench.measure.cache import file_sha256
-from hwbench.runtimes.base import Runtime
+from hwbench.runtimes import Form, Runtime, get
 from hwbench.specs import AUTO, Artifact, Precision
 
 RUNTIME = "executorch"
+BASELINE = "torch"
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
 ASSUMED = "the weights have no class names; in the order of the logits they were taken to be those of"
 NOISE = "noise"
@@ -70,7 +73,7 @@ def export(
     progress: Watch | None = None,
     runtime: Runtime | None = None,
 ) -> DeployedModel:
-    """Writes ``model.pte`` and ``manifest.json`` into a folder, over an export of before; other files there stay.
+    """Writes the model and ``manifest.json`` into a folder, over an export of before; other files there stay.
 
     The file is loaded and run in a process of its own before it counts; if anything fails ``out`` stays as it was.
 
@@ -94,19 +97,20 @@ def export(
         WorkspaceError: The folder cannot be written.
         VideoError: A video cannot be read.
     """
-    watch = progress or (lambda _: None)
-    _check(original, precision, calibration)
+    watch, runtime = progress or (lambda _: None), runtime or get(RUNTIME)
+    _check(original, precision, calibration, runtime)
+    name = model_name(runtime.name)
     with staging(out) as folder:
         report = _Report(original, precision, variant, calibration if precision is Precision.INT8 else None)
-        built = _build(report, folder / MODEL, watch, runtime or _executorch())
+        built = _build(report, folder / name, watch, runtime)
         comparison = _compare(original, built.artifact.path, validation, threads, watch)
         source = NOISE if validation is None else validation.source
         parity = comparison.parity(source, built.deploy_form_error)
         check_parity(parity, precision, trained=original.weights.trained)
         manifest = report.manifest(built, parity, _accuracy(original, comparison, validation))
         manifest.write(folder / MANIFEST)
-        place(folder, out)
-    return DeployedModel(out / MODEL, manifest)
+        place(folder, out, name)
+    return DeployedModel(out / name, manifest)
 
 
 @dataclass(frozen=True)
@@ -140,7 +144,7 @@ class _Report:
             input=InputForm.of(original.network, original.clip, original.normalisation),
             output=OUTPUT,
             labels=original.classes,
-            versions=_versions(),
+            versions=_versions(artifact.runtime),
             delegation=artifact.delegation,
             parity=parity,
             accuracy=accuracy,
@@ -150,8 +154,14 @@ class _Report:
         )
 
 
-def _check(original: Original, precision: Precision, calibration: Clips | None) -> None:
+def _check(original: Original, precision: Precision, calibration: Clips | None, runtime: Runtime) -> None:
     network = original.network
+    if runtime.name == BASELINE:
+        raise InvalidValue(
+            f"--runtime {BASELINE} is the baseline of eager PyTorch, whose file holds no weights; "
+            "export for executorch, onnx or torchscript"
+        )
+    runtime.version()  # that it is not installed is better known before anything is calibrated
     if precision is Precision.INT8 and calibration is None:
         raise NotCalibrated(
             "int8 needs clips to take the ranges of activations from, none were given; add --calibrate DATA with "
@@ -167,14 +177,18 @@ def _build(report: _Report, path: Path, watch: Watch, runtime: Runtime) -> _Buil
     from hwbench import models
 
     original = report.original
-    deployed = models.deployed(original.module, original.network.input, report.variant)
+    workload = original.network.workload(report.precision, report.variant)
+    deployed: nn.Module = (
+        models.Unfolded(original.module, original.network.input)
+        if runtime.form(workload) is Form.ORIGINAL
+        else models.deployed(original.module, original.network.input, report.variant)
+    )
     example = _noise(original, 1)[0]
     error = check_deploy_form(original.module, deployed, example)
     inputs: Sequence[torch.Tensor] = ()
     if report.calibration is not None:
         inputs = calibration_inputs(report.calibration, lambda done, all: watch(Progress("calibrate", done, all)))
     watch(Progress("build", 0, None))
-    workload = original.network.workload(report.precision, report.variant)
     artifact = runtime.build(deployed, models.fold(example).contiguous(), workload, path, inputs)
     watch(Progress("build", 1, 1))
     return _Built(artifact, error, len(inputs))
@@ -219,16 +233,10 @@ class _Noise:
         yield from enumerate(self._clips)
 
 
-def _executorch() -> Runtime:
-    from hwbench.runtimes import get
-
-    return get(RUNTIME)
-
-
-def _versions() -> dict[str, str]:
+def _versions(runtime: str) -> dict[str, str]:
     """Versions of what made the file."""
     found = {"hwbench": __version__, "python": platform.python_version()}
-    for name in PACKAGES:
+    for name in dict.fromkeys((*PACKAGES, *ENGINE_PACKAGES.get(runtime, ()))):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

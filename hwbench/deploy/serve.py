@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure, PteModel, engine
+from hwbench.runtimes.python_models import Failure, Model, load_engine, load_model
 
 
 def main() -> int:
@@ -26,10 +26,10 @@ def main() -> int:
     os.dup2(2, 1)  # what libraries print goes to stderr
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process by closing stdin
-    engine(threads)
+    load_engine(path, threads)
     signal.alarm(limit_s)
     try:
-        model = PteModel(path, Options(check=path, threads=threads))
+        model = load_model(path, Options(check=path, threads=threads))
         model.run()
     except Exception as error:  # a bad file raises what it likes
         _header(answers, {"error": " ".join(str(error).split())[:500] or type(error).__name__})
@@ -39,7 +39,7 @@ def main() -> int:
     return _answer(model, answers, limit_s)
 
 
-def _answer(model: PteModel, answers: BinaryIO, limit_s: int) -> int:
+def _answer(model: Model, answers: BinaryIO, limit_s: int) -> int:
     size = 4 * int(np.prod(model.input_shape))
     while len(data := sys.stdin.buffer.read(size)) == size:
         signal.alarm(limit_s)

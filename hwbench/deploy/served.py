@@ -74,7 +74,7 @@ class ServedModel:
 
 @contextmanager
 def served(path: Path, *, threads: int = 1, timeout_s: float = 120.0) -> Iterator[ServedModel]:
-    """Loads a ``.pte`` in a process of its own, which ends with the block.
+    """Loads a file of any runtime in a process of its own, which ends with the block.
 
     Args:
         path: The file.

@@ -17,8 +17,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from hwbench.deploy.manifest import MANIFEST, MODEL
+from hwbench.deploy.manifest import MANIFEST, MODEL, model_name
 from hwbench.errors import InvalidValue
+from hwbench.runtimes import names
 from hwbench.workspace import writing
 
 _PREFIX, _SUFFIX = ".export.", ".tmp"
@@ -50,21 +51,29 @@ def staging(out: Path) -> Iterator[Path]:
             out.rmdir()
 
 
-def place(folder: Path, out: Path) -> None:
-    """Moves a complete export from its staging folder into ``out``, over one of before.
+def place(folder: Path, out: Path, model: str = MODEL) -> None:
+    """Moves a complete export from its staging folder into ``out``, over one of before, also of another runtime.
+
+    Args:
+        folder: Holds the two files.
+        out: Where they go.
+        model: Name of the model file.
 
     Raises:
         WorkspaceError: ``out`` cannot be written.
     """
     with writing(out):
-        for name in (MODEL, MANIFEST):
+        for name in (model, MANIFEST):
             (folder / name).chmod(0o644)
             _sync(folder / name)
         directory = os.open(out, os.O_RDONLY)
         try:
             fcntl.flock(directory, fcntl.LOCK_EX)  # two exports into one folder do not mix
             (out / MANIFEST).unlink(missing_ok=True)
-            (folder / MODEL).replace(out / MODEL)
+            for other in names():
+                if model_name(other) != model:
+                    (out / model_name(other)).unlink(missing_ok=True)
+            (folder / model).replace(out / model)
             (folder / MANIFEST).replace(out / MANIFEST)
             os.fsync(directory)
         finally:

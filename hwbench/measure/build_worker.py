@@ -71,12 +71,14 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     import torch
 
     from hwbench.measure.cache import artifact_to_json
-    from hwbench.models import workload_module
+    from hwbench.models import eager_workload, workload_module
+    from hwbench.runtimes.base import Form
     from hwbench.specs import Precision, Workload
 
     workload = Workload.parse(key)
     torch.manual_seed(int(workload.sha256[:8], 16))
-    module, example = workload_module(workload)
+    original = runtime.form(workload) is Form.ORIGINAL
+    module, example = eager_workload(key) if original else workload_module(workload)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
     calibration = [torch.randn_like(example) for _ in range(batches)]
     return artifact_to_json(runtime.build(module, example, workload, out, calibration))

@@ -20,7 +20,12 @@ from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text
 
 # Distributions that determine a built file; the first one is the engine and gives a Target its version.
-PACKAGES = {"executorch": ("executorch", "torchao", "torch"), "torch": ("torch",)}
+PACKAGES = {
+    "executorch": ("executorch", "torchao", "torch"),
+    "onnx": ("onnxruntime", "onnx", "onnxscript", "torch"),
+    "torch": ("torch",),
+    "torchscript": ("torch",),
+}
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # What decides about the graph of a workload, relative to the package.
@@ -36,10 +41,12 @@ SOURCES = (
 # What runs files does not make them.
 NOT_SOURCES = (
     "runtimes/native/**/*.py",
+    "runtimes/onnx_model.py",
     "runtimes/protocol.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",
     "runtimes/runners.py",
+    "runtimes/script_model.py",
 )
 
 
@@ -168,5 +175,5 @@ def _installed(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         raise MissingDependency(
-            f"{distribution} is not installed; install it with: python -m pip install hwbench"
+            f"{distribution} is not installed; install it with: python -m pip install {distribution}"
         ) from None

@@ -7,7 +7,7 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.kinds import build
-from hwbench.blocks.layout import fold
+from hwbench.blocks.layout import fold, unfold
 from hwbench.blocks.mobile_cpu import Chain
 from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d
@@ -72,6 +72,18 @@ def efficient(module: X3d) -> EfficientX3d:
             made.load_state_dict(weights, assign=True)
             return made.to(like.device).train(module.training)
     raise UnsupportedModule("expected a vanilla X3D of size XS, S, M or L; its weights have other names or shapes")
+
+
+class Unfolded(nn.Module):
+    """A module in original form behind a folded input: (N·T, C, H, W) -> what it gives for clips (N, C, T, H, W)."""
+
+    def __init__(self, module: nn.Module, input: TensorSpec) -> None:
+        super().__init__()
+        self.module = module
+        self.frames = input.t
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(unfold(x, self.frames))  # type: ignore[no-any-return]
 
 
 def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:

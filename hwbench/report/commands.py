@@ -11,6 +11,8 @@ from hwbench.report.result import StoredResult
 from hwbench.specs import Precision
 
 _SYNTHETIC = "synthetic"
+# Files of the baseline hold no weights: what it measured is exported for the engine of the project.
+_BASELINE, _ENGINE = "torch", "executorch"
 
 
 def profile(result: StoredResult, precision: Precision) -> str:
@@ -62,7 +64,12 @@ def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> s
 
 def export(result: StoredResult, precision: Precision) -> str:
     """Writes the trained winner as a file, and tests it."""
-    return f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --out {exported(result, precision)}"
+    measured = result.target.runtime
+    runtime = _ENGINE if measured == _BASELINE else measured
+    return (
+        f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
+        f"--out {exported(result, precision)}"
+    )
 
 
 def exported(result: StoredResult, precision: Precision) -> str:

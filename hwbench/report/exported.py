@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwbench.errors import InvalidFile
+from hwbench.runtimes import get, names, of_file
 
 MANIFEST = "manifest.json"
 MODEL = "model.pte"
@@ -59,7 +60,7 @@ def read_exported(path: Path) -> ExportedModel:
         raise InvalidFile(f"{manifest}: cannot be read: {error}; export the model again") from None
     if not isinstance(values, dict) or not isinstance(values.get("sha256"), str):
         raise InvalidFile(f"{manifest}: expected an object with the sha256 of a model; export the model again")
-    model = path if path.suffix == ".pte" else folder / _model_name(values)
+    model = path if of_file(path) else folder / _model_name(values)
     doubts, num_bytes = _check(model, values["sha256"])
     recipe = _first(values, "recipe")
     return ExportedModel(
@@ -80,7 +81,10 @@ def read_exported(path: Path) -> ExportedModel:
 
 def _model_name(values: Mapping[str, object]) -> str:
     name = values.get("model")
-    return Path(name).name if isinstance(name, str) and name.endswith(".pte") else MODEL
+    if isinstance(name, str) and of_file(Path(name)):
+        return Path(name).name
+    runtime = values.get("runtime")
+    return Path(MODEL).stem + get(runtime).suffix if isinstance(runtime, str) and runtime in names() else MODEL
 
 
 def _check(model: Path, sha256: str) -> tuple[tuple[str, ...], int | None]:

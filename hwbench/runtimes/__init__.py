@@ -6,13 +6,19 @@ Importing this package loads neither torch nor an engine; ``get`` loads the one 
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 from hwbench.errors import UnknownName
 from hwbench.registry import suggest
-from hwbench.runtimes.base import Runtime, runtimes
+from hwbench.runtimes.base import Form, Runtime, runtimes
 
 # Where each runtime is defined. Importing its module registers it.
-_MODULES = {"executorch": "hwbench.runtimes.executorch", "torch": "hwbench.runtimes.eager"}
+_MODULES = {
+    "executorch": "hwbench.runtimes.executorch",
+    "onnx": "hwbench.runtimes.onnx",
+    "torch": "hwbench.runtimes.eager",
+    "torchscript": "hwbench.runtimes.torchscript",
+}
 
 
 def names() -> tuple[str, ...]:
@@ -33,4 +39,10 @@ def get(name: str) -> Runtime:
     return runtimes.get(name)()
 
 
-__all__ = ["Runtime", "get", "names", "runtimes"]
+def of_file(path: Path) -> str | None:
+    """The runtime whose files end like this one; None where there is none. The longest ending counts."""
+    endings = {get(name).suffix: name for name in names()}
+    return next((endings[e] for e in sorted(endings, key=len, reverse=True) if path.name.endswith(e)), None)
+
+
+__all__ = ["Form", "Runtime", "get", "names", "of_file", "runtimes"]

@@ -1,12 +1,13 @@
 """The contract of a runtime: one inference engine.
 
 A runtime builds a file from a module (on the host, in a worker process) and names the runner that times such files on a
-device. What is passed to ``build`` is already in deploy form: frames as batch, (N·T, C, H, W) in. A build that fails
-raises; the campaign turns that into a row with outcome ``build``.
+device. What is passed to ``build`` is in the form that ``form`` asks for. A build that fails raises; the campaign turns
+that into a row with outcome ``build``.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
@@ -19,6 +20,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+class Form(enum.Enum):
+    """In which form a module is built: rewritten with frames as batch, (N·T, C, H, W) in, or as it was trained."""
+
+    DEPLOY = enum.auto()
+    ORIGINAL = enum.auto()
+
+
 class Runtime(Protocol):
     """One engine. Instances hold no state."""
 
@@ -27,6 +35,10 @@ class Runtime(Protocol):
 
     def version(self) -> str:
         """Version of the engine, part of every Target and of every cache key."""
+        ...
+
+    def form(self, workload: Workload) -> Form:
+        """The form in which ``build`` wants the module of a workload."""
         ...
 
     def build(
@@ -40,7 +52,7 @@ class Runtime(Protocol):
         """Writes ``out`` from a module in eval mode and reports what the delegate took.
 
         Args:
-            module: Deploy form, (N·T, C, H, W) -> tensor; left as it is.
+            module: In the form asked for, tensor -> tensor; left as it is.
             example: One input; its shape is baked in.
             workload: What the module is; its precision decides about quantisation.
             out: The file to write (atomically).

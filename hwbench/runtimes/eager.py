@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from hwbench.errors import MissingDependency, UnsupportedModule
-from hwbench.runtimes.base import runtimes
+from hwbench.runtimes.base import Form, runtimes
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
@@ -44,6 +44,9 @@ class EagerTorch:
             return importlib.metadata.version("torch")
         except importlib.metadata.PackageNotFoundError:
             raise MissingDependency("torch is not installed; install it with: python -m pip install torch") from None
+
+    def form(self, workload: Workload) -> Form:
+        return Form.ORIGINAL
 
     def build(
         self,

@@ -1,7 +1,8 @@
-"""What the Python runner runs: ``.pte`` files in the ExecuTorch runtime, and modules in eager PyTorch."""
+"""What the Python runner runs: ``.pte``, ``.onnx`` and ``.ts`` files in their engines, modules in eager PyTorch."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-EAGER_SUFFIX = ".eager.json"
+EAGER_SUFFIX, ONNX_SUFFIX, SCRIPT_SUFFIX = ".eager.json", ".onnx", ".ts"
 _FLOAT = 6  # ScalarType::Float
 _MASK = (1 << 64) - 1
 
@@ -57,6 +58,13 @@ def uniform(first: int, count: int) -> npt.NDArray[np.float32]:
 class Model(Protocol):
     """A loaded file with its input in place."""
 
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of the first input."""
+
+    def feed(self, values: npt.NDArray[np.float32]) -> None:
+        """Other values for the first input, in the order of its axes; its layout in memory stays."""
+
     def run(self) -> int:
         """Executes once; returns the nanoseconds of the execution alone."""
 
@@ -76,29 +84,58 @@ def load_model(path: str, options: Options) -> Model:
     try:
         if path.endswith(EAGER_SUFFIX):
             return EagerModel(Path(path), options)
+        if path.endswith(ONNX_SUFFIX):
+            from hwbench.runtimes.onnx_model import OnnxModel
+
+            return OnnxModel(path, options)
+        if path.endswith(SCRIPT_SUFFIX):
+            from hwbench.runtimes.script_model import ScriptModel
+
+            return ScriptModel(path, options)
         return PteModel(path, options)
     except Failure:
         raise
     except Exception as error:  # a bad file raises what it likes; it is a result, and the other files go on
-        raise Failure("load", f"{type(error).__name__}: {error}") from error
+        raise Failure("load", f"{type(error).__name__}: {' '.join(str(error).split())[:400]}") from error
 
 
-def _inputs(shapes: Sequence[Sequence[int]], input_file: str) -> list[torch.Tensor]:
-    import torch
+def load_engine(path: str, threads: int) -> None:
+    """Imports what runs a file, which is no part of loading it; that it is absent is told when the file is loaded."""
+    with contextlib.suppress(ImportError):
+        if path.endswith(ONNX_SUFFIX):
+            importlib.import_module("onnxruntime")
+        elif path.endswith((EAGER_SUFFIX, SCRIPT_SUFFIX)):
+            importlib.import_module("torch")
+        else:
+            engine(threads)
 
+
+def arrays(shapes: Sequence[Sequence[int]], input_file: str) -> list[npt.NDArray[np.float32]]:
+    """The values of inputs of those shapes: from the file, if one is given, else seeded.
+
+    Raises:
+        Failure: The file has another number of values, or is for one input and there are more.
+    """
     if input_file:
         values = np.fromfile(input_file, dtype=np.float32)
         if len(shapes) != 1 or values.size != int(np.prod(shapes[0])):
             raise Failure(
                 "load", f"the input needs {4 * int(np.prod(shapes[0]))} bytes, the file has {4 * values.size}"
             )
-        return [torch.from_numpy(values.reshape(shapes[0]))]
-    tensors, used = [], 0
+        return [values.reshape(shapes[0])]
+    made, used = [], 0
     for shape in shapes:
         count = int(np.prod(shape))
-        tensors.append(torch.from_numpy(uniform(used, count).reshape(shape)))
+        made.append(uniform(used, count).reshape(shape))
         used += count
-    return tensors
+    return made
+
+
+def tensors(shapes: Sequence[Sequence[int]], input_file: str) -> list[torch.Tensor]:
+    """``arrays`` as tensors."""
+    import torch
+
+    return [torch.from_numpy(values) for values in arrays(shapes, input_file)]
 
 
 class PteModel:
@@ -115,7 +152,7 @@ class PteModel:
         for i, info in enumerate(infos):
             if int(info.dtype()) != _FLOAT:
                 raise Failure("load", f"input {i} is not float32")
-        self._inputs = _inputs([info.sizes() for info in infos], options.input)
+        self._inputs = tensors([info.sizes() for info in infos], options.input)
         if options.check:  # layout matters to the values, not to the time
             self._inputs = [_stored(value, order) for value, order in zip(self._inputs, _dim_orders(path), strict=True)]
 
@@ -141,7 +178,7 @@ class PteModel:
         return max(end - start, 1)
 
     def output(self) -> npt.NDArray[np.float32]:
-        return _float_array(self._method.get_outputs()[0])
+        return float_array(self._method.get_outputs()[0])
 
     def operations(self, runs: int) -> list[Operation]:
         for _ in range(runs):
@@ -190,16 +227,25 @@ def engine(threads: int) -> Any:
     return portable_lib
 
 
-class EagerModel:
-    """A module in eager PyTorch."""
+class TorchModel:
+    """A module that is called in torch, whatever made it."""
 
-    def __init__(self, path: Path, options: Options) -> None:
+    def __init__(self, module: nn.Module, shape: Sequence[int], options: Options) -> None:
         import torch
 
         torch.set_num_threads(options.threads)
-        self._module, example = load_eager(path)
-        self._inputs = _inputs([tuple(example.shape)], options.input)
+        self._module = module
+        self._inputs = tensors([shape], options.input)
         self._output: Any = None
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self._inputs[0].shape)
+
+    def feed(self, values: npt.NDArray[np.float32]) -> None:
+        import torch
+
+        self._inputs[0].copy_(torch.from_numpy(values.copy()).reshape(self.input_shape))
 
     def run(self) -> int:
         import torch
@@ -214,7 +260,7 @@ class EagerModel:
         return max(end - start, 1)
 
     def output(self) -> npt.NDArray[np.float32]:
-        return _float_array(self._output)
+        return float_array(self._output)
 
     def operations(self, runs: int) -> list[Operation]:
         from torch import profiler
@@ -225,6 +271,14 @@ class EagerModel:
         # Times of one name added up, in microseconds, without what is called from within.
         rows = [(event.key, event.self_cpu_time_total, event.count) for event in trace.key_averages()]
         return [(name, 1e3 * total / runs, runs) for name, total, count in rows if count >= runs]
+
+
+class EagerModel(TorchModel):
+    """A module in eager PyTorch."""
+
+    def __init__(self, path: Path, options: Options) -> None:
+        module, example = load_eager(path)
+        super().__init__(module, tuple(example.shape), options)
 
 
 def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor]:
@@ -252,7 +306,12 @@ def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor]:
     return module.eval(), example
 
 
-def _float_array(value: Any) -> npt.NDArray[np.float32]:
+def float_array(value: Any) -> npt.NDArray[np.float32]:
+    """A tensor as an array.
+
+    Raises:
+        Failure: It is none, or of another type of numbers.
+    """
     import torch
 
     if not isinstance(value, torch.Tensor) or value.dtype != torch.float32:

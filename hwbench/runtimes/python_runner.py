@@ -1,8 +1,8 @@
 """The runner in Python: ``python -m hwbench.runtimes.python_runner``; same arguments and answers as the C++ one.
 
-It serves ``.pte`` files where no C++ compiler exists, and eager PyTorch (``.eager.json``) as the baseline to compare
-with. Contract: ``hwbench.runtimes.protocol``. A sample of a ``.pte`` holds one call through the Python bindings, a
-few microseconds, that the C++ runner does not have.
+It serves ``.pte`` files where no C++ compiler exists, ``.onnx`` and ``.ts`` files in their engines, and eager PyTorch
+(``.eager.json``) as the baseline to compare with. Contract: ``hwbench.runtimes.protocol``. A sample of a ``.pte`` holds
+one call through the Python bindings, a few microseconds, that the C++ runner does not have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.runtimes.protocol import SENTINEL, Options
-from hwbench.runtimes.python_models import EAGER_SUFFIX, Failure, Model, engine, load_model, mix
+from hwbench.runtimes.python_models import Failure, Model, load_engine, load_model, mix
 
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
@@ -152,7 +152,7 @@ class Session:
 
     def start(self) -> None:
         """Says who we are."""
-        versions = {name: _version(name) for name in ("executorch", "torch")}
+        versions = {name: _version(name) for name in ("executorch", "onnxruntime", "torch")}
         cpus = sorted(os.sched_getaffinity(0))
         self.write(
             "start", runner="python", versions=versions, threads=self.options.threads, cpus=cpus, pid=os.getpid()
@@ -179,8 +179,7 @@ class Session:
         signal.alarm(0)
 
     def _load(self, entry: Entry) -> Model:
-        if not entry.path.endswith(EAGER_SUFFIX):
-            engine(self.options.threads)  # importing it is not part of loading a file
+        load_engine(entry.path, self.options.threads)
         start = time.monotonic_ns()
         model = load_model(entry.path, self.options)
         load_ns = time.monotonic_ns() - start
@@ -211,8 +210,7 @@ class Session:
 
     def check(self) -> int:
         """One execution of one file; the output goes to a file as raw float32 in the order of its axes."""
-        if not self.options.check.endswith(EAGER_SUFFIX):
-            engine(self.options.threads)
+        load_engine(self.options.check, self.options.threads)
         signal.alarm(self.options.timeout_s)
         try:
             start = time.monotonic_ns()

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hwbench.errors import DelegationFailed
-from hwbench.runtimes.base import runtimes
+from hwbench.runtimes.base import Form, runtimes
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_bytes
 
@@ -33,6 +33,9 @@ class Faulty:
 
     def version(self) -> str:
         return "1.0"
+
+    def form(self, workload: Workload) -> Form:
+        return Form.DEPLOY
 
     def build(
         self,

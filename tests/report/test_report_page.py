@@ -126,7 +126,7 @@ def test_every_command_is_written_out(shown, report):
         f"hwbench bench mine:best {place}",
         f"hwbench bench mine:best {place.replace('int8', 'fp32')}",
         "hwbench train mine:best --data synthetic --out runs/mine",
-        "hwbench export runs/mine/checkpoint.pt --precision int8 --out runs/mine/int8",
+        "hwbench export runs/mine/checkpoint.pt --precision int8 --runtime executorch --out runs/mine/int8",
         "hwbench report mine --out report.html",
     } <= set(shown.commands)
     sections = page(report).split("<h2>")[1:]

@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 
-_LOGGERS = ("executorch", "torchao", "torch.export", "torch.utils._pytree", "torch._export")
+_LOGGERS = ("executorch", "torchao", "torch.export", "torch.utils._pytree", "torch._export", "torch.onnx", "onnxscript")
 
 
 @contextlib.contextmanager

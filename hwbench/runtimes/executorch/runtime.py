@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from hwbench.errors import MissingDependency
-from hwbench.runtimes.base import runtimes
+from hwbench.runtimes.base import Form, runtimes
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, Precision, Workload
 from hwbench.workspace import write_bytes
@@ -46,6 +46,9 @@ class ExecuTorch:
             raise MissingDependency(
                 "executorch is not installed; install it with: python -m pip install executorch torchao"
             ) from None
+
+    def form(self, workload: Workload) -> Form:
+        return Form.DEPLOY
 
     def build(
         self,

@@ -1,0 +1,89 @@
+"""An ``.onnx`` file in ONNX Runtime on the processor, for the Python runner. Needs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_models import Failure, Operation, arrays
+
+_ERRORS_ONLY = 3
+
+
+class OnnxModel:
+    """A session with as many threads as asked for within an operation, and one operation at a time."""
+
+    def __init__(self, path: str, options: Options) -> None:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise Failure(
+                "load", "onnxruntime is not installed; install it with: python -m pip install onnxruntime"
+            ) from None
+        self._path, self._threads = path, options.threads
+        self._session = self._open(onnxruntime)
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        for given in inputs:
+            if given.type != "tensor(float)" or not all(isinstance(size, int) for size in given.shape):
+                raise Failure("load", f"input {given.name} is not float32 of a fixed shape: {given.type} {given.shape}")
+        self._inputs = arrays([given.shape for given in inputs], options.input)
+        self._binding = self._session.io_binding()
+        for given, values in zip(inputs, self._inputs, strict=True):
+            self._binding.bind_cpu_input(given.name, values)
+        for made in outputs:
+            self._binding.bind_output(made.name)
+
+    def _open(self, onnxruntime: Any, profile_to: str = "") -> Any:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = self._threads, 1
+        options.log_severity_level = _ERRORS_ONLY
+        if profile_to:
+            options.enable_profiling, options.profile_file_prefix = True, profile_to
+        return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self._inputs[0].shape)
+
+    def feed(self, values: npt.NDArray[np.float32]) -> None:
+        self._inputs[0][...] = values.reshape(self.input_shape)
+
+    def run(self) -> int:
+        try:
+            start = time.monotonic_ns()
+            self._session.run_with_iobinding(self._binding)
+            end = time.monotonic_ns()
+        except Exception as error:  # the engine has a class of its own for every kind of failure
+            raise Failure("run", f"{type(error).__name__}: {error}") from error
+        return max(end - start, 1)
+
+    def output(self) -> npt.NDArray[np.float32]:
+        value = self._binding.copy_outputs_to_cpu()[0]
+        if value.dtype != np.float32:
+            raise Failure("run", "the output is not a float32 tensor")
+        array: npt.NDArray[np.float32] = np.ascontiguousarray(value)
+        return array
+
+    def operations(self, runs: int) -> list[Operation]:
+        import onnxruntime
+
+        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+            session = self._open(onnxruntime, os.path.join(folder, "trace"))
+            values = {given.name: value for given, value in zip(session.get_inputs(), self._inputs, strict=True)}
+            for _ in range(runs):
+                session.run(None, values)
+            events = json.loads(Path(session.end_profiling()).read_text())
+        times: dict[str, list[float]] = defaultdict(list)
+        for event in events:
+            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+                times[f"{event['args']['op_name']} {event['name'].removesuffix('_kernel_time')}"].append(event["dur"])
+        return [(name, 1e3 * sum(found) / len(found), len(found)) for name, found in times.items()]

@@ -1,0 +1,198 @@
+"""TorchScript, the engine of 2021: traced and frozen, in int8 by eager-mode quantisation; as long as torch has both."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import importlib
+import importlib.metadata
+import io
+import itertools
+import json
+import platform
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hwbench.errors import MissingDependency, UnsupportedModule
+from hwbench.runtimes.base import Form, runtimes
+from hwbench.runtimes.calibration import require_clips, require_observed
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.script_model import NOTE
+from hwbench.specs import AUTO, Artifact, DelegationReport, Precision, Workload
+from hwbench.workspace import write_bytes
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+# The kernels for int8 that torch may have, the best first. On x86-64 oneDNN takes a twentieth of the time of the two
+# others for depthwise convolutions whose channels are no multiple of 8, which X3D is full of.
+_ENGINES = {"x86_64": ("onednn", "x86", "fbgemm", "qnnpack"), "aarch64": ("qnnpack", "onednn")}
+
+
+@runtimes.register("torchscript")
+class TorchScript:
+    """A traced module, frozen, fp32 values in and out at either precision.
+
+    In fp32 and variant ``auto`` it is the original form: the plain peer that others are compared with. Any other
+    variant and int8 are the deploy form, int8 as in the flow of 2021: stubs at both ends, prepare, calibrate, convert,
+    trace.
+
+    The file holds the weights and nothing about the machine that wrote it. torch numbers the classes that it writes, so
+    two builds in one process differ in their names.
+    """
+
+    name: ClassVar[str] = "torchscript"
+    suffix: ClassVar[str] = ".ts"
+
+    def version(self) -> str:
+        """Version of the torch distribution.
+
+        Raises:
+            MissingDependency: torch is not installed.
+        """
+        try:
+            return importlib.metadata.version("torch")
+        except importlib.metadata.PackageNotFoundError:
+            raise MissingDependency("torch is not installed; install it with: python -m pip install torch") from None
+
+    def form(self, workload: Workload) -> Form:
+        plain = workload.precision is Precision.FP32 and workload.variant == AUTO
+        return Form.ORIGINAL if plain else Form.DEPLOY
+
+    def build(
+        self,
+        module: nn.Module,
+        example: torch.Tensor,
+        workload: Workload,
+        out: Path,
+        calibration: Sequence[torch.Tensor],
+    ) -> Artifact:
+        """Writes the file; the delegation report is empty: there is no delegate.
+
+        Args:
+            module: Left as it is, and copied in eval mode; for int8 in deploy form.
+            example: One input; its shape is baked in.
+            workload: Its precision decides about quantisation.
+            out: The file.
+            calibration: Inputs of the shape of ``example``, all of them used; needed for int8 only.
+
+        Raises:
+            MissingDependency: torch is not installed.
+            NotCalibrated: int8 without calibration data, or with data that does not reach every activation.
+            UnsupportedModule: int8, and this torch has no eager-mode quantisation.
+            WorkspaceError: ``out`` cannot be written.
+        """
+        version = self.version()
+        import torch
+
+        jit: Any = torch.jit  # without types
+        with quiet(), torch.no_grad():  # torch announces the end of both
+            module, note = copy.deepcopy(module).eval(), {"input": list(example.shape)}
+            engine = ""
+            if workload.precision is Precision.INT8:
+                require_clips(calibration, example)
+                engine = engine_of(torch.backends.quantized.supported_engines)
+            with int8_engine(engine):
+                if engine:
+                    module = quantized(module, calibration, engine)
+                script = jit.freeze(jit.trace(module, example, strict=False, check_trace=False))
+                buffer = io.BytesIO()
+                jit.save(script, buffer, _extra_files={NOTE: json.dumps({**note, "engine": engine})})
+        content = _without_traces(buffer)
+        write_bytes(out, content)
+        digest = hashlib.sha256(content).hexdigest()
+        return Artifact(out, digest, workload, self.name, version, DelegationReport(0))
+
+
+def _without_traces(buffer: io.BytesIO) -> bytes:
+    """The archive without the notes for debugging: where in which file each operation was called."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(buffer) as archive, zipfile.ZipFile(made, "w", zipfile.ZIP_STORED) as kept:
+        for entry in archive.infolist():
+            if not entry.filename.endswith(".debug_pkl"):
+                kept.writestr(entry, archive.read(entry))
+    return made.getvalue()
+
+
+def engine_of(supported: Sequence[str]) -> str:
+    """The kernels for int8 to take of those that torch has here.
+
+    Raises:
+        UnsupportedModule: It has none.
+    """
+    wanted = _ENGINES.get(platform.machine(), _ENGINES["aarch64"])
+    found = next((name for name in wanted if name in supported), None)
+    if found is None:
+        raise UnsupportedModule(
+            f"this torch has no int8 kernels for TorchScript (expected one of {', '.join(wanted)}); "
+            "choose another engine: --runtime executorch"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def int8_engine(name: str) -> Iterator[None]:
+    """Sets torch's kernels for int8 for a while; an empty name leaves them."""
+    from torch.backends import quantized as backend
+
+    before = backend.engine
+    try:
+        if name:
+            backend.engine = name
+        yield
+    finally:
+        backend.engine = before
+
+
+def quantized(module: nn.Module, calibration: Sequence[torch.Tensor], engine: str) -> nn.Module:
+    """The module in int8 by eager-mode quantisation, which needs ``engine`` to be set.
+
+    Args:
+        module: In eval mode, sums and products as ``FloatFunctional``; changed.
+        calibration: Inputs; every one of them is run through the module to find the ranges.
+        engine: Whose kernels are to run it.
+
+    Raises:
+        NotCalibrated: An activation saw none of the calibration data.
+        UnsupportedModule: This torch has no eager-mode quantisation.
+    """
+    from torch import nn
+
+    quantization = _eager_quantization()
+    fuse(module)
+    wrapped = nn.Sequential(quantization.QuantStub(), module, quantization.DeQuantStub()).eval()
+    # The configuration of "x86" keeps activations to 7 bits, which no processor overflows on.
+    wrapped.qconfig = quantization.get_default_qconfig("qnnpack" if engine == "qnnpack" else "x86")
+    prepared = quantization.prepare(wrapped)
+    for clip in calibration:
+        prepared(clip)
+    require_observed(prepared)
+    converted: nn.Module = quantization.convert(prepared)
+    return converted
+
+
+def _eager_quantization() -> Any:
+    try:
+        return importlib.import_module("torch.ao.quantization")
+    except ImportError:
+        raise UnsupportedModule(
+            "this torch has no eager-mode quantisation any more; choose another engine for int8: --runtime executorch"
+        ) from None
+
+
+def fuse(module: nn.Module) -> None:
+    """Makes one module, in place, of every 2-D convolution with a ReLU behind it in a sequence, used there only."""
+    from torch import nn
+
+    quantization = _eager_quantization()
+    uses = Counter(id(m) for _, m in module.named_modules(remove_duplicate=False))
+    for sequence in [m for m in module.modules() if type(m) is nn.Sequential]:
+        for (a, first), (b, second) in itertools.pairwise([*sequence.named_children()]):
+            alone = uses[id(first)] == uses[id(second)] == 1
+            if alone and type(first) is nn.Conv2d and type(second) is nn.ReLU:
+                quantization.fuse_modules(sequence, [a, b], inplace=True)

@@ -1,0 +1,124 @@
+"""The suite that every runtime passes: a test class with a fixture ``runtime`` inherits ``RuntimeConformance``.
+
+Files are loaded and run in processes of their own, by the Python runner.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hwbench.errors import HwbenchError, InvalidValue, NotCalibrated, UnsupportedModule, WorkspaceError
+from hwbench.measure.cache import engine_version
+from hwbench.models import eager_workload, workload_module
+from hwbench.runtimes import Form, Runtime, get, of_file
+from hwbench.runtimes.protocol import Error, Options, Visit, parse_line
+from hwbench.runtimes.runners import check_file, python_runner
+from hwbench.specs import Precision, Workload
+
+# Squeeze-excite, taps over time, a product, a sum; odd and unequal sizes, channels that are no multiple of 8.
+BLOCK = "x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5"
+SMALL = "conv_i3_o4_k1x1x1_relu@1x3x2x4x4/fp32/auto"
+# The runtime's own files: another module may be inside than the one that was given.
+BASELINES = ("torch",)
+
+
+class RuntimeConformance:
+    """Inherit, and give a fixture ``runtime``."""
+
+    def test_it_is_found_by_its_name_and_its_files_by_their_ending(self, runtime: Runtime) -> None:
+        assert type(get(runtime.name)) is type(runtime)
+        assert of_file(Path("folder.x", "model" + runtime.suffix)) == runtime.name
+        assert runtime.version() == engine_version(runtime.name)
+
+    def test_a_file_computes_what_the_module_computes(self, runtime: Runtime, tmp_path: Path) -> None:
+        workload = Workload.parse(f"{BLOCK}/fp32/auto")
+        module, example = _made(runtime, workload)
+        before = {name: value.clone() for name, value in module.state_dict().items()}
+        artifact = runtime.build(module, example, workload, tmp_path / ("fp32" + runtime.suffix), [])
+        content = artifact.path.read_bytes()
+        assert (artifact.sha256, artifact.workload) == (hashlib.sha256(content).hexdigest(), workload)
+        assert (artifact.runtime, artifact.version) == (runtime.name, runtime.version())
+        assert str(Path(__file__).parents[2]).encode() not in content
+        assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+        got, expected = _run(artifact.path, example), _reference(module, example)
+        assert got.shape == expected.shape
+        if runtime.name not in BASELINES:
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+    def test_int8_needs_calibration_data_and_keeps_to_the_module(self, runtime: Runtime, tmp_path: Path) -> None:
+        workload = Workload.parse(f"{BLOCK}/int8/auto")
+        module, example = _made(runtime, workload)
+        out = tmp_path / ("int8" + runtime.suffix)
+        clips = [torch.randn_like(example) for _ in range(4)]
+        if runtime.name in BASELINES:
+            with pytest.raises(UnsupportedModule, match="--runtime"):  # what to type instead
+                runtime.build(module, example, workload, out, clips)
+            assert not out.exists()
+            return
+        artifact = runtime.build(module, example, workload, out, clips)
+        assert artifact.workload.precision is Precision.INT8
+        got, expected = _run(out, clips[0]), _reference(module, clips[0])
+        error = float(np.linalg.norm(got - expected) / np.linalg.norm(expected))
+        assert 0 < error < 0.1
+        for wrong, kind in (
+            ([], NotCalibrated),
+            ([torch.full_like(example, torch.nan)], NotCalibrated),
+            ([clips[0][:1]], InvalidValue),
+        ):
+            with pytest.raises(kind) as caught:
+                runtime.build(module, example, workload, tmp_path / ("none" + runtime.suffix), wrong)
+            assert isinstance(caught.value, HwbenchError)
+        assert [path.name for path in tmp_path.iterdir()] == [out.name]
+
+    def test_a_damaged_file_is_one_clear_error(self, runtime: Runtime, tmp_path: Path) -> None:
+        workload = Workload.parse(SMALL)
+        whole = runtime.build(*_made(runtime, workload), workload, tmp_path / ("whole" + runtime.suffix), []).path
+        content = whole.read_bytes()
+        damaged = {"cut": content[: len(content) // 2], "empty": b"", "text": b"a text\n" * 99}
+        lines = [f"whole\t{whole}\n"]
+        for name, found in damaged.items():
+            path = tmp_path / (name + runtime.suffix)
+            path.write_bytes(found)
+            lines.append(f"{name}\t{path}\n")
+        listing = tmp_path / "list.tsv"
+        listing.write_text("".join(lines))
+        runner, options = python_runner(), Options(list=str(listing), min_ms=1, warm_ms=1)
+        done = subprocess.run(
+            [*runner.command, *options.argv()], env={**os.environ, **runner.env}, capture_output=True, text=True
+        )
+        messages = [parse_line(line) for line in done.stdout.splitlines()]
+        assert [message.id for message in messages if isinstance(message, Visit)] == ["whole"], done.stderr
+        errors = {message.id: message for message in messages if isinstance(message, Error)}
+        assert set(errors) == set(damaged)
+        assert {error.stage for error in errors.values()} == {"load"}
+        assert all(len(error.reason.splitlines()) == 1 for error in errors.values())
+
+    def test_a_place_that_cannot_be_written_is_told(self, runtime: Runtime, tmp_path: Path) -> None:
+        workload = Workload.parse(SMALL)
+        (tmp_path / "file").write_text("")
+        with pytest.raises(WorkspaceError):
+            runtime.build(*_made(runtime, workload), workload, tmp_path / "file" / "x", [])
+
+
+def _made(runtime: Runtime, workload: Workload) -> tuple[nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    make_original = runtime.form(workload) is Form.ORIGINAL
+    return eager_workload(workload.key) if make_original else workload_module(workload)
+
+
+def _reference(module: nn.Module, example: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    with torch.no_grad():
+        output: np.ndarray[tuple[int, ...], np.dtype[np.float32]] = module(example).numpy()
+    return output
+
+
+def _run(path: Path, example: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return check_file(path, example.contiguous().numpy()).output
