@@ -1,88 +1,245 @@
-"""X3D against eager PyTorch on one thread: fp32 and int8 files, and what the time is spent on. See README.md.
+"""X3D in every engine on one thread: eager, TorchScript, ONNX Runtime, the rewrite of 2021, ours. See README.md.
 
-python experiments/002-deploy-latency/run.py [--models x3d-xs] [--rounds 7] [--device local]
+python experiments/002-deploy-latency/run.py [--models x3d-xs x3d-s x3d-m] [--rounds 7] [--device local]
 """
 
 import argparse
 import json
-import platform
 import random
 import re
 import statistics
 from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.blocks.mobile_cpu.layouts import variants
 from hwbench.devices import Device, load_device
+from hwbench.latency import macs
 from hwbench.measure.builder import BuildFailure, build_all
-from hwbench.measure.on_device import measure_artifact
-from hwbench.measure.runner import open_bench, profile_ops
+from hwbench.measure.runner import Bench, measure_sessions, open_bench, profile_ops
 from hwbench.spaces import resolve
-from hwbench.specs import Artifact, LatencyStats, Precision, Timing, Workload
+from hwbench.specs import AUTO, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.workspace import Workspace
 
-SESSION = Timing(min_samples=5, min_session_s=0.5, min_rounds=1, max_rounds=1)
+SESSION = Timing(min_samples=5, min_session_s=0.5, max_session_s=10.0, timeout_s=300.0)
+THREADS = 1
+FP32, INT8 = Precision.FP32, Precision.INT8
+PER_FRAME = "per-frame"
+# A product of a 3136 x 768 and a 768 x 768 matrix, as a 1 x 1 x 1 convolution: what a core gives at best through an
+# engine. It takes tens of milliseconds, so that what a call costs does not show.
+GEMM = Workload.parse("conv_i768_o768_k1x1x1_relu@1x768x4x28x28/fp32/auto")
 
 
-def build(workspace: Workspace, workload: Workload, runtime: str = "executorch") -> Artifact:
-    (result,) = build_all([workload], runtime, workspace.cache, processes=1)
-    if isinstance(result, BuildFailure):
-        raise SystemExit(f"{workload.key}: {result.reason}")
-    return result
+@dataclass(frozen=True)
+class Entry:
+    """A row of the table: the network in an engine, at a precision, in a layout."""
+
+    runtime: str
+    precision: Precision = FP32
+    variant: str = AUTO
+
+    def workload(self, network: Network) -> Workload:
+        return network.workload(self.precision, self.variant)
+
+    @property
+    def gemm(self) -> Workload:
+        return Workload(GEMM.blocks, GEMM.input, self.precision)
 
 
-def interleaved(artifacts: dict[str, Artifact], rounds: int, device: Device, workspace: Workspace) -> dict[str, float]:
-    """Milliseconds by name: median of session medians; each round visits all, in random order."""
-    order, medians = list(artifacts), defaultdict(list)
+ENTRIES = {
+    "eager PyTorch": Entry("torch"),
+    "TorchScript": Entry("torchscript"),
+    "ONNX Runtime": Entry("onnx"),
+    "per frame (2021)": Entry("torchscript", variant=PER_FRAME),
+    "hwbench": Entry("executorch"),
+    "TorchScript int8": Entry("torchscript", INT8),
+    "ONNX Runtime int8": Entry("onnx", INT8),
+    "per frame (2021) int8": Entry("torchscript", INT8, PER_FRAME),
+    "hwbench int8": Entry("executorch", INT8),
+}
+OURS = {FP32: "hwbench", INT8: "hwbench int8"}
+
+
+def build(
+    wanted: Mapping[tuple[str, str], tuple[str, Workload]], workspace: Workspace
+) -> dict[tuple[str, str], Artifact]:
+    """The files by name, through the cache; what does not build is told and left out."""
+    by_runtime: dict[str, dict[Workload, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    for name, (runtime, workload) in wanted.items():
+        by_runtime[runtime][workload].append(name)
+    found = {}
+    for runtime, names in by_runtime.items():
+        for result in build_all(names, runtime, workspace.cache):
+            for name in names[result.workload]:
+                if isinstance(result, BuildFailure):
+                    print(f"{': '.join(name)}: does not build: {result.reason}")
+                else:
+                    found[name] = result
+    return found
+
+
+def interleaved(
+    files: Mapping[tuple[str, str], Artifact], rounds: int, benches: Mapping[str, Bench]
+) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds of every round, by name. A round visits all files in random order, each in its runner."""
+    medians: dict[tuple[str, str], list[float]] = defaultdict(list)
+    groups: dict[str, dict[tuple[str, str], Artifact]] = defaultdict(dict)
+    for name, file in files.items():
+        groups[file.runtime if file.runtime == "executorch" else "torch"][name] = file
     chance = random.Random(0)
-    for _ in range(rounds):
-        chance.shuffle(order)
-        for name in order:
-            found = measure_artifact(artifacts[name], device, cache_dir=workspace.cache, threads=1, timing=SESSION)
-            medians[name].append(1e3 * LatencyStats.of(found.sessions).median_s)
-    return {name: statistics.median(values) for name, values in medians.items()}
+    for number in range(rounds):
+        for kind in chance.sample(sorted(groups), len(groups)):
+            names = {file.sha256: name for name, file in groups[kind].items()}
+
+            def keep(file: Artifact, session: Session, names: dict[str, tuple[str, str]] = names) -> None:
+                medians[names[file.sha256]].append(1e3 * LatencyStats.of([session]).median_s)
+
+            once = {file.sha256: file for file in groups[kind].values()}
+            for failure in measure_sessions(
+                list(once.values()), rounds=1, seed=number, on_session=keep, bench=benches[kind], timing=SESSION
+            ):
+                print(f"{failure.workload.key}: {failure.outcome}: {failure.reason}")
+        print(f"round {number + 1} of {rounds}", flush=True)
+    return medians
 
 
-def by_kind(artifact: Artifact, device: Device, workspace: Workspace) -> tuple[dict[str, tuple[float, int]], int]:
+def rows(
+    network: Network, files: Mapping[tuple[str, str], Artifact], ms: Mapping[tuple[str, str], list[float]]
+) -> dict:
+    """What there is to say about each row; one that failed has no number."""
+    work, gemm_work = macs(network.workload(FP32)), macs(GEMM)
+    made = {}
+    for name, entry in ENTRIES.items():
+        file, times, peak_times = files.get(("net", name)), ms.get(("net", name)), ms.get(("gemm", gemm_name(entry)))
+        if file is None or not times:
+            continue
+        median = statistics.median(times)
+        rate = 1e-6 * work / median
+        peak = 1e-6 * gemm_work / statistics.median(peak_times) if peak_times else None
+        made[name] = {
+            "runtime": file.runtime,
+            "version": file.version,
+            "precision": entry.precision.value,
+            "variant": entry.variant,
+            "ms": round(median, 2),
+            "rounds_ms": [round(value, 2) for value in times],
+            "gmacs": round(rate, 2),
+            "gemm_gmacs": peak and round(peak, 2),
+            "share_of_gemm": peak and round(rate / peak, 3),
+        }
+    return made
+
+
+def gemm_name(entry: Entry) -> str:
+    return f"{entry.runtime} {entry.precision}"
+
+
+def ratios(made: Mapping[str, dict]) -> dict:
+    """Ours by the best peer in fp32, which is what the bars of the project are about, and by eager PyTorch."""
+    peers = {name: row["ms"] for name, row in made.items() if row["precision"] == FP32 and name != OURS[FP32]}
+    if not peers:
+        return {}
+    best = min(peers, key=peers.__getitem__)
+    found: dict[str, object] = {"best_peer": best}
+    for precision, name in OURS.items():
+        if name in made:
+            found[f"{precision}_of_best_peer"] = round(made[name]["ms"] / peers[best], 3)
+            if "eager PyTorch" in peers:
+                found[f"{precision}_of_eager"] = round(made[name]["ms"] / peers["eager PyTorch"], 3)
+    return found
+
+
+def table(results: list[dict]) -> str:
+    lines = []
+    for result in results:
+        lines += [
+            f"{result['model']}, {result['input']}, {1e-9 * result['macs']:.3f} GMAC, {result['rounds']} rounds",
+            "",
+            "| | ms | GMAC/s | GMAC/s of a GEMM | share |",
+            "| --- | --- | --- | --- | --- |",
+        ]
+        for name, row in result["rows"].items():
+            peak, share = (row[key] if row[key] is not None else "" for key in ("gemm_gmacs", "share_of_gemm"))
+            lines.append(f"| {name} | {row['ms']} | {row['gmacs']} | {peak} | {share} |")
+        lines += ["", ", ".join(f"{key}: {value}" for key, value in result["ratios"].items()), ""]
+    return "\n".join(lines)
+
+
+def by_kind(artifact: Artifact, bench: Bench) -> tuple[dict[str, tuple[float, int]], int]:
     """Milliseconds and count by kind of operation, the longest first; and the number of all operations."""
-    with open_bench(device, "executorch", cache_dir=workspace.cache, threads=1) as bench:
-        operations = profile_ops(artifact.path, bench=bench).operations
+    operations = profile_ops(artifact.path, bench=bench, timing=SESSION).operations
     kinds: dict[str, list[float]] = defaultdict(list)
     for operation in operations:
         kinds[re.sub(r" #\d+$", "", operation.name)].append(1e3 * operation.seconds)
-    rows = {kind: (round(sum(times), 2), len(times)) for kind, times in kinds.items()}
-    return dict(sorted(rows.items(), key=lambda row: -row[1][0])), len(operations)
+    found = {kind: (round(sum(times), 2), len(times)) for kind, times in kinds.items()}
+    return dict(sorted(found.items(), key=lambda row: -row[1][0])), len(operations)
+
+
+def compare(model: str, given: argparse.Namespace, workspace: Workspace, device: Device) -> dict:
+    network = resolve(workspace, model, None if model.startswith("zoo:") else 8)
+    entries = {name: entry for name, entry in ENTRIES.items() if name not in given.skip}
+    for name, entry in [*entries.items()]:
+        if entry.variant != AUTO and entry.variant not in variants:
+            print(f"{name}: there is no layout {entry.variant!r} in this version; left out")
+            del entries[name]
+    wanted = {("net", name): (entry.runtime, entry.workload(network)) for name, entry in entries.items()}
+    wanted |= {("gemm", gemm_name(entry)): (entry.runtime, entry.gemm) for entry in entries.values()}
+    files = build(wanted, workspace)
+    with ExitStack() as stack:
+        benches = {
+            kind: stack.enter_context(
+                open_bench(device, kind, cache_dir=workspace.cache, threads=THREADS, report=print)
+            )
+            for kind in ("executorch", "torch")
+        }
+        made = rows(network, files, interleaved(files, given.rounds, benches))
+        ours = {precision: files[key] for precision, name in OURS.items() if (key := ("net", name)) in files}
+        result = {
+            "model": model,
+            "input": network.input.key,
+            "macs": macs(network.workload(FP32)),
+            "threads": THREADS,
+            "rounds": given.rounds,
+            "conditions": dict(benches["executorch"].conditions),
+            "rows": made,
+            "ratios": ratios(made),
+            "delegates": {precision.value: file.delegation.delegates for precision, file in ours.items()},
+            "undelegated": {precision.value: dict(file.delegation.undelegated) for precision, file in ours.items()},
+        }
+        profiles = {precision.value: by_kind(file, benches["executorch"]) for precision, file in ours.items()}
+        result["operations"] = {precision: count for precision, (_, count) in profiles.items()}
+        if given.longer:
+            twice = Workload(network.blocks, network.input.with_(t=2 * network.input.t))
+            longer = build({("net", "longer"): ("executorch", twice)}, workspace)
+            result["operations"]["fp32, twice the frames"] = by_kind(longer["net", "longer"], benches["executorch"])[1]
+        result["by_kind_ms"] = {precision: kinds for precision, (kinds, _) in profiles.items()}
+    return result
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--models", nargs="+", default=["x3d-xs"])
+    options.add_argument("--models", nargs="+", default=["x3d-xs", "x3d-s", "x3d-m"], help="zoo names or architectures")
     options.add_argument("--rounds", type=int, default=7)
+    options.add_argument(
+        "--skip", nargs="+", default=[], choices=list(ENTRIES), metavar="ROW", help="rows to leave out"
+    )
+    options.add_argument("--longer", action="store_true", help="count operations for twice the frames too")
     options.add_argument("--device", default="local")
+    options.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")
     given = options.parse_args()
     workspace = Workspace.find()
     device = load_device(workspace, given.device)
+    results = []
+    given.out.mkdir(parents=True, exist_ok=True)
     for model in given.models:
-        network = resolve(workspace, f"zoo:{model}")
-        files = {precision.value: build(workspace, network.workload(precision)) for precision in Precision}
-        eager = build(workspace, network.workload(Precision.FP32), "torch")
-        ms = interleaved({"eager": eager, **files}, given.rounds, device, workspace)
-        result = {
-            "model": model,
-            "input": network.input.key,
-            "machine": platform.processor() or platform.machine(),
-            "ms": {name: round(value, 2) for name, value in ms.items()},
-            "of_eager": {name: round(value / ms["eager"], 3) for name, value in ms.items()},
-            "delegates": {name: file.delegation.delegates for name, file in files.items()},
-            "undelegated": {name: dict(file.delegation.undelegated) for name, file in files.items()},
-        }
-        twice = network.input.with_(t=2 * network.input.t)
-        longer = build(workspace, Workload(network.blocks, twice, Precision.FP32))
-        result["operations"] = {
-            str(file.workload.input.t): by_kind(file, device, workspace)[1] for file in (files["fp32"], longer)
-        }
-        result["by_kind_ms"] = {name: by_kind(file, device, workspace)[0] for name, file in files.items()}
-        print(json.dumps(result, indent=1))
-        Path(__file__).with_name(f"{model}.json").write_text(json.dumps(result, indent=1) + "\n")
+        result = compare(model if ":" in model else f"zoo:{model}", given, workspace, device)
+        results.append(result)
+        name = re.sub(r"[^a-z0-9-].*", "", model.removeprefix("zoo:")) or "model"
+        (given.out / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
+        (given.out / "table.md").write_text(table(results))
+    print(table(results))
 
 
 if __name__ == "__main__":
