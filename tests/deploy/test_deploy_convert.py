@@ -1,5 +1,7 @@
 """Whole models, also foreign ones, to deploy form; the flow of 2021 from end to end."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -55,23 +57,48 @@ def test_the_tutorials_network(clip: torch.Tensor) -> None:
     assert not [m for m in deployed.modules() if isinstance(m, nn.Conv3d | nn.BatchNorm3d)]
 
 
+class Stubs(nn.Module):
+    """A network between the stubs of eager-mode quantisation."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.quant = torch.quantization.QuantStub()
+        self.model = module
+        self.dequant = torch.quantization.DeQuantStub()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.dequant(self.model(self.quant(x)))
+
+
 @pytest.mark.filterwarnings("ignore")  # torch announces the end of TorchScript and of eager-mode quantisation
-def test_the_flow_of_2021_in_torchscript(clip: torch.Tensor) -> None:
+def test_the_flow_of_2021_in_torchscript(clip: torch.Tensor, tmp_path: Path) -> None:
     deployed = convert_to_deployable_form(Tutorial(), clip)
     traced = optimize_for_mobile(torch.jit.trace(deployed, clip, strict=False))
     torch.testing.assert_close(traced(clip), deployed(clip), rtol=1e-5, atol=1e-6)
-    wrapped = nn.Sequential(torch.ao.quantization.QuantStub(), deployed, torch.ao.quantization.DeQuantStub())
-    wrapped.qconfig = torch.ao.quantization.default_qconfig
-    prepared = torch.ao.quantization.prepare(wrapped)
+    wrapped = Stubs(deployed)
+    wrapped.qconfig = torch.quantization.default_qconfig
+    prepared = torch.quantization.prepare(wrapped)
     for _ in range(8):
         prepared(torch.randn_like(clip))
     prepared(clip)
-    quantised = torch.ao.quantization.convert(prepared)
+    quantised = torch.quantization.convert(prepared)
+    assert not [m for m in quantised.modules() if type(m) in (nn.Conv2d, nn.Linear)]
     script = optimize_for_mobile(torch.jit.trace(quantised, clip, strict=False))
+    script.save(tmp_path / "int8.pt")
+    script = torch.jit.load(tmp_path / "int8.pt")
     with torch.no_grad():
         expected, got = deployed(clip), script(clip)
     assert float((got - expected).norm() / expected.norm()) < 0.2
     assert not torch.equal(got, expected)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_flow_of_2021_runs_without_calibration_as_the_tutorial_does(clip: torch.Tensor) -> None:
+    wrapped = Stubs(convert_to_deployable_form(Tutorial(), clip))
+    wrapped.qconfig = torch.quantization.default_qconfig
+    quantised = torch.quantization.convert(torch.quantization.prepare(wrapped))
+    script = optimize_for_mobile(torch.jit.trace(quantised, clip, strict=False))
+    assert script(clip).shape == (1, 4)
 
 
 class Inputs(nn.Module):

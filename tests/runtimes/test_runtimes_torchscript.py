@@ -1,0 +1,86 @@
+"""What TorchScript has beyond the suite of all runtimes."""
+
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hwbench.errors import UnsupportedModule
+from hwbench.models import workload_module
+from hwbench.runtimes import Form, get, torchscript
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_models import Failure
+from hwbench.runtimes.script_model import ScriptModel, read_note
+from hwbench.runtimes.torchscript import TorchScript, engine_of, fuse
+from hwbench.specs import Workload
+
+BLOCK = "x3d_i4_m12_o4_k3x3x3_relu@1x4x3x6x5"
+
+
+def test_auto_in_fp32_is_the_plain_network_and_all_else_the_deploy_form():
+    forms = {
+        key: TorchScript().form(Workload.parse(f"{BLOCK}/{key}"))
+        for key in ("fp32/auto", "fp32/shift-add", "int8/auto")
+    }
+    assert forms == {"fp32/auto": Form.ORIGINAL, "fp32/shift-add": Form.DEPLOY, "int8/auto": Form.DEPLOY}
+
+
+@pytest.mark.parametrize("variant", ["shift-add", "per-frame"])
+def test_layouts_are_run_as_they_are(tmp_path, variant):
+    workload = Workload.parse(f"{BLOCK}/fp32/{variant}")
+    torch.manual_seed(0)
+    module, example = workload_module(workload)
+    made = get("torchscript").build(module, example, workload, tmp_path / "model.ts", [])
+    model = ScriptModel(str(made.path), Options())
+    model.feed(example.numpy())
+    model.run()
+    with torch.no_grad():
+        np.testing.assert_allclose(model.output(), module(example).numpy(), rtol=1e-5, atol=1e-6)
+    with zipfile.ZipFile(made.path) as archive:
+        assert not [name for name in archive.namelist() if name.endswith(".debug_pkl")]
+    assert read_note(str(made.path)) == {"input": list(example.shape), "engine": ""}
+
+
+def test_int8_says_which_kernels_it_needs_and_leaves_those_that_are_set(tmp_path, monkeypatch):
+    before = torch.backends.quantized.engine
+    workload = Workload.parse(f"{BLOCK}/int8/auto")
+    module, example = workload_module(workload)
+    made = TorchScript().build(module, example, workload, tmp_path / "model.ts", [torch.randn_like(example)])
+    assert torch.backends.quantized.engine == before
+    engine = read_note(str(made.path))["engine"]
+    assert engine == engine_of(torch.backends.quantized.supported_engines)
+    monkeypatch.setattr(torchscript, "_ENGINES", {"x86_64": ("none",), "aarch64": ("none",)})
+    with pytest.raises(UnsupportedModule, match=r"no int8 kernels.*--runtime executorch"):
+        TorchScript().build(module, example, workload, tmp_path / "other.ts", [example])
+
+
+def test_a_torch_without_the_flow_of_2021_is_told(tmp_path, monkeypatch):
+    workload = Workload.parse(f"{BLOCK}/int8/auto")
+    module, example = workload_module(workload)
+    monkeypatch.setitem(sys.modules, "torch.ao.quantization", None)
+    with pytest.raises(UnsupportedModule, match=r"no eager-mode quantisation.*--runtime executorch"):
+        TorchScript().build(module, example, workload, tmp_path / "x.ts", [example])
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces the end of TorchScript
+def test_a_foreign_archive_is_refused(tmp_path):
+    torch.jit.save(torch.jit.trace(nn.ReLU(), torch.ones(1)), tmp_path / "foreign.ts")
+    with pytest.raises(Failure, match="does not say the shape of its input"):
+        ScriptModel(str(tmp_path / "foreign.ts"), Options())
+
+
+@pytest.mark.filterwarnings("ignore")  # torch announces the end of eager-mode quantisation
+def test_only_what_stands_together_alone_is_fused():
+    shared = nn.ReLU()
+    module = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 1, 1), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(1, 1, 1), shared),
+        nn.Sequential(nn.Conv2d(1, 1, 1), nn.Sigmoid()),
+        shared,
+    ).eval()
+    fuse(module)
+    assert [type(part[0]).__name__ for part in module[:3]] == ["ConvReLU2d", "Conv2d", "Conv2d"]
+    assert isinstance(module[0][1], nn.Identity)
