@@ -5,12 +5,10 @@ python experiments/002-deploy-latency/run.py [--models x3d-xs x3d-s x3d-m] [--ro
 
 import argparse
 import json
-import random
 import re
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +28,10 @@ PER_FRAME = "per-frame"
 # A product of a 3136 x 768 and a 768 x 768 matrix, as a 1 x 1 x 1 convolution: what a core gives at best through an
 # engine. It takes tens of milliseconds, so that what a call costs does not show.
 GEMM = Workload.parse("conv_i768_o768_k1x1x1_relu@1x768x4x28x28/fp32/auto")
+
+
+# What a file is: ("net" or "gemm", row).
+Name = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,9 @@ ENTRIES = {
 OURS = {FP32: "hwbench", INT8: "hwbench int8"}
 
 
-def build(
-    wanted: Mapping[tuple[str, str], tuple[str, Workload]], workspace: Workspace
-) -> dict[tuple[str, str], Artifact]:
+def build(wanted: Mapping[Name, tuple[str, Workload]], workspace: Workspace) -> dict[Name, Artifact]:
     """The files by name, through the cache; what does not build is told and left out."""
-    by_runtime: dict[str, dict[Workload, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
+    by_runtime: dict[str, dict[Workload, list[Name]]] = defaultdict(lambda: defaultdict(list))
     for name, (runtime, workload) in wanted.items():
         by_runtime[runtime][workload].append(name)
     found = {}
@@ -80,34 +80,23 @@ def build(
     return found
 
 
-def interleaved(
-    files: Mapping[tuple[str, str], Artifact], rounds: int, benches: Mapping[str, Bench]
-) -> dict[tuple[str, str], list[float]]:
-    """Milliseconds of every round, by name. A round visits all files in random order, each in its runner."""
-    medians: dict[tuple[str, str], list[float]] = defaultdict(list)
-    groups: dict[str, dict[tuple[str, str], Artifact]] = defaultdict(dict)
-    for name, file in files.items():
-        groups[file.runtime if file.runtime == "executorch" else "torch"][name] = file
-    chance = random.Random(0)
-    for number in range(rounds):
-        for kind in chance.sample(sorted(groups), len(groups)):
-            names = {file.sha256: name for name, file in groups[kind].items()}
+def interleaved(files: Mapping[Name, Artifact], rounds: int, bench: Bench) -> dict[Name, list[float]]:
+    """Milliseconds of every round, by name. A round visits all files in fresh random order, all in one process."""
+    medians: dict[Name, list[float]] = defaultdict(list)
+    names = {file.sha256: name for name, file in files.items()}
+    once = list({file.sha256: file for file in files.values()}.values())
 
-            def keep(file: Artifact, session: Session, names: dict[str, tuple[str, str]] = names) -> None:
-                medians[names[file.sha256]].append(1e3 * LatencyStats.of([session]).median_s)
+    def keep(file: Artifact, session: Session) -> None:
+        medians[names[file.sha256]].append(1e3 * LatencyStats.of([session]).median_s)
+        if sum(map(len, medians.values())) % len(once) == 0:
+            print(f"{sum(map(len, medians.values())) // len(once)} of {rounds} rounds", flush=True)
 
-            once = {file.sha256: file for file in groups[kind].values()}
-            for failure in measure_sessions(
-                list(once.values()), rounds=1, seed=number, on_session=keep, bench=benches[kind], timing=SESSION
-            ):
-                print(f"{failure.workload.key}: {failure.outcome}: {failure.reason}")
-        print(f"round {number + 1} of {rounds}", flush=True)
+    for failure in measure_sessions(once, rounds=rounds, seed=0, on_session=keep, bench=bench, timing=SESSION):
+        print(f"{failure.workload.key}: {failure.outcome}: {failure.reason}", flush=True)
     return medians
 
 
-def rows(
-    network: Network, files: Mapping[tuple[str, str], Artifact], ms: Mapping[tuple[str, str], list[float]]
-) -> dict:
+def rows(network: Network, files: Mapping[Name, Artifact], ms: Mapping[Name, list[float]]) -> dict:
     """What there is to say about each row; one that failed has no number."""
     work, gemm_work = macs(network.workload(FP32)), macs(GEMM)
     made = {}
@@ -187,14 +176,12 @@ def compare(model: str, given: argparse.Namespace, workspace: Workspace, device:
     wanted = {("net", name): (entry.runtime, entry.workload(network)) for name, entry in entries.items()}
     wanted |= {("gemm", gemm_name(entry)): (entry.runtime, entry.gemm) for entry in entries.values()}
     files = build(wanted, workspace)
-    with ExitStack() as stack:
-        benches = {
-            kind: stack.enter_context(
-                open_bench(device, kind, cache_dir=workspace.cache, threads=THREADS, report=print)
-            )
-            for kind in ("executorch", "torch")
-        }
-        made = rows(network, files, interleaved(files, given.rounds, benches))
+    # The Python runner serves them all; it adds microseconds to a call of ours that its native runner does not.
+    with (
+        open_bench(device, "torch", cache_dir=workspace.cache, threads=THREADS, report=print) as every,
+        open_bench(device, "executorch", cache_dir=workspace.cache, threads=THREADS, report=print) as native,
+    ):
+        made = rows(network, files, interleaved(files, given.rounds, every))
         ours = {precision: files[key] for precision, name in OURS.items() if (key := ("net", name)) in files}
         result = {
             "model": model,
@@ -202,18 +189,18 @@ def compare(model: str, given: argparse.Namespace, workspace: Workspace, device:
             "macs": macs(network.workload(FP32)),
             "threads": THREADS,
             "rounds": given.rounds,
-            "conditions": dict(benches["executorch"].conditions),
+            "conditions": dict(every.conditions),
             "rows": made,
             "ratios": ratios(made),
             "delegates": {precision.value: file.delegation.delegates for precision, file in ours.items()},
             "undelegated": {precision.value: dict(file.delegation.undelegated) for precision, file in ours.items()},
         }
-        profiles = {precision.value: by_kind(file, benches["executorch"]) for precision, file in ours.items()}
+        profiles = {precision.value: by_kind(file, native) for precision, file in ours.items()}
         result["operations"] = {precision: count for precision, (_, count) in profiles.items()}
         if given.longer:
             twice = Workload(network.blocks, network.input.with_(t=2 * network.input.t))
             longer = build({("net", "longer"): ("executorch", twice)}, workspace)
-            result["operations"]["fp32, twice the frames"] = by_kind(longer["net", "longer"], benches["executorch"])[1]
+            result["operations"]["fp32, twice the frames"] = by_kind(longer["net", "longer"], native)[1]
         result["by_kind_ms"] = {precision: kinds for precision, (kinds, _) in profiles.items()}
     return result
 

@@ -28,6 +28,8 @@ PACKAGES = {
     "optuna": "search",
     "plotly": "reports",
 }
+# What may be absent, and the command that installs it.
+EXTRAS = {"onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript")}
 # Less than this does not hold the build cache of one space.
 ENOUGH_DISK_BYTES = 1024**3
 
@@ -84,6 +86,11 @@ def _packages() -> Iterator[Finding]:
         except importlib.metadata.PackageNotFoundError:
             advice = f"python -m pip install {name}"
             yield Finding(name, False, f"not installed ({purpose})", advice)
+    for name, (purpose, advice) in EXTRAS.items():
+        try:
+            yield Finding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
+        except importlib.metadata.PackageNotFoundError:
+            yield Finding(name, False, f"not installed; only for {purpose}", advice, needed=False)
 
 
 def _programs() -> Iterator[Finding]:
