@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, progress, say
 from hwbench.cli.train import OnError, Threads
@@ -42,6 +43,9 @@ def export(
         str | None, typer.Option(help="Of a network by name: a file of published weights, or random.")
     ] = None,
     variant: Annotated[str, typer.Option(help="Layout of convolutions over time.")] = "auto",
+    device: Annotated[
+        str | None, typer.Option(help="Take the layout that is fastest on this device, by the rows of its table.")
+    ] = None,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the head of a network by name.")] = None,
     calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
     videos: Annotated[int | None, typer.Option(min=1, help="Validate on so many videos; default: all.")] = None,
@@ -73,6 +77,8 @@ def export(
             original = original_of(checkpoint)
         else:
             original = _named(workspace, model, weights, classes, calibrate or data, seed)
+        if device is not None:
+            variant = fastest_on(workspace, device, original.network, wanted, variant)
         deployed = export_original(
             workspace,
             original,

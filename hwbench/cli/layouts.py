@@ -36,8 +36,8 @@ def fastest_on(workspace: Workspace, device: str, network: Network, precision: P
         say(f"layout of convolutions over time on {device}: {choice.variant} (sums of rows: {rows})")
     else:
         say(
-            f"layout of convolutions over time: {AUTO}, the built-in choice; the table of {device} has no other rows for "
-            f"all blocks of {network.name}: hwbench profile --device {device} --precision {precision} --variants all "
-            "measures those of a space"
+            f"layout of convolutions over time: {AUTO}, the built-in choice; the table of {device} has no other rows "
+            f"for all blocks of {network.name}: hwbench profile --device {device} --precision {precision} "
+            "--variants all measures those of a space"
         )
     return choice.variant

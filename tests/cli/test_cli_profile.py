@@ -1,3 +1,4 @@
+import itertools
 import json
 from contextlib import contextmanager
 from dataclasses import replace
@@ -5,8 +6,10 @@ from dataclasses import replace
 import pytest
 
 from hwbench.cli import profile
+from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import main
-from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.latency import LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
@@ -108,6 +111,41 @@ def test_a_limit_counts_missing_rows_and_begins_with_what_calibrates(workspace, 
     assert {row.workload for row in table(workspace)} == set(first)
     run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "2")
     assert len(table(workspace)) == 8
+
+
+def test_layouts_are_measured_beside_the_built_in_choice_and_the_fastest_is_found(workspace, fake, capsys):
+    plain = fake.law
+    fake.law = lambda workload: plain(workload) * {"segments": 0.5, "one-hot": 2.0}.get(workload.variant, 1.0)
+    status, _, _ = run(capsys, "--precision", "fp32", "--variants", "one-hot,segments", "--calibrate", "1")
+    assert status == 0
+    rows = {row.workload for row in table(workspace)}
+    assert rows > needed(workspace, calibrate=1)
+    assert {row.variant for row in rows} == {"auto", "one-hot", "segments"}
+    space = load_space(workspace, "x3d-tiny")
+    members = [space.network(each, 8) for each in itertools.islice(space.architectures(), 0, None, 500)]
+    network = next(n for n in members if any(map(has_variants, n.workload(Precision.FP32).parts())))
+    assert fastest_on(workspace, "local", network, Precision.FP32, "auto") == "segments"
+    said = capsys.readouterr().err
+    assert "segments" in said
+    assert "sums of rows" in said
+    with pytest.raises(InvalidValue, match="leave out --variant one-hot"):
+        fastest_on(workspace, "local", network, Precision.FP32, "one-hot")
+
+
+def test_layouts_without_rows_leave_the_built_in_choice(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32", "--calibrate", "1")
+    space = load_space(workspace, "x3d-tiny")
+    network = space.network(next(space.architectures()), 8)
+    assert fastest_on(workspace, "local", network, Precision.FP32, "auto") == "auto"
+    assert "the built-in choice" in capsys.readouterr().err
+    with pytest.raises(NotMeasured, match="no latency table"):
+        fastest_on(workspace, "local", network, Precision.INT8, "auto")
+
+
+def test_an_unknown_layout_is_refused(workspace, fake, capsys):
+    status, _, err = run(capsys, "--variants", "one-hot,segment")
+    assert status == 2
+    assert "did you mean 'segments'" in err
 
 
 def test_failures_are_listed_in_words_and_kept(workspace, fake, capsys):
