@@ -1,42 +1,65 @@
 """Ordinary layers exchanged for efficient blocks, in any torch model.
 
-A *rule* looks at one module and answers with a block, with the reason why there is none, or with nothing when the
-module is none of its business. A block takes the place of a module only if it computes the same: its output is compared
-on a random input in double precision.
+Three steps, each on what the one before has left:
+
+1. A squeeze-excite module becomes one block.
+2. A convolution becomes a block, together with the normalisation and the activation behind it where the forward of the
+   model, traced, sends nothing but the one into the other. These stay in their places as ``nn.Identity``, so the
+   model's own code stays as it is. A pooling becomes a block.
+3. A module that adds two paths of blocks becomes one block.
+
+What cannot be known stays: where a forward cannot be traced, nobody sees who else uses the output of a convolution.
 """
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.mobile_cpu import (
-    AdaptiveAvgPool3dOutSize1,
-    Conv3d3x1x1BnAct,
-    Conv3d3x3x3DwBnAct,
-    Conv3d5x1x1BnAct,
-    Conv3dPwBnAct,
-    Conv3dTemporalKernel1BnAct,
+from hwbench.deploy.patterns import (
+    Rule,
+    activation_of,
+    altered,
+    convolution,
+    pooling,
+    residual,
+    squeeze_excite,
 )
-from hwbench.blocks.mobile_cpu.convolutions import ConvBnAct
+from hwbench.deploy.tracing import Traced, Untraceable, trace
 from hwbench.errors import UnsupportedModule
 from hwbench.registry import Registry
 
 log = logging.getLogger(__name__)
 
-# A block, the reason why there is none, or None where the rule does not apply.
-Rule = Callable[[nn.Module], EfficientBlock | str | None]
-# What is tried for a target device, in this order: the first block that a rule gives is taken.
-rules: Registry[tuple[Rule, ...]] = Registry("target device")
 
-# Odd, unequal, and larger than the kernels: what is not the same shows.
-_PROBE_THW = (7, 13, 11)
+@dataclass(frozen=True)
+class Rules:
+    """What is tried for a target device; of each step, the first block that a rule gives is taken.
+
+    Attributes:
+        groups: For modules of plain layers, the outermost first.
+        layers: For single layers. ``convolution`` is asked before them, with what follows.
+        sums: For modules of blocks, the innermost first.
+    """
+
+    convolution: Callable[[nn.Module, nn.Module | None, nn.Module | None], EfficientBlock | str | None]
+    groups: tuple[Rule, ...] = ()
+    layers: tuple[Rule, ...] = ()
+    sums: tuple[Rule, ...] = ()
+
+
+rules: Registry[Rules] = Registry("target device")
+rules.register("mobile_cpu")(Rules(convolution, (squeeze_excite,), (pooling,), (residual,)))
+
+# Shares of the largest output by which a model may differ after the exchange, in double precision.
 _TOLERANCE = 1e-9
 
 
@@ -46,163 +69,323 @@ class TransmuteReport:
 
     Attributes:
         model: The model that was given, or a block where the model itself was exchanged.
-        replaced: Names of modules, with the block that took their place.
-        kept: Names of convolutions and poolings that stay, with the reason.
+        replaced: Names of modules, with the block that took their place. Some are inside of others.
+        absorbed: Names of modules that are now part of a block elsewhere, with the name of its place.
+        kept: Names of layers and of groups that stay, with the reason.
     """
 
     model: nn.Module
     replaced: Mapping[str, str]
     kept: Mapping[str, str]
+    absorbed: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.replaced)} modules replaced, {len(self.kept)} kept"]
-        lines += [f"  {name or 'the model itself'} -> {block}" for name, block in self.replaced.items()]
-        lines += [f"  {name or 'the model itself'}: {reason}" for name, reason in self.kept.items()]
+        lines = [f"{len(self.replaced)} modules replaced, {len(self.absorbed)} absorbed, {len(self.kept)} kept"]
+        lines += [f"  {_shown(name)} -> {block}" for name, block in self.replaced.items()]
+        lines += [f"  {_shown(name)} -> inside {_shown(place)}" for name, place in self.absorbed.items()]
+        lines += [f"  {_shown(name)}: {reason}" for name, reason in self.kept.items()]
         return "\n".join(lines)
 
 
-def transmute_model(model: nn.Module, target_device: str = "mobile_cpu", *, dry_run: bool = False) -> TransmuteReport:
+def transmute_model(
+    model: nn.Module,
+    target_device: str = "mobile_cpu",
+    *,
+    example_input: torch.Tensor | tuple[Any, ...] | None = None,
+    dry_run: bool = False,
+) -> TransmuteReport:
     """Exchanges the layers of a model for efficient blocks with the same weights, in place.
 
     Parameters and buffers are the very same objects afterwards, so dtype, device, ``requires_grad`` and tying stay, and
     an optimiser made before goes on; training modes stay. A module used in two places becomes one block in both. Only
-    exact types are exchanged: a subclass of ``nn.Conv3d`` may compute something else.
+    exact types are exchanged: a subclass of ``nn.Conv3d`` may compute something else. Each match is proven on a random
+    clip in double precision, in both forms of the block. If anything fails the model is as it was.
 
     Args:
-        model: Any module. If it is itself such a layer, the block is in ``model`` of the result.
+        model: Any module. If it is itself exchanged, the block is in ``model`` of the result.
         target_device: Whose blocks: ``mobile_cpu``.
+        example_input: One tensor, or a tuple of positional arguments: the whole model is run on it before and after, in
+            double precision and evaluation. With it, layers are also grouped in those parts of a model that can be
+            traced where the whole cannot.
         dry_run: Only report.
 
     Raises:
         UnknownName: No such target device.
-        UnsupportedModule: Nothing can be replaced; the message holds the reasons.
+        UnsupportedModule: Nothing can be replaced (the message holds the reasons), or the forward uses the insides of
+            what would be replaced.
     """
     tried = rules.get(target_device)
-    blocks: dict[nn.Module, EfficientBlock] = {}
-    replaced: dict[str, str] = {}
-    kept: dict[str, str] = {}
-    for name, module in _candidates(model):
-        result = _first(tried, module)
-        if isinstance(result, EfficientBlock):
-            blocks[module] = result
-            replaced[name] = type(result).__name__
-        elif result is not None:
-            kept[name] = result
-    if not replaced:
-        reasons = TransmuteReport(model, replaced, kept)
-        raise UnsupportedModule(f"{type(model).__name__}: nothing can be replaced by an efficient block. {reasons}")
-    report = TransmuteReport(model if dry_run else _exchanged(model, blocks), replaced, kept)
+    if dry_run:
+        report = _transmuted(copy.deepcopy(model), tried, example_input)
+        return TransmuteReport(model, report.replaced, report.kept, report.absorbed)
+    report = _transmuted(model, tried, example_input)
     log.log(logging.INFO, "%s", report)
     return report
 
 
-def _candidates(model: nn.Module) -> list[tuple[str, nn.Module]]:
-    """Modules by name, without the insides of efficient blocks."""
-    found: list[tuple[str, nn.Module]] = []
-    inside: tuple[str, ...] = ()
-    for name, module in model.named_modules():
-        if inside and name.startswith(inside):
+def _transmuted(model: nn.Module, tried: Rules, example: torch.Tensor | tuple[Any, ...] | None) -> TransmuteReport:
+    expected = None if example is None else _run(model, example)
+    traceable = not _is_layer(model) and _traceable(model)
+    work = _Work(model)
+    with work.undone_on_failure():
+        work.groups(tried.groups)
+        work.layers(tried, _Flow.of(work.model, parts=example is not None))
+        work.sums(tried.sums)
+        report = work.report()
+        if not report.replaced:
+            raise UnsupportedModule(f"{type(model).__name__}: nothing can be replaced by an efficient block. {report}")
+        if traceable and not isinstance(report.model, EfficientBlock):
+            _check_forward(report.model)
+        if example is not None:
+            _check_same(expected, _run(report.model, example))
+    return report
+
+
+class _Work:
+    """A model that is being exchanged, with what is known so far and the way back."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.names = {module: name for name, module in model.named_modules()}
+        self.replaced: dict[str, str] = {}
+        self.absorbed: dict[str, str] = {}
+        self.kept: dict[str, str] = {}
+        self._undo: list[tuple[nn.Module, str, nn.Module]] = []
+
+    def report(self) -> TransmuteReport:
+        """What has become of it so far."""
+        return TransmuteReport(self.model, self.replaced, self.kept, self.absorbed)
+
+    @contextmanager
+    def undone_on_failure(self) -> Iterator[None]:
+        """Puts every module back if anything is raised."""
+        try:
+            yield
+        except BaseException:
+            for parent, name, child in reversed(self._undo):
+                parent._modules[name] = child
+            raise
+
+    def groups(self, tried: tuple[Rule, ...]) -> None:
+        """Modules of plain layers, the outermost first."""
+        modules = _outside_blocks(self.model)
+        left = {*modules}
+        for module in modules:
+            if module in left and self._apply(tried, module):
+                left = {*_outside_blocks(self.model)}  # what was inside of a group is gone
+
+    def layers(self, tried: Rules, flow: _Flow) -> None:
+        """Convolutions with what follows them, then other layers."""
+        reasons: dict[nn.Module, str] = {}
+        for module in _outside_blocks(self.model):
+            if not isinstance(module, nn.Conv3d):
+                self._apply(tried.layers, module)
+                continue
+            if type(module) is nn.Conv3d and flow.uses_weights_of(module):
+                self.kept[self.names[module]] = "the forward uses its weights itself"
+                continue
+            norm, act = flow.following(module)
+            answer = tried.convolution(module, norm, act)
+            if not isinstance(answer, EfficientBlock) and norm is not None:
+                reasons[norm] = answer or "no rule covers it"
+                norm = act = None
+                answer = tried.convolution(module, None, None)
+            if not isinstance(answer, EfficientBlock):
+                self.kept[self.names[module]] = answer or "no rule covers it"
+                continue
+            self._exchange(module, answer)
+            for layer in (norm, act):
+                if layer is not None:
+                    self.absorbed[self.names[layer]] = self.names[module]
+                    self._put(layer, _placeholder(layer))
+        for module in _outside_blocks(self.model):
+            if isinstance(module, nn.BatchNorm3d):
+                self.kept.setdefault(self.names[module], reasons.get(module) or flow.reason(module))
+
+    def sums(self, tried: tuple[Rule, ...]) -> None:
+        """Modules of blocks, the innermost first."""
+        for module in reversed(_outside_blocks(self.model)):
+            self._apply(tried, module)
+
+    def _apply(self, tried: tuple[Rule, ...], module: nn.Module) -> bool:
+        reason: str | None = None
+        for rule in tried:
+            answer = rule(module)
+            if isinstance(answer, EfficientBlock):
+                self._exchange(module, answer)
+                return True
+            reason = reason or answer
+        if reason is not None:
+            self.kept[self.names[module]] = reason
+        return False
+
+    def _exchange(self, module: nn.Module, block: EfficientBlock) -> None:
+        name = self.names[module]
+        self.replaced[name] = type(block).__name__
+        inside = f"{name}." if name else ""
+        for reasoned in [other for other in self.kept if other != name and other.startswith(inside)]:
+            del self.kept[reasoned]
+        self._put(module, block)
+        self.names[block] = name
+
+    def _put(self, module: nn.Module, other: nn.Module) -> None:
+        """Another module in all places of one; not inside blocks, which hold the layers they are made of."""
+        for parent in [p for p in _outside_blocks(self.model) if p is not module]:
+            for name, child in [*parent._modules.items()]:
+                if child is module:
+                    self._undo.append((parent, name, child))
+                    parent._modules[name] = other
+        if self.model is module:
+            self.model = other
+
+
+class _Flow:
+    """Which layer the output of a layer goes to, and nothing else, whenever it is called."""
+
+    def __init__(self, traced: list[Traced], untraced: str | None) -> None:
+        self._untraced = untraced
+        self._graphs = [(one, one.calls()) for one in traced]
+        self._used = {owner for one in traced for owner in _owners(one)}
+
+    @classmethod
+    def of(cls, model: nn.Module, *, parts: bool) -> _Flow:
+        """Of a whole model, or, with ``parts``, of its largest parts that can be traced."""
+        if _is_layer(model):
+            return cls([], "the model is a single layer")
+        try:
+            return cls([*trace(model)], None)
+        except Untraceable as error:
+            reason = f"the forward of {type(model).__name__} cannot be traced ({error})"
+        if parts:
+            return cls([one for both in _parts(model) for one in both], reason)
+        return cls([], f"{reason}, so who else uses the convolution before it is not known; give an example_input")
+
+    def following(self, conv: nn.Module) -> tuple[nn.BatchNorm3d | None, nn.Module | None]:
+        """The normalisation and the activation behind a convolution that can be one block with it."""
+        after = self._next(conv)
+        if after is not None and activation_of(after):
+            return None, after
+        if not isinstance(after, nn.BatchNorm3d) or self._unfit(after) is not None:
+            return None, None
+        act = self._next(after)
+        return after, act if act is not None and activation_of(act) else None
+
+    def uses_weights_of(self, layer: nn.Module) -> bool:
+        """Whether a forward takes parameters of a layer past the layer."""
+        return layer in self._used
+
+    def reason(self, norm: nn.BatchNorm3d) -> str:
+        """Why a normalisation is not part of a block."""
+        return self._unfit(norm) or self._untraced or "it does not get all and only the output of one convolution"
+
+    def _unfit(self, norm: nn.BatchNorm3d) -> str | None:
+        if type(norm) is not nn.BatchNorm3d:
+            return f"a subclass of BatchNorm3d ({type(norm).__name__}) may compute something else"
+        if norm.running_mean is None:
+            return "it has no running statistics, so it cannot be folded"
+        return "its weights are used elsewhere, too" if norm in self._used else altered(norm)
+
+    def _next(self, layer: nn.Module) -> nn.Module | None:
+        """The module that gets every output of a layer and is called on nothing else, in both modes."""
+        followed: set[nn.Module | None] = set()
+        users = []
+        for traced, calls in self._graphs:
+            nodes = calls.get(layer, [])
+            if any(len(node.users) != 1 for node in nodes):
+                return None
+            users.append({user for node in nodes for user in node.users})
+            followed |= {traced.module(user) for user in users[-1]}
+        after = followed.pop() if len(followed) == 1 else None
+        if after is None:
+            return None
+        fed = all({*calls.get(after, [])} == only for (_, calls), only in zip(self._graphs, users))
+        return after if fed else None
+
+
+def _owners(traced: Traced) -> set[nn.Module]:
+    """The layers whose parameters a forward uses itself."""
+    names = {name.rpartition(".")[0] for name in traced.attributes()}
+    return {traced.modules[name] for name in names if name in traced.modules}
+
+
+def _parts(module: nn.Module) -> Iterator[tuple[Traced, Traced]]:
+    for child in module.children():
+        if _is_layer(child):
             continue
-        if isinstance(module, EfficientBlock):
-            inside = (*inside, f"{name}." if name else "")
-            continue
-        found.append((name, module))
-    return found
+        try:
+            yield trace(child)
+        except Untraceable:
+            yield from _parts(child)
 
 
-def _first(tried: tuple[Rule, ...], module: nn.Module) -> EfficientBlock | str | None:
-    reason: str | None = None
-    for rule in tried:
-        result = rule(module)
-        if isinstance(result, EfficientBlock):
-            return result
-        reason = reason or result
-    return reason
+def _is_layer(module: nn.Module) -> bool:
+    return next(module.children(), None) is None
 
 
-def _exchanged(model: nn.Module, blocks: Mapping[nn.Module, EfficientBlock]) -> nn.Module:
-    for module in [*model.modules()]:
-        for name, child in [*module._modules.items()]:
-            if child is not None and child in blocks:
-                module._modules[name] = blocks[child]
-    return blocks.get(model, model)
+def _outside_blocks(model: nn.Module) -> list[nn.Module]:
+    """All modules but the insides of efficient blocks, and blocks that were there; each once, parents first."""
+    found: dict[nn.Module, None] = {}
+
+    def walk(module: nn.Module) -> None:
+        if module in found or isinstance(module, EfficientBlock):
+            return
+        found[module] = None
+        for child in module.children():
+            walk(child)
+
+    walk(model)
+    return [*found]
 
 
-def _convolution(module: nn.Module) -> EfficientBlock | str | None:
-    if not isinstance(module, nn.Conv3d):
-        return None
-    if type(module) is not nn.Conv3d:
-        return f"a subclass of Conv3d ({type(module).__name__}) may compute something else"
-    block = _of_geometry(module)
-    if isinstance(block, str):
-        return block
-    block.kernel.conv = module
-    block.train(module.training)
-    return _proven(block, module)
+def _placeholder(layer: nn.Module) -> nn.Module:
+    made = nn.Identity()
+    made.training = layer.training
+    return made
 
 
-def _of_geometry(conv: nn.Conv3d) -> ConvBnAct | str:
-    """A block with a convolution of the same geometry, its weights on no device."""
-    if isinstance(conv.padding, str) or conv.padding_mode != "zeros":
-        return f"padding {conv.padding!r} of mode {conv.padding_mode!r}: only zeros, given in numbers, are covered"
-    with torch.device("meta"):
-        for block in _known(conv):
-            if _geometry(block.conv) == _geometry(conv):
-                return block
-    return f"no efficient block has kernel {conv.kernel_size}, stride {conv.stride}, padding {conv.padding}, " + (
-        f"dilation {conv.dilation}, groups {conv.groups} of {conv.in_channels} -> {conv.out_channels} channels"
-    )
+def _traceable(model: nn.Module) -> bool:
+    try:
+        trace(model)
+    except Untraceable:
+        return False
+    return True
 
 
-def _known(conv: nn.Conv3d) -> list[ConvBnAct]:
-    """Every block that a convolution could be, by its channels and its spatial numbers."""
-    i, o, g, bias = conv.in_channels, conv.out_channels, conv.groups, conv.bias is not None
-    k, s, p, d = conv.kernel_size[1], conv.stride[1], int(conv.padding[1]), conv.dilation[1]
-    return [
-        Conv3dPwBnAct(i, o, bias=bias, activation="identity", use_bn=False),
-        Conv3d3x3x3DwBnAct(i, s, bias=bias, activation="identity", use_bn=False),
-        Conv3dTemporalKernel1BnAct(i, o, bias, g, k, s, p, d, activation="identity", use_bn=False),
-        Conv3d3x1x1BnAct(i, o, groups=g, bias=bias, activation="identity", use_bn=False),
-        Conv3d5x1x1BnAct(i, o, groups=g, bias=bias, activation="identity", use_bn=False),
-    ]
+def _check_forward(model: nn.Module) -> None:
+    """Raises UnsupportedModule where a forward reaches for what has become a part of a block."""
+    try:
+        trace(model)
+    except Untraceable as error:
+        raise UnsupportedModule(
+            f"{type(model).__name__}: its forward uses the insides of a layer that would become a block ({error}); "
+            "the model is as it was"
+        ) from None
 
 
-def _geometry(conv: nn.Conv3d) -> tuple[object, ...]:
-    sizes = (conv.kernel_size, conv.stride, conv.padding, conv.dilation)
-    return (*sizes, conv.groups, conv.in_channels, conv.out_channels, conv.padding_mode, conv.bias is None)
-
-
-def _pooling(module: nn.Module) -> EfficientBlock | str | None:
-    if not isinstance(module, nn.AdaptiveAvgPool3d):
-        return None
-    if type(module) is not nn.AdaptiveAvgPool3d:
-        return f"a subclass of AdaptiveAvgPool3d ({type(module).__name__}) may compute something else"
-    if module.output_size not in (1, (1, 1, 1), [1, 1, 1]):
-        return f"adaptive pooling to {module.output_size}: only to 1 is covered"
-    return AdaptiveAvgPool3dOutSize1().train(module.training)
-
-
-def _proven(block: EfficientBlock, module: nn.Conv3d) -> EfficientBlock | str:
-    """The block, if its original and its deploy form compute what the module does on a random clip."""
-    from hwbench.blocks.base import tensor_spec
-    from hwbench.blocks.layout import fold, unfold
-
-    # Hooks would see the probe, and compiled or parametrised modules do not copy into double precision.
-    if module._forward_hooks or module._forward_pre_hooks or hasattr(module, "parametrizations"):
-        return "it has hooks or parametrisations, which a block would lose"
-    shape = (2, module.in_channels, *_PROBE_THW)
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:
+    """The output of a copy in double precision and evaluation."""
+    args = example if isinstance(example, tuple) else (example,)
+    exact = [a.detach().to("cpu", torch.float64) if _is_float(a) else copy.deepcopy(a) for a in args]
     with torch.no_grad():
-        vanilla = copy.deepcopy(module).to("cpu", torch.float64)
-        original = copy.deepcopy(block).to("cpu", torch.float64).eval()
-        spec = tensor_spec(original, shape)
-        expected, folded = vanilla(x), original.to_deploy(spec)(fold(x))
-        results = (original(x), unfold(folded, original.output(spec).t))
-        scale = max(float(expected.abs().max()), 1.0)
-        if any(y.shape != expected.shape or float((y - expected).abs().max()) > _TOLERANCE * scale for y in results):
-            return f"{type(block).__name__} does not compute the same"
-    return block
+        return copy.deepcopy(model).to("cpu", torch.float64).eval()(*exact)
 
 
-rules.register("mobile_cpu")((_convolution, _pooling))
+def _is_float(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _check_same(expected: Any, got: Any) -> None:
+    tensors, others = (torch.utils._pytree.tree_leaves(value) for value in (expected, got))
+    for a, b in zip(tensors, others, strict=True):
+        if not isinstance(a, torch.Tensor):
+            continue
+        scale = max(float(a.abs().max()), 1.0) if a.numel() else 1.0
+        if a.shape != b.shape or not bool(((a - b).abs() <= _TOLERANCE * scale).all()):
+            raise UnsupportedModule(
+                "the model does not compute the same on example_input after the exchange, and is as it was; its "
+                "forward reaches layers past their modules. Please report it"
+            )
+
+
+def _shown(name: str) -> str:
+    return name or "the model itself"

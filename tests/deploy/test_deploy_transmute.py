@@ -16,6 +16,18 @@ MATCHES = {
     "strided": (nn.Conv3d(4, 6, 1, (1, 2, 2), bias=False), "Conv3dTemporalKernel1BnAct"),
     "over time": (nn.Conv3d(4, 6, (3, 1, 1), padding=(1, 0, 0)), "Conv3d3x1x1BnAct"),
     "over more time": (nn.Conv3d(4, 4, (5, 1, 1), padding=(2, 0, 0), groups=4), "Conv3d5x1x1BnAct"),
+    "uneven padding": (nn.Conv3d(4, 4, (1, 3, 3), padding=(0, 1, 0)), "ConvBnAct"),
+    "uneven dilation": (nn.Conv3d(4, 4, (1, 3, 3), dilation=(1, 2, 1)), "ConvBnAct"),
+    "uneven stride": (nn.Conv3d(4, 4, 1, stride=(1, 2, 1)), "ConvBnAct"),
+    "uneven kernel": (nn.Conv3d(4, 6, (3, 1, 5), padding=(1, 0, 2)), "ConvBnAct"),
+    "dense": (nn.Conv3d(4, 4, 3, padding=1), "ConvBnAct"),
+    "multiplier": (nn.Conv3d(4, 8, 3, padding=1, groups=4), "ConvBnAct"),
+    "seven": (nn.Conv3d(4, 4, (7, 1, 1), padding=(3, 0, 0)), "ConvBnAct"),
+    "average": (nn.AvgPool3d(2, (1, 2, 3), (1, 0, 1)), "Pool3d"),
+    "average without padding": (nn.AvgPool3d(3, 2, 1, count_include_pad=False), "Pool3d"),
+    "average of frames": (nn.AvgPool3d((1, 3, 2)), "Pool3d"),
+    "maximum": (nn.MaxPool3d(3, (2, 2, 1), 1), "Pool3d"),
+    "maximum with gaps": (nn.MaxPool3d((2, 3, 1), 1, 0, (2, 2, 1)), "Pool3d"),
     "pooling": (nn.AdaptiveAvgPool3d(1), "AdaptiveAvgPool3dOutSize1"),
     "pooling by axis": (nn.AdaptiveAvgPool3d((1, 1, 1)), "AdaptiveAvgPool3dOutSize1"),
 }
@@ -28,19 +40,28 @@ class Causal(nn.Conv3d):
         return super().forward(nn.functional.pad(x, (0, 0, 0, 0, 2, 0)))[:, :, : x.shape[2]]
 
 
+def replaced_forward(layer: nn.Module) -> nn.Module:
+    layer.forward = lambda x: 2 * x
+    return layer
+
+
 REFUSED = {
     "replicate": nn.Conv3d(4, 4, (1, 3, 3), padding=(0, 1, 1), padding_mode="replicate"),
-    "uneven padding": nn.Conv3d(4, 4, (1, 3, 3), padding=(0, 1, 0)),
-    "uneven dilation": nn.Conv3d(4, 4, (1, 3, 3), dilation=(1, 2, 1)),
-    "uneven stride": nn.Conv3d(4, 4, 1, stride=(1, 2, 1)),
     "stride over time": nn.Conv3d(4, 4, (3, 1, 1), stride=(2, 1, 1), padding=(1, 0, 0)),
     "no padding over time": nn.Conv3d(4, 4, (3, 1, 1)),
     "padding in words": nn.Conv3d(4, 4, 3, padding="same", groups=4),
-    "dense": nn.Conv3d(4, 4, 3, padding=1),
-    "multiplier": nn.Conv3d(4, 8, 3, padding=1, groups=4),
-    "seven": nn.Conv3d(4, 4, (7, 1, 1), padding=(3, 0, 0)),
     "subclass": Causal(4, 4, 1),
+    "stride and dilation over time": nn.Conv3d(4, 4, (3, 1, 1), dilation=(2, 1, 1), padding=(2, 0, 0)),
+    "even kernel over time": nn.Conv3d(4, 4, (2, 1, 1)),
+    "circular": nn.Conv3d(4, 4, 3, padding=1, groups=4, padding_mode="circular"),
+    "forward replaced": replaced_forward(nn.Conv3d(4, 4, 1)),
+    "parametrised": nn.utils.parametrizations.weight_norm(nn.Conv3d(4, 4, 1)),
+    "on no device": nn.Conv3d(4, 4, 1, device="meta"),
     "pooling to two": nn.AdaptiveAvgPool3d(2),
+    "maximum of everything": nn.AdaptiveMaxPool3d(1),
+    "indices": nn.MaxPool3d(2, return_indices=True),
+    "windows over the edge": nn.AvgPool3d(2, ceil_mode=True),
+    "a divisor": nn.AvgPool3d(2, divisor_override=3),
 }
 
 
@@ -104,7 +125,7 @@ def test_the_root_a_dry_run_and_hooks() -> None:
 
 def test_a_vanilla_network() -> None:
     torch.manual_seed(0)
-    model = create_x3d(num_classes=3).eval()
+    model = create_x3d(num_classes=3, depth_factor=0.4, width_factor=1.0, head_width=64).eval()
     x = torch.randn(1, 3, 3, 40, 48)
     with torch.no_grad():
         expected = model(x)

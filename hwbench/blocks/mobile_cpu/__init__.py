@@ -17,8 +17,9 @@ from hwbench.blocks.mobile_cpu.pool import (
     AdaptiveAvgPool2dOutSize1,
     AdaptiveAvgPool3d,
     AdaptiveAvgPool3dOutSize1,
+    Pool3d,
 )
-from hwbench.blocks.mobile_cpu.residual import X3dBottleneckBlock
+from hwbench.blocks.mobile_cpu.residual import ResidualBlock, X3dBottleneckBlock
 from hwbench.blocks.mobile_cpu.x3d import Chain, X3dHead, X3dHeadPool, X3dStem
 
 __all__ = [
@@ -37,7 +38,9 @@ __all__ = [
     "HardSwish",
     "Identity",
     "NoOpConvertBlock",
+    "Pool3d",
     "ReLU",
+    "ResidualBlock",
     "SqueezeExcitation",
     "Swish",
     "X3dBottleneckBlock",

@@ -8,9 +8,12 @@ import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.layout import clip_mean
+from hwbench.blocks.layout import clip_mean, from_planes, to_planes
 from hwbench.blocks.mobile_cpu.no_op import NoOpConvertBlock
+from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
+
+_Pair = tuple[int, int]
 
 
 class _OutSize1(EfficientBlock):
@@ -53,6 +56,65 @@ class ClipMean(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return clip_mean(x, self.spec)
+
+
+class Pool3d(EfficientBlock):
+    """``nn.AvgPool3d`` or ``nn.MaxPool3d``: first over every frame, then over time.
+
+    Both are exact by axis: the largest of the largest, and a mean whose divisor is the product of one per axis.
+
+    Raises (construction):
+        UnsupportedModule: Another module, indices, a divisor of one's own, or windows that end outside (``ceil_mode``).
+    """
+
+    def __init__(self, pool: nn.AvgPool3d | nn.MaxPool3d) -> None:
+        super().__init__()
+        odd = getattr(pool, "return_indices", False) or getattr(pool, "divisor_override", None) is not None
+        if type(pool) not in (nn.AvgPool3d, nn.MaxPool3d) or odd or pool.ceil_mode:
+            raise UnsupportedModule(f"expected average or maximum pooling of whole windows, got {pool}")
+        self.pool = pool
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.pool(x)  # type: ignore[no-any-return]
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        kernel, stride, padding, dilation = self._axes()
+        space = self._pool2d(*((v[1], v[2]) for v in (kernel, stride, padding, dilation)))
+        time = self._pool2d((kernel[0], 1), (stride[0], 1), (padding[0], 0), (dilation[0], 1))
+        output = self.output(input)
+        return FoldedPool(space, None if kernel[0] == stride[0] == 1 else time, output.with_(t=input.t), output).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        sizes = (x.t, x.h, x.w)
+        t, h, w = ((n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in zip(sizes, *self._axes()))
+        return TensorSpec(x.n, x.c, t, h, w)
+
+    def _axes(self) -> tuple[tuple[int, int, int], ...]:
+        """Kernel, stride, padding and dilation along (T, H, W)."""
+        pool = self.pool
+        values = (pool.kernel_size, pool.stride, pool.padding, getattr(pool, "dilation", 1))
+        return tuple((v, v, v) if isinstance(v, int) else (v[0], v[1], v[2]) for v in values)
+
+    def _pool2d(self, kernel: _Pair, stride: _Pair, padding: _Pair, dilation: _Pair) -> nn.Module:
+        if isinstance(self.pool, nn.MaxPool3d):
+            return nn.MaxPool2d(kernel, stride, padding, dilation)
+        return nn.AvgPool2d(kernel, stride, padding, count_include_pad=self.pool.count_include_pad)
+
+
+class FoldedPool(nn.Module):
+    """The deploy form of ``Pool3d``."""
+
+    def __init__(self, space: nn.Module, time: nn.Module | None, between: TensorSpec, output: TensorSpec) -> None:
+        super().__init__()
+        self.space = space
+        self.time = time
+        self.between, self.output = between, output
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.space(x)
+        if self.time is None:
+            return x
+        return from_planes(self.time(to_planes(x, self.between)), self.output)
 
 
 class AdaptiveAvgPool3d(NoOpConvertBlock):

@@ -9,7 +9,7 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.functional import FloatFunctional
-from hwbench.blocks.mobile_cpu.activations import activation
+from hwbench.blocks.mobile_cpu.activations import Activation, activation
 from hwbench.blocks.mobile_cpu.attention import SqueezeExcitation
 from hwbench.blocks.mobile_cpu.convolutions import (
     Conv3d3x3x3DwBnAct,
@@ -124,6 +124,51 @@ class FoldedBottleneck(nn.Module):
         if self.add is not None:
             y = self.add.add(x if self.proj is None else self.proj(x), y)
         return self.act(y)  # type: ignore[no-any-return]
+
+
+class ResidualBlock(EfficientBlock):
+    """``act(branch(x) + shortcut(x))``, of any blocks whose outputs have one shape.
+
+    Args:
+        branch: What is added.
+        shortcut: What it is added to; default: the input.
+        act: Behind the sum; default: nothing.
+    """
+
+    def __init__(
+        self, branch: EfficientBlock, shortcut: EfficientBlock | None = None, act: Activation | None = None
+    ) -> None:
+        super().__init__()
+        self.branch = branch
+        self.shortcut = shortcut
+        self.add = FloatFunctional()
+        self.act = activation("identity") if act is None else act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.branch(x)
+        return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        shortcut = None if self.shortcut is None else self.shortcut.to_deploy(input, variant)
+        return FoldedSum(self.branch.to_deploy(input, variant), shortcut, self.act.to_deploy()).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        return self.branch.output(x)
+
+
+class FoldedSum(nn.Module):
+    """The deploy form of ``ResidualBlock``."""
+
+    def __init__(self, branch: nn.Module, shortcut: nn.Module | None, act: nn.Module) -> None:
+        super().__init__()
+        self.branch = branch
+        self.shortcut = shortcut
+        self.add = FloatFunctional()
+        self.act = act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.branch(x)
+        return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
 
 
 def squeezed(channels: int, ratio: float, minimum: int = 8, divisor: int = 8) -> int:
