@@ -118,6 +118,13 @@ def test_a_compiler_that_cannot_do_it(compiler, tmp_path):
     assert [path.name for path in (tmp_path / "cache").iterdir()] == ["runner.lock"]
 
 
+def test_a_disk_without_room_is_not_the_compilers_fault(compiler, tmp_path):
+    full = 'if [ "$1" != --version ]; then echo "as: write error: No space left on device" >&2; exit 1; fi'
+    compiler.write_text(FAKE.replace("sleep 0.2", full).replace('echo binary > "$out"', ""))
+    with pytest.raises(WorkspaceError, match="no space is left on the disk"):
+        build_runner(tmp_path / "cache", compiler=[str(compiler)])
+
+
 def test_no_wheel(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match="pip install"):

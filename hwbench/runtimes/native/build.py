@@ -7,6 +7,7 @@ made of everything it depends on, so it is built once per compiler and wheel, an
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import importlib.metadata
@@ -146,6 +147,7 @@ def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
         try:
             done = subprocess.run(
                 wheel.command(compiler, output),
+                env={**os.environ, "TMPDIR": folder},
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -159,8 +161,10 @@ def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
                 f"install another compiler: {INSTALL_COMPILER}"
             ) from error
         if done.returncode != 0 or not output.is_file():
+            if "No space left on device" in done.stderr:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(binary.parent))
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-            said = next((line for line in lines if "error" in line or "No space" in line), lines[-1])
+            said = next((line for line in lines if "error" in line), lines[-1])
             raise MissingDependency(
                 f"{compiler[0]} cannot compile the C++ runner (C++20 is needed): {said.strip()}; "
                 f"install a newer compiler: {INSTALL_COMPILER}"
