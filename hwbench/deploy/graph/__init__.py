@@ -1,0 +1,14 @@
+"""Any video model as a graph of operations that a mobile runtime has: conv3d and its kin with frames as batch.
+
+* ``rewrite``: the way through a model: export, one rule for each operation, proof.
+* ``rules``: operation -> rule, and what a rule sees. A rule is one small function.
+* ``convolution``, ``pooling``, ``pointwise``, ``shaping``: the rules.
+* ``frames``: what the rules put into the rewritten graph: modules on folded clips.
+* ``values``: what stands for a tensor of the original: a folded clip, or a plain tensor.
+"""
+
+from hwbench.deploy.graph import convolution, pointwise, pooling, shaping  # noqa: F401  # they register their rules
+from hwbench.deploy.graph.rewrite import deploy_graph
+from hwbench.deploy.graph.rules import rules
+
+__all__ = ["deploy_graph", "rules"]

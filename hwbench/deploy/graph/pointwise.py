@@ -1,0 +1,210 @@
+"""Operations element by element, with one input and with two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.deploy.graph.rules import Call, rule
+from hwbench.deploy.graph.values import FOLDED, NCTHW, Clip, Plain, Value, spec_of
+
+
+class Op(nn.Module):
+    """One ATen operation; arguments behind the tensors are fixed."""
+
+    def __init__(self, target: Any, *arguments: Any, **named: Any) -> None:
+        super().__init__()
+        self.target, self.arguments, self.named = target, arguments, named
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        return self.target(*tensors, *self.arguments, **self.named)  # type: ignore[no-any-return]
+
+    def extra_repr(self) -> str:
+        return ", ".join(map(str, (self.target, *self.arguments)))
+
+
+@rule(*(f"aten.{name}.default" for name in (
+    "relu", "sigmoid", "silu", "hardswish", "hardtanh", "clamp", "tanh", "gelu", "leaky_relu",
+    "abs", "neg", "exp", "log", "sqrt", "rsqrt", "ceil", "floor", "sin", "cos",
+)))  # fmt: skip
+def unary(call: Call) -> Value:
+    """The same operation on the stored tensor."""
+    x = call.tensor()
+    op = Op(call.node.target, *call.node.args[1:], **call.node.kwargs)
+    return call.result(call.emit(op, x), _order(x))
+
+
+class HardSigmoid(nn.Module):
+    """``relu6(x + 3) / 6``, which is delegated where the operation of that name is not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.clamp(x + 3.0, 0.0, 6.0) * (1.0 / 6.0)
+
+
+class Elu(nn.Module):
+    """``max(x, 0) · scale + (exp(min(x, 0) · input_scale) - 1) · alpha · scale``."""
+
+    def __init__(self, alpha: float, scale: float, input_scale: float) -> None:
+        super().__init__()
+        self.alpha, self.scale, self.input_scale = alpha, scale, input_scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        negative = torch.exp(-torch.relu(-x) * self.input_scale) - 1.0
+        return torch.relu(x) * self.scale + negative * (self.alpha * self.scale)
+
+
+@rule("aten.hardsigmoid.default", "aten.elu.default")
+def composed(call: Call) -> Value:
+    """Activations that XNNPACK does not know, made of what it knows."""
+    x = call.tensor()
+    if "elu" in str(call.node.target):
+        module: nn.Module = Elu(float(call["alpha"]), float(call["scale"]), float(call["input_scale"]))
+    else:
+        module = HardSigmoid()
+    return call.result(call.emit(module, x), _order(x))
+
+
+@rule("aten.prelu.default")
+def prelu(call: Call) -> Value:
+    """A slope per channel, which is the second axis of a folded clip as well."""
+    x, weight = call.tensor(), call.constant("weight")
+    assert weight is not None
+    if isinstance(x, Clip) and x.order != NCTHW:
+        call.refuse(f"its axes stand in the order {', '.join(x.order)}; N, C, T, H, W is covered")
+    module = nn.PReLU(weight.numel(), device="meta")
+    module.weight = nn.Parameter(weight.clone(), requires_grad=False)
+    return call.result(call.emit(module, x))
+
+
+_BINARY: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "add": torch.add,
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+}
+
+
+class Binary(nn.Module):
+    """A sum, product, ... of two tensors, or of a tensor and a constant.
+
+    Args:
+        name: ``add``, ``sub``, ``mul``, ``div``, ``maximum`` or ``minimum``.
+        shapes: Shapes in which the two (first, second) are combined; None as they are.
+        constant: One operand.
+        constant_first: Whether it is the first.
+        scale: A factor of the second operand.
+        shape: Shape of the result where operands are reshaped.
+    """
+
+    constant: torch.Tensor | None
+
+    def __init__(self, name: str, *, shapes: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+                 constant: torch.Tensor | None = None, constant_first: bool = False, scale: float = 1.0,
+                 shape: tuple[int, ...] = ()) -> None:  # fmt: skip
+        super().__init__()
+        self.name, self.shapes, self.constant_first, self.scale, self.shape = name, shapes, constant_first, scale, shape
+        self.register_buffer("constant", None if constant is None else constant.clone())
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        constant = [] if self.constant is None else [self.constant]
+        x, y = [*constant, *tensors] if self.constant_first else [*tensors, *constant]
+        if self.scale != 1:
+            y = y * self.scale
+        if self.shapes is None:
+            return _BINARY[self.name](x, y)
+        x, y = x.reshape(self.shapes[0]), y.reshape(self.shapes[1])
+        return _BINARY[self.name](x, y).reshape(self.shape)
+
+    def extra_repr(self) -> str:
+        return self.name
+
+
+@rule("aten.add.Tensor", "aten.sub.Tensor", "aten.mul.Tensor", "aten.div.Tensor", "aten.maximum.default",
+      "aten.minimum.default", "aten.rsub.Scalar", "aten.rsub.Tensor")  # fmt: skip
+def binary(call: Call) -> Value:
+    """Two operands with broadcasting as in the original."""
+    name, operands = str(call.node.target).split(".")[1], [call["self"], call["other"]]
+    alpha = float(call["alpha"]) if name in ("add", "sub", "rsub") else 1.0
+    if name == "rsub":
+        name, operands, alpha = "sub", [_tensor(operands[1]) * alpha, operands[0]], 1.0
+    if name == "div" and not isinstance(operands[1], Clip | Plain):
+        name, operands[1] = "mul", 1.0 / _tensor(operands[1])
+    return combined(call, name, operands, alpha)
+
+
+def combined(call: Call, name: str, operands: list[Any], alpha: float = 1.0) -> Value:
+    """Two operands, values or constants, as the result of a call; the second one times ``alpha``."""
+    clips = [x for x in operands if isinstance(x, Clip)]
+    if not clips:
+        if len(call.shape) == 5:
+            call.refuse("no operand has five axes")
+        return _plain(call, name, operands, alpha)
+    clip = next((x for x in clips if x.shape == call.shape), clips[0])
+    return _folded(call, name, [_like(call, x, clip) for x in operands], clip, alpha)
+
+
+def _plain(call: Call, name: str, operands: list[Any], alpha: float) -> Plain:
+    tensors = [x for x in operands if isinstance(x, Plain)]
+    constants = [_tensor(x) for x in operands if not isinstance(x, Plain)]
+    constant = constants[0] if constants else None
+    if constant is not None and constant.dim() < len(call.shape):
+        constant = constant.reshape(*[1] * (len(call.shape) - constant.dim()), *constant.shape)
+    module = Binary(name, constant=constant, constant_first=not isinstance(operands[0], Plain), scale=alpha)
+    return Plain(call.emit(module, *tensors), call.shape)
+
+
+def _like(call: Call, x: Any, clip: Clip) -> Clip | torch.Tensor:
+    """An operand as a clip with its axes in the order of another, or as a constant (N, C, T, H, W)."""
+    if isinstance(x, Clip):
+        if x.order != clip.order:
+            call.refuse(f"its operands have their axes in the orders {', '.join(clip.order)} and {', '.join(x.order)}")
+        return x
+    if isinstance(x, Plain):
+        wide = call.reshaped(x, (*[1] * (5 - len(x.shape)), *x.shape))
+        assert isinstance(wide, Clip)
+        if clip.order != NCTHW and sum(size > 1 for size in wide.shape) > 0:
+            call.refuse(f"its operands have 5 axes in the order {', '.join(clip.order)} and {len(x.shape)} axes")
+        return wide
+    constant = _tensor(x)
+    constant = constant.reshape(*[1] * (5 - constant.dim()), *constant.shape)
+    return constant.permute([clip.order.index(axis) for axis in NCTHW])
+
+
+def _folded(call: Call, name: str, operands: list[Clip | torch.Tensor], clip: Clip, alpha: float) -> Clip:
+    specs = [x.spec if isinstance(x, Clip) else spec_of(x.shape) for x in operands]
+    out = spec_of(call.shape, clip.order)
+    shapes = None
+    if out.n > 1 and any((s.n, s.t) not in ((out.n, out.t), (1, 1)) for s in specs):
+        x, y = ((s.n, s.t, s.c, s.h, s.w) for s in specs)
+        shapes = (x, y)
+    constants = [_fold_constant(x) for x in operands if isinstance(x, torch.Tensor)]
+    module = Binary(
+        name,
+        shapes=shapes,
+        constant=constants[0] if constants else None,
+        constant_first=isinstance(operands[0], torch.Tensor),
+        scale=alpha,
+        shape=out.folded,
+    )
+    return Clip(call.emit(module, *(x for x in operands if isinstance(x, Clip))), out, clip.order)
+
+
+def _fold_constant(x: torch.Tensor) -> torch.Tensor:
+    order = [NCTHW.index(axis) for axis in FOLDED]
+    return x.permute(order).reshape(spec_of(x.shape).folded)
+
+
+def _tensor(x: Any) -> torch.Tensor:
+    return x if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
+
+
+def _order(x: Clip | Plain) -> str:
+    return x.order if isinstance(x, Clip) else NCTHW
+
+
+__all__ = ["Binary", "Elu", "HardSigmoid", "Op"]

@@ -1,0 +1,199 @@
+"""From a model to its deploy form, through the graph that ``torch.export`` makes of it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from hwbench.blocks.layout import fold
+from hwbench.deploy.graph.rules import BATCH_NORM, Call, described, name_of, rules
+from hwbench.deploy.graph.values import FOLDED, Clip, Plain, Value, reorder, spec_of
+from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
+from hwbench.specs import AUTO
+
+# Of the largest output, in double precision. Sums in another order make 1e-15 per layer.
+TOLERANCE = 1e-9
+
+
+def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO) -> fx.GraphModule:
+    """The deploy form of any video model: folded frames (N·T, C, H, W) -> what the model returns, in eval mode.
+
+    The graph of the model in eval mode is rewritten operation by operation (``hwbench.deploy.graph.rules``) with frames
+    as batch, batch normalisation folded, and nothing in it that XNNPACK does not take. The result is compared with the
+    model on a random clip in double precision before it is returned.
+
+    Args:
+        model: Takes one clip and returns one tensor; left as it is.
+        example: One clip (N, C, T, H, W); its shape is baked in. Its values are not looked at.
+        variant: Layout of convolutions over time.
+
+    Returns:
+        A module of its own, with weights of the dtype of ``example``.
+
+    Raises:
+        UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
+            model; the message names the operation, its place in the model and the shape of its input.
+        InvalidValue: The example is no clip, or the model does not take it.
+        ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
+    """
+    if example.dim() != 5:
+        raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(example.shape)}")
+    original = copy.deepcopy(model).to("cpu", torch.float64).eval()
+    generator = torch.Generator().manual_seed(0)
+    clip = torch.randn(example.shape, dtype=torch.float64, generator=generator)
+    with torch.no_grad():
+        expected = _answer(original, clip)
+        deployed = Rewriter(_exported(original, clip), variant).deployed()
+        _prove(expected, deployed(fold(clip)))
+    return deployed.to(example.dtype)
+
+
+class Rewriter:
+    """Walks through an exported program and puts together the rewritten graph."""
+
+    def __init__(self, program: torch.export.ExportedProgram, variant: str = AUTO) -> None:
+        self.variant = variant
+        self._program = program
+        self._values: dict[fx.Node, Any] = {}
+        self._graph, self._root = fx.Graph(), nn.Module()
+
+    def deployed(self) -> fx.GraphModule:
+        """The rewritten model.
+
+        Raises:
+            UnsupportedModule: There is an operation that no rule covers.
+        """
+        for node in self._program.graph.nodes:
+            if node.op == "call_function" and node not in self._values:
+                self._visit(node)
+            elif node.op == "placeholder":
+                self._values[node] = self._input(node)
+        self._graph.output(self._output().node)
+        return fx.GraphModule(self._root, self._graph, "Deployed").eval()
+
+    def resolved(self, argument: Any) -> Any:
+        """An argument of the original with values in the place of nodes."""
+        return pytree.tree_map_only(fx.Node, self._values.__getitem__, argument)
+
+    def is_constant(self, node: fx.Node) -> bool:
+        """Whether a node is known not to depend on the input."""
+        return isinstance(self._values.get(node), torch.Tensor)
+
+    def emit(self, module: nn.Module, nodes: Sequence[fx.Node], source: fx.Node) -> fx.Node:
+        """Puts a module behind nodes of the rewritten graph, named after a node of the original."""
+        if isinstance(module, nn.Identity):
+            return nodes[0]
+        name, count = source.name, 1
+        while hasattr(self._root, name):
+            name, count = f"{source.name}_{count}", count + 1
+        self._root.add_module(name, module.eval())
+        return self._graph.call_module(name, tuple(nodes))
+
+    def _visit(self, node: fx.Node) -> None:
+        if name_of(node) == "getitem":
+            source, index = node.args
+            self._values[node] = self.resolved(source)[index]
+            return
+        if all(self.is_constant(source) for source in node.all_input_nodes):
+            self._values[node] = _computed(node, self.resolved(node.args), self.resolved(node.kwargs))
+            return
+        name = name_of(node)
+        if name not in rules:
+            raise UnsupportedModule(
+                f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is; exchange it, "
+                f"or add a rule (hwbench.deploy.graph). Known: {', '.join(map(_short, rules.names()))}"
+            )
+        call = Call(self, node)
+        value = rules.get(name)(call)
+        for part in (node, *call.absorbed):
+            self._values[part] = (value,) if name_of(part) == BATCH_NORM else value
+
+    def _input(self, node: fx.Node) -> Value:
+        """The clip, or a parameter or constant of the model."""
+        signature = {spec.arg.name: spec for spec in self._program.graph_signature.input_specs}
+        spec = signature[node.name]
+        if spec.kind == InputKind.USER_INPUT:
+            shape = node.meta["val"].shape
+            return Clip(self._graph.placeholder("frames"), spec_of(shape))
+        found: torch.Tensor = {**self._program.state_dict, **self._program.constants}[spec.target]
+        return found.detach()
+
+    def _output(self) -> Plain:
+        specs = self._program.graph_signature.output_specs
+        outputs = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
+        if len(outputs) != 1 or not isinstance(outputs[0], TensorArgument):
+            raise UnsupportedModule(f"the model returns {len(outputs)} values; expected one tensor")
+        (values,) = (node.args[0] for node in self._program.graph.nodes if node.op == "output")
+        assert isinstance(values, Sequence)
+        names = [value.name for value in values if isinstance(value, fx.Node)]
+        node = next(n for n in self._program.graph.nodes if n.name == names[names.index(outputs[0].name)])
+        value = self._values[node]
+        if isinstance(value, torch.Tensor):
+            raise UnsupportedModule("the model returns what does not depend on its input")
+        if isinstance(value, Clip):
+            module = reorder(value.spec, FOLDED, value.order, value.shape)
+            return Plain(self.emit(module, [value.node], node), value.shape)
+        assert isinstance(value, Plain)
+        return value
+
+
+def _exported(model: nn.Module, clip: torch.Tensor) -> torch.export.ExportedProgram:
+    """The graph of the model without operations in place."""
+    try:
+        program: torch.export.ExportedProgram = torch.export.export(model, (clip,), strict=False)
+        return program.run_decompositions({})  # type: ignore[no-any-return]
+    except Exception as error:  # the model's own code runs in it, which raises what it likes
+        raise UnsupportedModule(
+            f"{type(model).__name__}: torch.export cannot follow it: {type(error).__name__}: {_line(error)}"
+        ) from error
+
+
+def _answer(model: nn.Module, clip: torch.Tensor) -> torch.Tensor:
+    """What the model returns for a clip."""
+    shape = "x".join(map(str, clip.shape))
+    try:
+        leaves = pytree.tree_leaves(model(clip))
+    except HwbenchError:
+        raise
+    except Exception as error:
+        raise InvalidValue(
+            f"{type(model).__name__} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}"
+        ) from error
+    if len(leaves) != 1 or not isinstance(leaves[0], torch.Tensor):
+        raise UnsupportedModule(f"{type(model).__name__} returns {len(leaves)} values; expected one tensor")
+    return leaves[0]
+
+
+def _prove(expected: torch.Tensor, got: torch.Tensor) -> None:
+    if got.shape != expected.shape:
+        raise ParityFailed(f"the rewritten model returns {tuple(got.shape)}, the model {tuple(expected.shape)}")
+    if not bool(torch.isfinite(expected).all()):
+        raise ParityFailed("the model returns values that are not finite for a clip of normal noise; nothing is proven")
+    error = float((got - expected).abs().max())
+    if not error <= TOLERANCE * float(expected.abs().max()):
+        raise ParityFailed(
+            f"the rewritten model differs from the model by {error:.2g} in double precision on a random clip, so it is "
+            "not returned. Please report the model, this is a defect of hwbench"
+        )
+
+
+def _computed(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The value of an operation that does not depend on the input."""
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+        raise UnsupportedModule(f"{described(node)}: it draws random numbers, also in eval mode")
+    assert callable(node.target)
+    return node.target(*args, **kwargs)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("aten.").removesuffix(".default")

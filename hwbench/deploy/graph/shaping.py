@@ -1,0 +1,188 @@
+"""Operations that move values: reshapes, permutations, slices, concatenations, padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.deploy.graph.frames import Joined, Pad, taken
+from hwbench.deploy.graph.pointwise import Op, combined
+from hwbench.deploy.graph.pooling import every
+from hwbench.deploy.graph.rules import Call, rule
+from hwbench.deploy.graph.values import NCTHW, Clip, Plain, Value, sizes, spec_of
+
+
+@rule("aten.clone.default", "aten.alias.default", "aten.contiguous.default", "aten.detach.default",
+      "aten.dropout.default", "aten.feature_dropout.default", "aten.lift_fresh_copy.default")  # fmt: skip
+def nothing(call: Call) -> Value:
+    """The value itself: the graph is that of eval mode."""
+    return call.tensor()
+
+
+@rule("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.flatten.using_ints",
+      "aten.unflatten.int", "aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims",
+      "aten.unsqueeze.default")  # fmt: skip
+def reshape(call: Call) -> Value:
+    """The values in the order of the original in another shape."""
+    return call.reshaped(call.tensor(), call.shape)
+
+
+@rule("aten.expand.default")
+def expand(call: Call) -> Value:
+    """A sum with zeros of that shape; nothing where the shape is the same."""
+    x = call.tensor()
+    if x.shape == call.shape:
+        return x
+    zeros = torch.zeros(call.shape, dtype=torch.float64)
+    return combined(call, "add", [x, zeros])
+
+
+@rule("aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.movedim.int")
+def permute(call: Call) -> Value:
+    """Of a clip another order of its axes, which costs nothing; of other tensors a permutation."""
+    x = call.tensor()
+    order = _order(call, len(x.shape))
+    if isinstance(x, Clip):
+        return Clip(x.node, x.spec, "".join(x.order[dim] for dim in order))
+    return call.result(call.emit(Op(torch.ops.aten.permute.default, order), x))
+
+
+def _order(call: Call, rank: int) -> list[int]:
+    if "permute" in str(call.node.target):
+        return [dim % rank for dim in call["dims"]]
+    order = list(range(rank))
+    if "movedim" in str(call.node.target):
+        order.insert(call["destination"] % rank, order.pop(call["source"] % rank))
+        return order
+    a, b = (call["dim0"] % rank, call["dim1"] % rank) if "transpose" in str(call.node.target) else (0, rank - 1)
+    order[a], order[b] = order[b], order[a]
+    return order
+
+
+@rule("aten.slice.Tensor")
+def slice_(call: Call) -> Value:
+    """Part of one axis; with a step over T, H and W only."""
+    x = call.tensor()
+    dim = call["dim"] % len(x.shape)
+    kept = range(*slice(call["start"], call["end"], call["step"]).indices(x.shape[dim]))
+    return _part(call, x, dim, kept)
+
+
+@rule("aten.select.int")
+def select(call: Call) -> Value:
+    """One place of an axis, which goes."""
+    x = call.tensor()
+    dim = call["dim"] % len(x.shape)
+    index = call["index"] % x.shape[dim]
+    return call.reshaped(_part(call, x, dim, range(index, index + 1)), call.shape)
+
+
+@rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int")
+def split(call: Call) -> tuple[Value, ...]:
+    """Every part of an axis that the original takes."""
+    x = call.tensor()
+    dim = call["dim"] % len(x.shape)
+    unbound = "unbind" in str(call.node.target)
+    parts: list[Value] = []
+    first = 0
+    for shape in call.shapes:
+        last = first + (1 if unbound else shape[dim])
+        part = _part(call, x, dim, range(first, last))
+        parts.append(call.reshaped(part, shape) if unbound else part)
+        first = last
+    return tuple(parts)
+
+
+def _part(call: Call, x: Clip | Plain, dim: int, kept: range) -> Clip | Plain:
+    """Places ``kept`` of one axis."""
+    shape = (*x.shape[:dim], len(kept), *x.shape[dim + 1 :])
+    if shape == x.shape:
+        return x
+    if isinstance(x, Plain):
+        if kept.step != 1:
+            call.refuse(f"step {kept.step} over axis {dim} of {len(x.shape)} is not covered")
+        return Plain(call.emit(Op(torch.ops.aten.slice.Tensor, dim, kept.start, kept.stop, 1), x), shape)
+    axis = x.order[dim]
+    if axis == "N":
+        call.refuse("part of a batch is not covered")
+    spec = spec_of(shape, x.order)
+    if axis == "T":
+        return Clip(call.emit(taken(x.spec, kept.start, kept.step, len(kept)), x), spec, x.order)
+    place = "CHW".index(axis) + 1
+    node = x.node
+    if kept.step != 1 and axis == "C":
+        call.refuse(f"step {kept.step} over channels is not covered")
+    if kept.start or kept.step == 1:
+        last = kept.stop if kept.step == 1 else sizes(x.spec)[axis]
+        node = call.emit(Op(torch.ops.aten.slice.Tensor, place, kept.start, last, 1), node)
+    if kept.step != 1:
+        node = call.emit(every(x.spec.c, (kept.step, 1) if axis == "H" else (1, kept.step)), node)
+        node = call.emit(Op(torch.ops.aten.slice.Tensor, place, 0, len(kept), 1), node)
+    return Clip(node, spec, x.order)
+
+
+@rule("aten.cat.default", "aten.stack.default")
+def cat(call: Call) -> Value:
+    """Along any axis but the batch; a stack is a concatenation of tensors with one axis more."""
+    name = "tensors" if "tensors" in call else "self"
+    values: list[Any] = call[name]
+    dim = call["dim"] % len(call.shape)
+    if any(isinstance(x, torch.Tensor) for x in values):
+        call.refuse("a part does not depend on the input")
+    if "stack" in str(call.node.target):
+        shape = (*call.shape[:dim], 1, *call.shape[dim + 1 :])
+        values = [call.reshaped(x, shape) for x in values]
+    if not isinstance(values[0], Clip):
+        return call.result(call.emit(_Cat(dim), *values))
+    order = values[0].order
+    if any(x.order != order for x in values):
+        call.refuse("its parts have their axes in different orders")
+    axis = order[dim]
+    if axis == "N":
+        call.refuse("along the batch is not covered")
+    module = Joined(values[0].spec.n) if axis == "T" else _Cat("NCHW".index(axis))
+    return call.result(call.emit(module, *values), order)
+
+
+class _Cat(nn.Module):
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, *parts: torch.Tensor) -> torch.Tensor:
+        return torch.cat(list(parts), self.dim)
+
+
+@rule("aten.pad.default", "aten.constant_pad_nd.default")
+def pad(call: Call) -> Value:
+    """With a constant, any axis of a clip but the batch."""
+    if "mode" in call and call["mode"] != "constant":
+        call.refuse(f"padding of mode {call['mode']} is not covered")
+    x, amounts = call.tensor(), list(call["pad"])
+    value = float(call["value"] or 0.0)
+    if min(amounts) < 0:
+        call.refuse("negative padding is not covered")
+    if isinstance(x, Plain):
+        return call.result(call.emit(Op(torch.ops.aten.constant_pad_nd.default, amounts, value), x))
+    pairs = _pairs(amounts)
+    if x.order != NCTHW or len(pairs) > 4:
+        call.refuse("padding of the batch, or of a clip whose axes stand in another order, is not covered")
+    return call.result(call.emit(Pad(x.spec, pairs, value), x))
+
+
+def _pairs(amounts: Sequence[int]) -> list[tuple[int, int]]:
+    """(before, after) for C, T, H and W, of a list that begins with the last axis."""
+    pairs = [(amounts[i], amounts[i + 1]) for i in range(0, len(amounts), 2)]
+    return [*[(0, 0)] * (4 - len(pairs)), *reversed(pairs)]
+
+
+@rule("aten.softmax.int", "aten._softmax.default")
+def softmax(call: Call) -> Value:
+    """Over the last axis of a tensor that is no clip."""
+    x = call.tensor()
+    if isinstance(x, Clip) or call["dim"] % len(x.shape) != len(x.shape) - 1:
+        call.refuse("only over the last axis of a tensor with other than five axes")
+    return call.result(call.emit(Op(torch.ops.aten.softmax.int, -1), x))
