@@ -37,6 +37,13 @@ def unary(call: Call) -> Value:
     return call.result(call.emit(op, x), _order(x))
 
 
+@rule("aten.relu6.default")
+def relu6(call: Call) -> Value:
+    """The clamp that it is."""
+    x = call.tensor()
+    return call.result(call.emit(Op(torch.ops.aten.hardtanh.default, 0.0, 6.0), x), _order(x))
+
+
 class HardSigmoid(nn.Module):
     """``relu6(x + 3) / 6``, which is delegated where the operation of that name is not."""
 

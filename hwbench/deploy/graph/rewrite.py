@@ -106,10 +106,12 @@ class Rewriter:
         name = name_of(node)
         if name not in rules:
             raise UnsupportedModule(
-                f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is; exchange it, "
-                f"or add a rule (hwbench.deploy.graph). Known: {', '.join(map(_short, rules.names()))}"
+                f"{described(node)}: the operation has no rule (hwbench.deploy.graph.rules.names() has those that do), so "
+                "the model cannot be deployed as it is"
             )
         call = Call(self, node)
+        if name != BATCH_NORM and not all(map(all, call.shapes)):
+            call.refuse("its result is empty")
         value = rules.get(name)(call)
         for part in (node, *call.absorbed):
             self._values[part] = (value,) if name_of(part) == BATCH_NORM else value
@@ -193,7 +195,3 @@ def _computed(node: fx.Node, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def _line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [""])[0][:300]
-
-
-def _short(name: str) -> str:
-    return name.removeprefix("aten.").removesuffix(".default")
