@@ -29,7 +29,13 @@ _STAGES = {"calibrate": "calibration clips", "build": "build", "check": "check a
 
 @app.command()
 def export(
-    model: Annotated[str, typer.Argument(help="A checkpoint, zoo:NAME, STUDY:best, or a printed architecture.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="A checkpoint, zoo:NAME, STUDY:best, a printed architecture, torchvision:MODEL, or "
+            "package.module:function of a function that makes a torch module."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder for the model and manifest.json; an export there is replaced.")],
     precision: Annotated[str, typer.Option(help="int8 or fp32.")] = "int8",
     runtime: Annotated[str, typer.Option(help="executorch (.pte), onnx (.onnx) or torchscript (.ts).")] = "executorch",
@@ -40,13 +46,19 @@ def export(
         str | None, typer.Option(help="Data to validate on; default: what the checkpoint was trained on.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option(help="Of a network by name: a file of published weights, or random.")
+        str | None,
+        typer.Option(
+            help="Of a network by name: a file of published weights (torchvision, own: a state dict), or random."
+        ),
     ] = None,
     variant: Annotated[str, typer.Option(help="Layout of convolutions over time.")] = "auto",
     device: Annotated[
         str | None, typer.Option(help="Take the layout that is fastest on this device, by the rows of its table.")
     ] = None,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the head of a network by name.")] = None,
+    input: Annotated[
+        str | None, typer.Option(help="Clip of a torchvision or own model: NxCxTxHxW such as 1x3x8x112x112.")
+    ] = None,
     calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
     videos: Annotated[int | None, typer.Option(min=1, help="Validate on so many videos; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the calibration videos and of random weights.")] = 0,
@@ -60,6 +72,7 @@ def export(
     weights top-1 is measured before and after.
     """
     from hwbench.data import FailurePolicy
+    from hwbench.deploy import is_foreign
     from hwbench.runtimes import get
     from hwbench.specs import Precision
     from hwbench.workspace import Workspace
@@ -72,8 +85,12 @@ def export(
         raise InvalidValue(
             f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
         )
+    if input is not None and not (checkpoint is None and is_foreign(model)):
+        raise InvalidValue(f"--input: {model} has an input of its own; leave it out")
     with torch_threads(threads) as count, bars() as watch:
-        if checkpoint is not None:
+        if checkpoint is None and is_foreign(model):
+            original = _foreign(model, weights, classes, input, calibrate or data, seed)
+        elif checkpoint is not None:
             original = original_of(checkpoint)
         else:
             original = _named(workspace, model, weights, classes, calibrate or data, seed)
@@ -244,6 +261,39 @@ def _named(
             "DATA, and export the checkpoint; or export it with --weights random, which is as fast and knows nothing"
         )
     return randomly_weighted(network, default_clip(data or SYNTHETIC, network.input.t), seed=seed)
+
+
+def _foreign(
+    model: str, weights: str | None, classes: int | None, input: str | None, data: str | None, seed: int
+) -> Original:
+    """A model of torchvision, or one that a function of the user's makes, with the weights that are asked for."""
+    import torch
+
+    from hwbench.data import SYNTHETIC, default_clip
+    from hwbench.deploy import foreign_model, foreign_original
+    from hwbench.specs import TensorSpec
+
+    if weights not in (None, RANDOM) and not Path(weights).is_file():
+        raise InvalidValue(
+            f"--weights: expected the file of a state dict, or random; got {weights!r}, which is no file"
+        )
+    if weights is None and model.strip().startswith("torchvision:"):
+        raise UsageError(
+            f"{model} is a network without weights; add --weights FILE with its state dict, or --weights random, which "
+            "is as fast and knows nothing"
+        )
+    given = None if input is None else TensorSpec.parse(input)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        made = foreign_model(model, classes)
+    clip = given or made.input
+    if clip is None:
+        raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
+    if (clip.n, clip.c) != (1, 3):
+        raise InvalidValue(f"--input: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
+    path = Path(weights) if weights not in (None, RANDOM) else None
+    frames = default_clip(data or SYNTHETIC, clip.t)
+    return foreign_original(made, frames, clip, path, seed if weights == RANDOM else None)
 
 
 def _published(workspace: Workspace, model: str, path: Path, classes: int | None, data: str | None) -> Original:

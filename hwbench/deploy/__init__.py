@@ -2,6 +2,8 @@
 
 from hwbench.deploy.clips import CALIBRATION_CLIPS, Clips, open_calibration, open_validation
 from hwbench.deploy.convert import ConversionReport, convert_to_deployable_form
+from hwbench.deploy.foreign import ForeignModel, foreign_model, foreign_original, is_foreign
+from hwbench.deploy.graph import deploy_graph
 from hwbench.deploy.manifest import MANIFEST, MODEL, Accuracy, Calibration, DeployedModel, Manifest, Parity
 from hwbench.deploy.mobile_optimizer import optimize_for_mobile
 from hwbench.deploy.original import Original, published, randomly_weighted, trained
@@ -17,6 +19,7 @@ __all__ = [
     "Clips",
     "ConversionReport",
     "DeployedModel",
+    "ForeignModel",
     "Manifest",
     "Original",
     "Parity",
@@ -24,7 +27,11 @@ __all__ = [
     "TransmuteReport",
     "Watch",
     "convert_to_deployable_form",
+    "deploy_graph",
     "export",
+    "foreign_model",
+    "foreign_original",
+    "is_foreign",
     "open_calibration",
     "open_validation",
     "optimize_for_mobile",

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
@@ -18,6 +19,9 @@ from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
 from hwbench.workspace import write_text
+
+if TYPE_CHECKING:
+    from hwbench.deploy.foreign import ForeignNetwork
 
 SCHEMA = 1
 MODEL = "model.pte"
@@ -36,14 +40,17 @@ OUTPUT = "logits (1, classes) float32 in the order of labels"
 
 @dataclass(frozen=True)
 class NetworkRecord:
-    """A ``Network`` in texts: its name, the keys of its blocks and of its input (N, C, T, H, W)."""
+    """A ``Network`` in texts: its name, the keys of its blocks and of its input (N, C, T, H, W).
+
+    A model from elsewhere has no blocks.
+    """
 
     name: str
     blocks: tuple[str, ...]
     input: str
 
     @classmethod
-    def of(cls, network: Network) -> NetworkRecord:
+    def of(cls, network: Network | ForeignNetwork) -> NetworkRecord:
         """The record of a network."""
         return cls(network.name, tuple(block.key for block in network.blocks), network.input.key)
 
@@ -68,7 +75,7 @@ class InputForm:
     std: tuple[float, float, float]
 
     @classmethod
-    def of(cls, network: Network, clip: ClipSpec, normalisation: Normalisation) -> InputForm:
+    def of(cls, network: Network | ForeignNetwork, clip: ClipSpec, normalisation: Normalisation) -> InputForm:
         """The input of a network of this package."""
         mean, std = normalisation.mean, normalisation.std
         return cls(LAYOUT, network.input.folded, AXES, clip, RESIZE, VALUES, 255.0, mean, std)
@@ -78,8 +85,9 @@ class InputForm:
 class WeightsOrigin:
     """Where weights come from.
 
-    ``kind`` is ``checkpoint`` (digest of the file, and its recipe), ``random`` (the seed), or ``published:FORM`` with
-    a form of ``hwbench.models.weights`` (digest of the file; class names are not known).
+    ``kind`` is ``checkpoint`` (digest of the file, and its recipe), ``random`` (the seed), ``published:FORM`` with
+    a form of ``hwbench.models.weights`` (digest of the file; class names are not known), ``file`` (digest of a state
+    dict), or ``made`` (a model came with them).
     """
 
     kind: str

@@ -11,9 +11,10 @@ from torch import nn
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.manifest import WeightsOrigin
-from hwbench.specs import Network
+from hwbench.specs import AUTO, Network
 
 if TYPE_CHECKING:
+    from hwbench.deploy.foreign import ForeignNetwork
     from hwbench.models import Published
 
 # Draws of a clip batch from which the batch norms of random weights get their statistics.
@@ -25,7 +26,7 @@ class Original:
     """A network as a module, with the way its input is made.
 
     Attributes:
-        network: Name, blocks and input.
+        network: Name, blocks and input; of a model from elsewhere no blocks.
         module: Normalised clips (N, 3, T, H, W) -> logits (N, classes), in eval mode, on the CPU; never changed.
         clip: How clips are cut from a video.
         weights: Where the weights come from.
@@ -36,7 +37,7 @@ class Original:
         views: Test views (clips, crops) of a video that its accuracy is measured with.
     """
 
-    network: Network
+    network: Network | ForeignNetwork
     module: nn.Module
     clip: ClipSpec
     weights: WeightsOrigin
@@ -45,6 +46,14 @@ class Original:
     data: str | None = None
     data_seed: int = 0
     views: tuple[int, int] = (1, 1)
+
+    def deployed(self, variant: str = AUTO) -> nn.Module:
+        """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""
+        from hwbench import models
+
+        if isinstance(self.network, Network):
+            return models.deployed(self.module, self.network.input, variant)
+        return self.network.deployed(self.module, variant)
 
 
 def trained(

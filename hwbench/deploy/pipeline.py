@@ -181,7 +181,7 @@ def _build(report: _Report, path: Path, watch: Watch, runtime: Runtime) -> _Buil
     deployed: nn.Module = (
         models.Unfolded(original.module, original.network.input)
         if runtime.form(workload) is Form.ORIGINAL
-        else models.deployed(original.module, original.network.input, report.variant)
+        else original.deployed(report.variant)
     )
     example = _noise(original, 1)[0]
     error = check_deploy_form(original.module, deployed, example)

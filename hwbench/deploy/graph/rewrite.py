@@ -106,8 +106,8 @@ class Rewriter:
         name = name_of(node)
         if name not in rules:
             raise UnsupportedModule(
-                f"{described(node)}: the operation has no rule (hwbench.deploy.graph.rules.names() has those that do), so "
-                "the model cannot be deployed as it is"
+                f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is "
+                "(hwbench.deploy.graph.rules.names() lists the operations that have one)"
             )
         call = Call(self, node)
         if name != BATCH_NORM and not all(map(all, call.shapes)):

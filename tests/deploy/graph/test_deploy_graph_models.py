@@ -1,0 +1,89 @@
+"""Models that nobody wrote for a phone, as files that run."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torchvision.models import video
+
+from hwbench.deploy import deploy_graph
+from hwbench.deploy.original import settle
+from hwbench.deploy.parity import relative_error, sqnr_db
+from hwbench.models import fold
+from hwbench.runtimes import get
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.runners import check_file
+from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
+
+# The smallest clip of s3d: eight frames and strides of 32 pixels must leave two frames and seven pixels to its pooling.
+CLIPS = {"r3d_18": (8, 48, 48), "mc3_18": (5, 45, 40), "r2plus1d_18": (8, 48, 48), "s3d": (13, 209, 209)}
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def built(model: nn.Module, clip: torch.Tensor, precision: Precision, path: Path) -> torch.Tensor:
+    """What the file of a model returns for a clip, in a process of its own."""
+    workload = Workload((BlockSpec("foreign", 3, 1),), TensorSpec(1, 3, 1, 1, 1), precision)
+    noise = [fold(torch.randn_like(clip)) for _ in range(3)] if precision is Precision.INT8 else []
+    with quiet():
+        artifact = get("executorch").build(deploy_graph(model, clip), fold(clip), workload, path, noise)
+    assert artifact.delegation.complete
+    return torch.from_numpy(np.array(check_file(path, fold(clip).contiguous().numpy()).output))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CLIPS)
+def test_a_model_of_torchvision_is_one_delegate_that_computes_the_same(name: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, clip = getattr(video, name)(num_classes=40).eval(), torch.randn(1, 3, *CLIPS[name])
+    settle(model, torch.randn(2, *clip.shape[1:]))
+    got = built(model, clip, Precision.FP32, tmp_path / "model.pte")
+    with torch.no_grad():
+        assert relative_error(model(clip), got) < 1e-4
+
+
+class Museum(nn.Module):
+    """The forms that the models above do not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.BatchNorm3d(3), nn.Conv3d(3, 8, (4, 3, 3), (3, 1, 1), (1, 1, 1)), nn.ReLU())
+        self.over_time = nn.Conv3d(8, 8, (5, 1, 1), (2, 1, 1), (2, 0, 0), groups=8)
+        self.gate = nn.Conv3d(8, 8, 1)
+        self.pools = nn.ModuleList([nn.MaxPool3d(3, 1, 1), nn.AvgPool3d(3, 1, 1)])
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.over_time(self.first(x))
+        x = torch.cat([x[:, :, 1::2], x[:, :, :2]], 2)
+        x = x * self.gate(x.mean((2, 3, 4), keepdim=True)).sigmoid() + 0.5
+        x = self.pools[0](x) - self.pools[1](x)
+        return self.head(x.permute(0, 2, 3, 4, 1)).mean((1, 2, 3))
+
+
+@pytest.mark.parametrize("precision", list(Precision))
+def test_other_forms_are_one_delegate_as_well(precision: Precision, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model, clip = Museum().eval(), torch.randn(1, 3, 20, 9, 12)
+    got = built(model, clip, precision, tmp_path / "model.pte")
+    with torch.no_grad():
+        expected = model(clip)
+    if precision is Precision.FP32:
+        assert relative_error(expected, got) < 1e-5
+    else:
+        assert sqnr_db(expected.double(), got.double()) > 15
+
+
+@pytest.mark.slow
+def test_a_dense_residual_network_in_int8(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, clip = video.mc3_18(num_classes=40).eval(), torch.randn(1, 3, 4, 32, 32)
+    settle(model, torch.randn(2, *clip.shape[1:]))
+    got = built(model, clip, Precision.INT8, tmp_path / "model.pte")
+    with torch.no_grad():
+        assert sqnr_db(model(clip).double(), got.double()) > 12

@@ -1,0 +1,256 @@
+"""Every rule by itself, in double precision, for one clip and for two: ``deploy_graph`` proves what it returns, and
+here its answer is compared once more, on another clip."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hwbench.deploy import deploy_graph
+from hwbench.deploy.graph import rules
+from hwbench.deploy.graph.rewrite import _prove
+from hwbench.errors import InvalidValue, ParityFailed, UnknownName, UnsupportedModule
+from hwbench.models import create_x3d, fold
+
+CONV = nn.Conv3d
+
+
+class Does(nn.Module):
+    """A function of a clip and of layers."""
+
+    def __init__(self, function: Callable[..., torch.Tensor], *layers: nn.Module) -> None:
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x, *self.layers)
+
+
+def gate(x: torch.Tensor, squeeze: nn.Module, excite: nn.Module) -> torch.Tensor:
+    return x * excite(squeeze(x.mean((2, 3, 4), keepdim=True)).relu()).sigmoid()
+
+
+def gate_of_features(x: torch.Tensor, squeeze: nn.Module, excite: nn.Module) -> torch.Tensor:
+    return x * excite(squeeze(x.mean((2, 3, 4))).relu()).sigmoid().view(x.shape[0], -1, 1, 1, 1)
+
+
+def read_twice(x: torch.Tensor, conv: nn.Module, norm: nn.Module) -> torch.Tensor:
+    y = conv(x)
+    return y + norm(y).relu_()
+
+
+def by_picture(x: torch.Tensor, conv: nn.Module, norm: nn.Module, pool: nn.Module) -> torch.Tensor:
+    y = pool(norm(conv(x.transpose(1, 2).flatten(0, 1))).relu())
+    return y.mean((2, 3)).reshape(x.shape[0], x.shape[2], -1).mean(1)
+
+
+def back_to_clips(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
+    n, c, t, h, w = x.shape
+    y = conv(x.permute(0, 2, 1, 3, 4).reshape(n * t, c, h, w))
+    return y.view(n, t, *y.shape[1:]).transpose(1, 2)
+
+
+ACTIVATIONS = (
+    F.relu, F.relu6, F.silu, F.hardswish, F.hardtanh, F.hardsigmoid, F.gelu, F.leaky_relu, F.elu, torch.tanh,
+    torch.sigmoid, torch.abs, torch.exp, torch.neg,
+)  # fmt: skip
+
+CONVOLUTIONS: dict[str, nn.Module] = {
+    "dense": CONV(4, 6, 3, padding=1),
+    "dense, stride 2": CONV(4, 6, 3, 2, 1),
+    "dense, stride over time": CONV(4, 6, 3, (2, 1, 1), 1, bias=False),
+    "grouped, stride 3": CONV(4, 4, 3, 3, groups=2),
+    "depthwise, stride 2": CONV(4, 4, 3, 2, 1, groups=4),
+    "dilated": CONV(4, 4, 3, 1, 2, dilation=2),
+    "without padding": CONV(4, 5, 3),
+    "even": CONV(4, 5, 2, 2),
+    "1x7x7": CONV(4, 6, (1, 7, 7), (1, 2, 2), (0, 3, 3)),
+    "3x1x1": CONV(4, 6, (3, 1, 1), padding=(1, 0, 0)),
+    "3x1x1, stride 2": CONV(4, 6, (3, 1, 1), (2, 1, 1), (1, 0, 0), bias=False),
+    "4x1x1, stride 2": CONV(4, 5, (4, 1, 1), (2, 1, 1), (1, 0, 0)),
+    "7x1x1, stride 2": CONV(4, 6, (7, 1, 1), (2, 1, 1), (3, 0, 0)),
+    "5x1x1, dilated": CONV(4, 4, (5, 1, 1), 1, (4, 0, 0), (2, 1, 1), groups=4),
+    "5x1x1, stride 4": CONV(4, 4, (5, 1, 1), (4, 1, 1), (2, 0, 0)),
+    "5x3x3, stride 3": CONV(4, 4, (5, 3, 3), (3, 1, 1), (2, 1, 1)),
+    "1x1x1, stride 2": CONV(4, 6, 1, 2),
+    "3x1x1, stride over space": CONV(4, 6, (3, 1, 1), (1, 2, 2), (1, 0, 0)),
+    "more padding than half": CONV(4, 4, 3, 1, (3, 1, 1)),
+    "padding of 1x1x1": CONV(4, 4, 1, 1, 1),
+    "no tap sees all frames": CONV(4, 4, (7, 3, 3), (2, 1, 1), (2, 1, 1)),
+    "same": CONV(4, 4, 3, padding="same"),
+    "same, even": CONV(4, 4, (2, 3, 4), padding="same"),
+    "causal": nn.Sequential(nn.ConstantPad3d((1, 1, 1, 1, 2, 0), 0.0), CONV(4, 4, 3)),
+    "weight norm": nn.utils.parametrizations.weight_norm(CONV(4, 4, 1)),
+    "norm and activation": nn.Sequential(CONV(4, 6, 3, (2, 1, 1), 1), nn.BatchNorm3d(6), nn.ReLU(inplace=True)),
+    "norm and clamp": nn.Sequential(CONV(4, 6, (3, 1, 1), padding=(1, 0, 0)), nn.BatchNorm3d(6), nn.ReLU6()),
+    "norm without weights": nn.Sequential(CONV(4, 6, 1, bias=False), nn.BatchNorm3d(6, affine=False)),
+    "norm first": nn.Sequential(nn.BatchNorm3d(4), nn.ReLU(), CONV(4, 4, 1)),
+    "read twice": Does(read_twice, CONV(4, 4, 3, padding=1), nn.BatchNorm3d(4)),
+}
+POOLINGS: dict[str, nn.Module] = {
+    "max": nn.MaxPool3d(3, 2, 1),
+    "max over space": nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1)),
+    "max over time": nn.MaxPool3d((3, 1, 1), (2, 1, 1), (1, 0, 0)),
+    "max, stride 1": nn.MaxPool3d(3, 1, 1),
+    "max, windows apart": nn.MaxPool3d(2, 3),
+    "max of one": nn.MaxPool3d(1, 2),
+    "max, dilated": nn.MaxPool3d(2, 1, dilation=2),
+    "average": nn.AvgPool3d(2),
+    "average, stride 1": nn.AvgPool3d((2, 3, 3), 1),
+    "average with zeros": nn.AvgPool3d(3, 2, 1),
+    "average without zeros": nn.AvgPool3d(3, 2, 1, count_include_pad=False),
+    "average, windows apart": nn.AvgPool3d(2, 3),
+    "adaptive": nn.AdaptiveAvgPool3d(1),
+    "adaptive over space": nn.AdaptiveAvgPool3d((None, 1, 1)),
+    "adaptive, divided": nn.AdaptiveAvgPool3d((1, 3, 2)),
+    "adaptive max": nn.AdaptiveMaxPool3d((1, None, 5)),
+    "mean": Does(lambda x: x.mean((2, 3, 4))),
+    "mean, axes kept": Does(lambda x: x.mean((-1, -2, -3), keepdim=True)),
+    "mean over time": Does(lambda x: x.mean(2)),
+    "mean over space": Does(lambda x: x.mean((3, 4))),
+    "mean over rows": Does(lambda x: x.mean(3)),
+    "mean over time and rows": Does(lambda x: x.mean((2, 3))),
+    "largest": Does(lambda x: x.amax((2, 3, 4))),
+}
+POINTWISE: dict[str, nn.Module] = {
+    **{function.__name__: Does(function) for function in ACTIVATIONS},
+    "prelu": nn.PReLU(4),
+    "numbers": Does(lambda x: (3 - x * 2 + 1) / 4 - x / 2),
+    "alpha": Does(lambda x, conv: torch.sub(x, conv(x), alpha=0.5), CONV(4, 4, 1)),
+    "quotient": Does(lambda x, conv: x / (conv(x).abs() + 1), CONV(4, 4, 1)),
+    "larger and smaller": Does(lambda x, conv: torch.maximum(x, torch.minimum(conv(x), x)), CONV(4, 4, 1)),
+    "squeeze and excite": Does(gate, CONV(4, 2, 1), CONV(2, 4, 1)),
+    "squeeze and excite features": Does(gate_of_features, nn.Linear(4, 2), nn.Linear(2, 4)),
+    "gate of every frame": Does(lambda x, conv: x * conv(x.mean((3, 4), True)).sigmoid(), CONV(4, 4, (3, 1, 1), 1, (1, 0, 0))),
+    "constants": Does(lambda x: x * torch.arange(4.0).view(4, 1, 1, 1) + torch.ones(1, 1, x.shape[2], 1, 1)),
+    "broadcast": Does(lambda x: x.mean((2, 3, 4), True).expand_as(x)),
+}  # fmt: skip
+SHAPING: dict[str, nn.Module] = {
+    "cat of channels": Does(lambda x, a, b: torch.cat([a(x), b(x), x], 1), CONV(4, 3, 1), CONV(4, 5, 3, padding=1)),
+    "cat of frames": Does(lambda x: torch.cat([x[:, :, 1:], x[:, :, :2]], 2)),
+    "every second frame": Does(lambda x: x[:, :, ::2] + x.mean((2, 3, 4), True)),
+    "every third frame": Does(lambda x: x[:, :, 1::3]),
+    "part": Does(lambda x: x[:, 1:3, :, ::2, 1:-1]),
+    "one frame": Does(lambda x: x[:, :, -1]),
+    "frame by frame": Does(lambda x: torch.stack([f.relu() for f in x.unbind(2)], 2)),
+    "halves": Does(lambda x: x.chunk(2, 1)[0] * x.chunk(2, 1)[1].sigmoid()),
+    "flatten": nn.Flatten(),
+    "flatten frames": nn.Sequential(nn.AdaptiveAvgPool3d((None, 1, 1)), nn.Flatten(), nn.Linear(20, 3)),
+    "global pool": Does(lambda x, linear: linear(F.avg_pool3d(x, x.shape[2:]).flatten(1)), nn.Linear(4, 3)),
+    "channels last": Does(lambda x, linear: linear(x.permute(0, 2, 3, 4, 1)).mean((1, 2, 3)), nn.Linear(4, 3)),
+    "softmax": Does(lambda x: x.mean((2, 3, 4)).softmax(1)),
+    "zeros": Does(lambda x: F.pad(x, (1, 0, 0, 2, 2, 0))),
+    "padding with a number": Does(lambda x: F.pad(x, (1, 0, 0, 2, 1, 1), value=1.5)),
+    "pictures": Does(by_picture, nn.Conv2d(4, 6, 3, 2, 1), nn.BatchNorm2d(6), nn.MaxPool2d(3, 2, 1)),
+    "pictures and back": Does(back_to_clips, nn.Conv2d(4, 4, 3, 2, 1)),
+    "shuffle": Does(lambda x: x.view(x.shape[0], 2, 2, *x.shape[2:]).transpose(1, 2).reshape(x.shape)),
+    "linear and norm": Does(lambda x, l, n: n(l(x.mean((2, 3, 4)))), nn.Linear(4, 3), nn.BatchNorm1d(3)),
+    "dropout": nn.Sequential(nn.Dropout3d(), CONV(4, 4, 1), nn.Dropout()),
+}
+CASES = {**CONVOLUTIONS, **POOLINGS, **POINTWISE, **SHAPING}
+
+
+def settled(model: nn.Module) -> nn.Module:
+    """The model in double precision with statistics of its own in every normalisation."""
+    torch.manual_seed(0)
+    for layer in model.modules():
+        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+            layer.running_mean.normal_()
+            layer.running_var.uniform_(0.5, 2)
+            if layer.affine:
+                nn.init.uniform_(layer.weight, 0.5, 2)
+                nn.init.normal_(layer.bias)
+    return model.double().eval()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_rule_computes_what_the_operation_computes(name: str) -> None:
+    model = settled(CASES[name])
+    for shape in ((1, 4, 5, 9, 10), (2, 4, 5, 9, 10)):
+        clip = torch.randn(shape, dtype=torch.float64)
+        with torch.no_grad():
+            expected, got = model(clip), deploy_graph(model, clip)(fold(clip))
+        assert got.shape == expected.shape
+        assert (got - expected).abs().max() <= 1e-10 * max(1.0, float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("frames", [1, 2, 6, 7, 8])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", [1, 3, 4, 5])
+def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kernel: int) -> None:
+    clip = torch.randn(1, 2, frames, 3, 4, dtype=torch.float64)
+    for space, groups in ((1, 1), (3, 2)):
+        padding = (kernel // 2, space // 2, space // 2)
+        conv = CONV(2, 4, (kernel, space, space), (stride, 1, 1), padding, groups=groups).double()
+        with torch.no_grad():
+            assert torch.allclose(deploy_graph(conv, clip)(fold(clip)).view_as(conv(clip)), conv(clip), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (nn.Sequential(CONV(4, 4, 1), nn.GroupNorm(2, 4)), r"group_norm.* in 1 \(GroupNorm\) on 1x4x5x9x10"),
+        (nn.Sequential(nn.Identity(), nn.ConvTranspose3d(4, 4, 2, 2)), r"conv_transpose3d.* in 1 "),
+        (nn.AdaptiveAvgPool3d((1, 2, 2)), "does not divide"),
+        (nn.AvgPool3d(2, ceil_mode=True), "ceil_mode"),
+        (nn.AvgPool3d(2, divisor_override=3), "divisor_override"),
+        (nn.BatchNorm3d(4, track_running_stats=False), "batch_norm"),
+        (CONV(4, 4, 3, padding=1, padding_mode="replicate"), "padding of mode replicate"),
+        (Does(lambda x: x.mean(1)), "only T, H and W"),
+        (Does(lambda x: x + torch.rand(1)), "random"),
+        (Does(lambda x: x + x.permute(0, 1, 2, 4, 3)[..., :9, :9].sum()), "sum"),
+        (Does(lambda x: (x, x)), "returns 2 values"),
+        (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
+    ],
+)
+def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, said: str) -> None:
+    with pytest.raises(UnsupportedModule, match=said):
+        deploy_graph(model, torch.zeros(1, 4, 5, 9, 10))
+
+
+def test_what_is_no_clip_or_not_taken_is_an_error() -> None:
+    with pytest.raises(InvalidValue, match="expected a clip"):
+        deploy_graph(CONV(4, 4, 1), torch.zeros(1, 4, 9, 10))
+    with pytest.raises(InvalidValue, match="does not take a clip of 1x3x5x9x10"):
+        deploy_graph(CONV(4, 4, 1), torch.zeros(1, 3, 5, 9, 10))
+    with pytest.raises(UnknownName, match="variant"):
+        deploy_graph(CONV(4, 4, 3, padding=1), torch.zeros(1, 4, 5, 9, 10), variant="none")
+
+
+def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    right: Any = rules.get("aten.relu.default")
+    monkeypatch.setitem(rules._items, "aten.silu.default", right)
+    assert torch.equal(_value(nn.ReLU()), _value(nn.ReLU()))
+    monkeypatch.setitem(rules._items, "aten.relu.default", lambda call: call.tensor())
+    with pytest.raises(ParityFailed, match="differs from the model"):
+        deploy_graph(nn.Sequential(nn.AvgPool3d(1), nn.ReLU()), torch.zeros(1, 4, 5, 9, 10))
+    with pytest.raises(ParityFailed, match="returns"):
+        _prove(torch.zeros(1, 2), torch.zeros(2, 1))
+
+
+def _value(model: nn.Module) -> torch.Tensor:
+    torch.manual_seed(0)
+    clip = torch.randn(1, 4, 5, 9, 10)
+    return deploy_graph(model, clip)(fold(clip))
+
+
+def test_the_model_stays_and_the_result_has_the_dtype_of_the_example() -> None:
+    model = nn.Sequential(CONV(3, 4, 3), nn.BatchNorm3d(4), nn.Dropout()).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    deployed = deploy_graph(model, torch.zeros(1, 3, 5, 9, 10))
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in before.items())
+    assert {value.dtype for value in deployed.state_dict().values()} == {torch.float32}
+    assert not any(parameter.requires_grad for parameter in deployed.parameters())
+
+
+@pytest.mark.parametrize("variant", ["shift-add", "one-hot"])
+def test_a_vanilla_x3d_of_odd_size(variant: str) -> None:
+    model = settled(create_x3d(num_classes=5, depth_factor=0.5, stage_temporal_strides=(1, 2, 1, 1), stem_width=4))
+    clip = torch.randn(1, 3, 5, 33, 40, dtype=torch.float64)
+    with torch.no_grad():
+        expected, got = model(clip), deploy_graph(model, clip, variant=variant)(fold(clip))
+    assert (got - expected).abs().max() <= 1e-9 * expected.abs().max()
