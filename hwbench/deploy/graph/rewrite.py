@@ -49,7 +49,7 @@ def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO
     clip = torch.randn(example.shape, dtype=torch.float64, generator=generator)
     with torch.no_grad():
         expected = _answer(original, clip)
-        deployed = Rewriter(_exported(original, clip), variant).deployed()
+        deployed = Rewriter(exported(original, clip), variant).deployed()
         _prove(expected, deployed(fold(clip)))
     return deployed.to(example.dtype)
 
@@ -145,7 +145,7 @@ class Rewriter:
         return value
 
 
-def _exported(model: nn.Module, clip: torch.Tensor) -> torch.export.ExportedProgram:
+def exported(model: nn.Module, clip: torch.Tensor) -> torch.export.ExportedProgram:
     """The graph of the model without operations in place."""
     try:
         program: torch.export.ExportedProgram = torch.export.export(model, (clip,), strict=False)

@@ -1,0 +1,104 @@
+"""``hwbench export`` of models from elsewhere: what works, and one clear sentence for what does not."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from hwbench.cli.main import main
+from hwbench.deploy import DeployedModel, foreign_model, is_foreign
+
+CODE = """
+from torch import nn
+
+def small():
+    return nn.Sequential(nn.Conv3d(3, 8, 3, 2, 1), nn.BatchNorm3d(8), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+
+def number():
+    return 3
+
+def features():
+    return nn.Conv3d(3, 8, 3)
+
+def grouped():
+    return nn.Sequential(nn.GroupNorm(1, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+
+def broken():
+    raise RuntimeError("no such luck")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "handmade_nets.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    torch.set_num_threads(1)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["export", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.manual_seed(0)
+    weights = nn.Sequential(nn.Conv3d(3, 8, 3, 2, 1), nn.BatchNorm3d(8)).state_dict()
+    torch.save(weights, folder / "weights.pt")
+    clip = ("--input", "1x3x4x16x16", "--precision", "fp32", "--json")
+    assert run("handmade_nets:small", *clip, "--weights", "weights.pt", "--out", "out") == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["architecture"], said["weights"], said["delegates"]) == ("handmade_nets:small", "file", 1)
+    manifest = DeployedModel.open(folder / "out").manifest
+    assert manifest.input.shape == (4, 3, 16, 16)
+    assert manifest.architecture.blocks == ()
+    assert manifest.parity.max_relative_error < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("handmade_nets:smal", "--input", "1x3x4x16x16"), "did you mean 'small'"),
+        (("handmade_nets:small",), "--input NxCxTxHxW"),
+        (("handmade_nets:small", "--input", "4x16x16"), "expected NxCxTxHxW"),
+        (("handmade_nets:small", "--input", "2x3x4x16x16"), "one clip of three colours"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--weights", "none.pt"), "which is no file"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--weights", "handmade_nets.py"), "not the state dict"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--classes", "3"), "makes its own head"),
+        (("handmade_nets:number", "--input", "1x3x4x16x16"), "expected a torch.nn.Module, got int"),
+        (("handmade_nets:broken", "--input", "1x3x4x16x16"), "RuntimeError: no such luck"),
+        (("handmade_nets:features", "--input", "1x3x4x16x16"), "expected logits"),
+        (("handmade_nets:grouped", "--input", "1x3x4x16x16", "--precision", "fp32"), "group_norm"),
+        (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
+        (("torchvision:r3d_18",), "without weights"),
+        (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
+        (("zoo:x3d-xs", "--weights", "random", "--input", "1x3x4x64x64"), "--input"),
+        (("nowhere:thing", "--input", "1x3x4x64x64"), "--input"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(
+    arguments: tuple[str, ...], said: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*arguments, "--out", "out") == 2
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hwbench: ")]
+    assert len(lines) == 1
+    assert said in lines[0]
+    assert not (folder / "out").exists()
+
+
+def test_names_are_told_apart(folder: Path) -> None:
+    assert is_foreign("torchvision:r3d_18")
+    assert is_foreign("handmade_nets:small")
+    assert not any(map(is_foreign, ("zoo:json", "json:best", "x3d-tiny:frames=8", "nowhere:thing", "json", "a b:c")))
+
+
+def test_a_torchvision_model_knows_its_clip_and_normalisation() -> None:
+    model = foreign_model("torchvision:s3d", 7)
+    assert model.input is not None
+    assert model.input.key == "1x3x16x224x224"
+    assert model.normalisation.mean == pytest.approx((0.43216, 0.394666, 0.37645))
+    with torch.no_grad():
+        assert model.module.eval()(torch.zeros(1, 3, 14, 224, 224)).shape == (1, 7)
