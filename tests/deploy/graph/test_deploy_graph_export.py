@@ -9,6 +9,7 @@ from torch import nn
 
 from hwbench.cli.main import main
 from hwbench.deploy import DeployedModel, foreign_model, is_foreign
+from hwbench.workspace import Workspace
 
 CODE = """
 from torch import nn
@@ -32,10 +33,11 @@ def broken():
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "handmade_nets.py").write_text(CODE)
-    monkeypatch.chdir(tmp_path)
+    folder = Workspace.create(tmp_path / "workspace").root
+    (folder / "handmade_nets.py").write_text(CODE)
+    monkeypatch.chdir(folder)
     torch.set_num_threads(1)
-    return tmp_path
+    return folder
 
 
 def run(*arguments: str) -> int:
