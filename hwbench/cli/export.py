@@ -74,7 +74,7 @@ def export(
     from hwbench.data import FailurePolicy
     from hwbench.deploy import is_foreign
     from hwbench.runtimes import get
-    from hwbench.specs import Precision
+    from hwbench.specs import Network, Precision
     from hwbench.workspace import Workspace
 
     start = time.monotonic()
@@ -95,6 +95,8 @@ def export(
         else:
             original = _named(workspace, model, weights, classes, calibrate or data, seed)
         if device is not None:
+            if not isinstance(original.network, Network):
+                raise InvalidValue(f"--device: {model} has no blocks that a table could have rows of; give --variant")
             variant = fastest_on(workspace, device, original.network, wanted, variant)
         deployed = export_original(
             workspace,
