@@ -10,4 +10,5 @@ import hwbench.cli.quickstart
 import hwbench.cli.report
 import hwbench.cli.search
 import hwbench.cli.train
-import hwbench.cli.validate  # noqa: F401
+import hwbench.cli.validate
+import hwbench.cli.verify  # noqa: F401

@@ -7,24 +7,30 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import app
-from hwbench.cli.output import Json, emit, progress, say
+from hwbench.cli.output import Json, emit, print_table, progress, say
 from hwbench.cli.train import OnError, Threads
 from hwbench.errors import InvalidValue, UsageError
 
 if TYPE_CHECKING:
-    from hwbench.deploy import DeployedModel, Original, Watch
+    from hwbench.deploy import DeployedModel, Int8, Original, Quantization, Watch
     from hwbench.runtimes import Runtime
+    from hwbench.runtimes.executorch.fake import FakeQuantized
     from hwbench.specs import Precision
     from hwbench.workspace import Workspace
 
 RANDOM = "random"
-_STAGES = {"calibrate": "calibration clips", "build": "build", "check": "check against the original"}
+_STAGES = {
+    "calibrate": "calibration clips",
+    "blocks": "look at blocks",
+    "build": "build",
+    "check": "check against the original",
+}
 
 
 @app.command()
@@ -60,6 +66,25 @@ def export(
         str | None, typer.Option(help="Clip of a torchvision or own model: NxCxTxHxW such as 1x3x8x112x112.")
     ] = None,
     calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
+    observer: Annotated[
+        str, typer.Option(help="How ranges are found after training: histogram, minmax or moving-average.")
+    ] = "histogram",
+    keep_accuracy: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=100.0,
+            metavar="POINTS",
+            help="Leave blocks in fp32, as few as it takes to lose no more top-1.",
+        ),
+    ] = None,
+    fp32_block: Annotated[
+        list[str] | None, typer.Option(help="Leave this block in fp32 (repeatable); --blocks prints the names.")
+    ] = None,
+    blocks: Annotated[
+        bool,
+        typer.Option("--blocks", help="Look at each block: what int8 does to it, and it to the logits."),
+    ] = False,
     videos: Annotated[int | None, typer.Option(min=1, help="Validate on so many videos; default: all.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the calibration videos and of random weights.")] = 0,
     on_error: OnError = "raise",
@@ -70,6 +95,9 @@ def export(
 
     The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
     weights top-1 is measured before and after.
+
+    --keep-accuracy 1 allows the int8 file to lose one point of top-1 on the validation videos: the most sensitive
+    blocks stay in fp32 until it loses no more, and what they cost in milliseconds is measured on this machine.
     """
     from hwbench.data import FailurePolicy
     from hwbench.deploy import is_foreign
@@ -80,6 +108,7 @@ def export(
     start = time.monotonic()
     workspace = Workspace.find()
     wanted, policy, engine = Precision.parse(precision), FailurePolicy.parse(on_error), get(runtime)
+    int8 = _int8(wanted, observer, keep_accuracy, fp32_block, blocks)
     checkpoint = _checkpoint(model)
     if checkpoint is not None and checkpoint.is_file() and (weights is not None or classes is not None):
         raise InvalidValue(
@@ -113,7 +142,10 @@ def export(
             threads=count,
             watch=watch,
             runtime=engine,
+            int8=int8,
         )
+    if not as_json:
+        _print_blocks(deployed)
     values = {**summary(deployed), "seconds": round(time.monotonic() - start, 1)}
     emit(values, as_json=as_json)
     say(f"next: hwbench bench {deployed.path} --device local")
@@ -125,14 +157,19 @@ def original_of(path: Path) -> Original:
     Raises:
         InvalidFile: No checkpoint there, or a damaged one.
     """
-    from hwbench.deploy import trained
-    from hwbench.train import build, load_checkpoint
+    from hwbench.deploy import FineTuned, trained
+    from hwbench.train import build, build_start, load_checkpoint
 
     checkpoint, weights = load_checkpoint(path)
-    recipe = checkpoint.recipe
+    recipe, module = checkpoint.recipe, build(checkpoint, weights)
+    tuned = None
+    if checkpoint.quantization is not None:
+        how = checkpoint.quantization
+        start, rounding = build_start(checkpoint, weights), cast("FakeQuantized", module)
+        tuned = FineTuned(start, rounding.converted, how.variant, how.fp32_blocks)
     return trained(
         checkpoint.network,
-        build(checkpoint, weights),
+        module,
         classes=checkpoint.classes,
         clip=checkpoint.clip,
         normalisation=checkpoint.normalisation,
@@ -141,6 +178,7 @@ def original_of(path: Path) -> Original:
         views=(recipe.test_clips, recipe.test_crops),
         sha256=checkpoint.sha256,
         recipe=asdict(recipe),
+        fine_tuned=tuned,
     )
 
 
@@ -160,6 +198,7 @@ def export_original(
     threads: int = 1,
     watch: Watch | None = None,
     runtime: Runtime | None = None,
+    int8: Int8 | None = None,
 ) -> DeployedModel:
     """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the original
     was trained on; with random weights both are by default nothing.
@@ -169,7 +208,8 @@ def export_original(
     """
     from hwbench.data import FailurePolicy
     from hwbench.deploy import export as run
-    from hwbench.deploy import open_calibration, open_validation
+    from hwbench.deploy import meter, open_calibration, open_validation
+    from hwbench.devices import load_device
     from hwbench.specs import Precision
 
     policy = policy or FailurePolicy.RAISE
@@ -193,6 +233,8 @@ def export_original(
         threads=threads,
         progress=watch,
         runtime=runtime,
+        int8=int8,
+        meter=meter(load_device(workspace, "local"), workspace.cache),
     )
 
 
@@ -228,7 +270,56 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "calibration_clips": manifest.calibration and manifest.calibration.clips,
         "bytes": manifest.bytes,
         "sha256": manifest.sha256,
+        **_quantized(manifest.quantization),
     }
+
+
+def _quantized(how: Quantization | None) -> dict[str, Any]:
+    """How a file became int8, as ``--json`` prints it; nothing for fp32."""
+    if how is None:
+        return {}
+    cost = how.cost
+    return {
+        "method": how.method,
+        "observer": how.observer,
+        "fp32_blocks": list(how.fp32_blocks),
+        "top1_int8": how.top1_int8,
+        "int8_ms": cost and cost.int8_ms,
+        "mixed_ms": cost and cost.mixed_ms,
+        "cost_ms": cost and cost.difference_ms,
+        "cost_reason": cost and cost.reason,
+        "blocks": [asdict(block) for block in how.blocks],
+    }
+
+
+def _int8(
+    precision: Precision, observer: str, points: float | None, fp32_blocks: list[str] | None, inspect: bool
+) -> Int8 | None:
+    """What the options say about int8; None for fp32.
+
+    Raises:
+        UsageError: They say something about fp32.
+    """
+    from hwbench.runtimes.executorch.scheme import HISTOGRAM, Scheme
+    from hwbench.specs import Precision
+
+    if precision is not Precision.INT8:
+        if observer != HISTOGRAM or points is not None or fp32_blocks or inspect:
+            raise UsageError("--observer, --keep-accuracy, --fp32-block and --blocks go with --precision int8")
+        return None
+    from hwbench.deploy import Int8
+
+    named = tuple(fp32_blocks or ())
+    Scheme(observer, named)  # an unknown name is better told before anything is read
+    return Int8(observer, named, None if points is None else points / 100, inspect)
+
+
+def _print_blocks(deployed: DeployedModel) -> None:
+    how = deployed.manifest.quantization
+    if how is not None and how.blocks:
+        stays = dict.fromkeys(how.fp32_blocks, "fp32")
+        rows = [(b.name, f"{b.sqnr_db:.1f}", f"{b.alone_db:.1f}", stays.get(b.name, "")) for b in how.blocks]
+        print_table(("block", "output, dB", "logits, it alone in int8, dB", ""), rows)
 
 
 def _checkpoint(model: str) -> Path | None:

@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
     from hwbench.data import ClipSpec, FailurePolicy
     from hwbench.specs import Network
-    from hwbench.train import Progress, Recipe, Resources, Start, Trained
+    from hwbench.train import FineTuning, Progress, Recipe, Resources, Start, Trained
     from hwbench.workspace import Workspace
 
-DataOption = Annotated[str, typer.Option("--data", help="synthetic, a folder of class folders, or a list file.")]
+# Fine-tuning moves weights by steps of int8 and no further: a tenth of the rate that networks are trained with.
+QAT_EPOCHS, QAT_RATE = 2, 0.01
 OnError = Annotated[str, typer.Option(help="Unreadable videos: raise, skip or replace.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, or auto.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads of torch; default: all cores.")]
@@ -34,16 +35,30 @@ Crops = Annotated[int, typer.Option(min=1, max=3, help="Test crops per clip: 1 o
 
 @app.command()
 def train(
-    architecture: Annotated[str, typer.Argument(help="A printed key, STUDY:best, or zoo:NAME.")],
-    data: DataOption = "synthetic",
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the training videos.")] = 16,
+    architecture: Annotated[
+        str, typer.Argument(help="A printed key, STUDY:best, or zoo:NAME; with --qat a checkpoint.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option("--data", help="synthetic (default), a folder of class folders, or a list; with --qat as before."),
+    ] = None,
+    qat: Annotated[
+        bool,
+        typer.Option("--qat", help="Fine-tune a checkpoint with the rounding of int8 in it, then export it."),
+    ] = False,
+    epochs: Annotated[
+        int | None, typer.Option(min=1, help="Passes over the training videos; default: 16, with --qat 2.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Clips per step.")] = 16,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.")] = 0.1,
+    lr: Annotated[float | None, typer.Option(help="Peak learning rate; default: 0.1, with --qat 0.01.")] = None,
     optimizer: Annotated[str, typer.Option(help="sgd or adamw.")] = "sgd",
     precision: Annotated[str, typer.Option(help="Arithmetic of training: fp32 or bf16.")] = "fp32",
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, order, clips and dropout.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of weights, order, clips, dropout; default: 0, with --qat as before.")
+    ] = None,
     clips: Clips = 1,
     crops: Crops = 1,
+    variant: Annotated[str, typer.Option(help="With --qat: layout of convolutions over time.")] = "auto",
     span: Annotated[str | None, typer.Option(help='Length of a clip, such as "2 s".')] = None,
     stride: Annotated[int | None, typer.Option(min=1, help="Frames from one of a clip to the next.")] = None,
     on_error: OnError = "raise",
@@ -60,30 +75,40 @@ def train(
 ) -> None:
     """Train a network and write a checkpoint.
 
-    Interrupted at any moment, the same command goes on where it stopped; after the end it gives the stored result.
+    With --qat a trained network goes on for a few epochs with the rounding of int8 in it, in the form that is deployed:
+    normalisation is folded first, so its statistics stay. Export the result with --precision int8. Interrupted at any
+    moment, the same command goes on where it stopped; after the end it gives the stored result.
     """
-    from hwbench.data import FailurePolicy
-    from hwbench.train import Recipe
+    from hwbench.data import SYNTHETIC, FailurePolicy
+    from hwbench.train import FineTuning, Recipe
     from hwbench.workspace import Workspace
 
     if new_head and weights is None:
         raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
     workspace = Workspace.find()
+    tuning = None
+    if qat:
+        tuning = FineTuning.of(checkpoint_file(architecture), variant)
+        seed, data = _as_before(tuning, seed, span, stride), data or tuning.checkpoint.source
+    elif variant != "auto":
+        raise UsageError("--variant goes with --qat; without it the original form is trained, which has no variants")
     recipe = Recipe(
-        epochs=epochs,
+        epochs=epochs or (QAT_EPOCHS if qat else Recipe.epochs),
         batch_size=batch_size,
-        learning_rate=lr,
+        learning_rate=lr if lr is not None else (QAT_RATE if qat else Recipe.learning_rate),
         optimizer=optimizer,
         precision=precision,
-        seed=seed,
+        seed=seed or 0,
         test_clips=clips,
         test_crops=crops,
     )
+    data = data or SYNTHETIC
     result = train_network(
         workspace,
         architecture,
         recipe,
         data=data,
+        tuning=tuning,
         span=span,
         stride=stride,
         policy=FailurePolicy.parse(on_error),
@@ -108,7 +133,28 @@ def train(
         "seconds": round(metrics["seconds"], 1),
         "unreadable": sorted(result.checkpoint.unreadable),
     }
+    if tuning is not None:
+        values["top1_start"] = tuning.checkpoint.metrics["top1"]
     emit(values, as_json=as_json)
+
+
+def checkpoint_file(text: str) -> Path:
+    """The checkpoint that is meant; a folder means the one of the run in it."""
+    path = Path(text)
+    return path / "checkpoint.pt" if path.is_dir() else path
+
+
+def _as_before(tuning: FineTuning, seed: int | None, span: str | None, stride: int | None) -> int:
+    """The seed of fine-tuning: that of the training before, so that no validation video becomes a training video."""
+    before = tuning.checkpoint.recipe.seed
+    if seed not in (None, before):
+        raise InvalidValue(
+            f"--seed: {tuning.checkpoint.path} was trained with seed {before}, which also split its data into training "
+            "and validation videos; leave --seed out"
+        )
+    if span is not None or stride is not None:
+        raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
+    return before
 
 
 def train_network(
@@ -117,6 +163,7 @@ def train_network(
     recipe: Recipe,
     *,
     data: str = "synthetic",
+    tuning: FineTuning | None = None,
     span: str | None = None,
     stride: int | None = None,
     policy: FailurePolicy | None = None,
@@ -133,6 +180,7 @@ def train_network(
         architecture: A printed key, ``STUDY:best`` or ``zoo:NAME``; its head gets as many classes as the data has.
         recipe: How.
         data: ``synthetic``, a folder of class folders, or a list file.
+        tuning: What goes on with the rounding of int8 in it; its network is trained, and ``architecture`` not read.
         span: Length of a clip, with a unit.
         stride: Frames from one of a clip to the next.
         policy: What happens with unreadable videos; default: raise.
@@ -152,10 +200,14 @@ def train_network(
     from hwbench.train import open_data, run_folder, start_over
     from hwbench.train import train as run
 
-    network = _network(workspace, architecture, data, recipe.seed)
-    start = None if weights is None else _start(weights, network, data, new_head)
+    start: Start | FineTuning | None = tuning
+    if tuning is None:
+        network = _network(workspace, architecture, data, recipe.seed)
+        clip = _clip(network, span, stride)
+        start = None if weights is None else _start(weights, network, data, new_head)
+    else:
+        network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
     size = (network.input.t, network.input.h, network.input.w)
-    clip = _clip(network, span, stride)
     opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
     folder = out or run_folder(workspace, recipe, network, opened, start)
     if fresh:

@@ -47,7 +47,8 @@ class ForeignNetwork:
 
     def deployed(self, module: nn.Module, variant: str = AUTO) -> nn.Module:
         """The deploy form, through the graph."""
-        return deploy_graph(module, torch.zeros(self.input.shape), variant=variant)
+        example = torch.zeros(self.input.shape, dtype=next(module.parameters()).dtype)
+        return deploy_graph(module, example, variant=variant)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
@@ -23,7 +23,7 @@ from hwbench.workspace import write_text
 if TYPE_CHECKING:
     from hwbench.deploy.foreign import ForeignNetwork
 
-SCHEMA = 1
+SCHEMA = 2
 MODEL = "model.pte"
 # Of the model file whatever runs it; the ending is the runtime's.
 STEM = "model"
@@ -112,6 +112,66 @@ class Calibration:
 
 
 @dataclass(frozen=True)
+class BlockQuality:
+    """What int8 does to one block, on a few calibration clips in eager PyTorch; both at most 150.
+
+    Attributes:
+        name: The module in the deploy form.
+        sqnr_db: Of the block's output with all blocks in int8, against fp32: noise of the blocks before it included.
+        alone_db: Of the logits with this block alone in int8; the lowest is the most sensitive.
+    """
+
+    name: str
+    sqnr_db: float
+    alone_db: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Median latencies in milliseconds, on one thread of a device, of two files in turns in the same run.
+
+    Attributes:
+        device: Its name.
+        int8_ms: Of the file with every block in int8.
+        mixed_ms: Of this file.
+        reason: Why there are none.
+    """
+
+    device: str | None
+    int8_ms: float | None
+    mixed_ms: float | None
+    reason: str | None = None
+
+    @property
+    def difference_ms(self) -> float | None:
+        """Milliseconds that the blocks in fp32 add."""
+        return None if self.mixed_ms is None or self.int8_ms is None else self.mixed_ms - self.int8_ms
+
+
+@dataclass(frozen=True)
+class Quantization:
+    """How the file became int8.
+
+    Attributes:
+        method: ``ptq`` (after training, from calibration clips) or ``qat`` (trained with the rounding in it).
+        observer: How ranges were found after training; None for ``qat``, and where that is the runtime's matter.
+        fp32_blocks: Blocks that stayed in fp32.
+        blocks: What int8 does to each block; empty where that was not looked at.
+        max_loss: Top-1 that was allowed to be lost (share); None where no limit was given.
+        top1_int8: Top-1 with every block in int8, in eager PyTorch; None where no limit was given.
+        cost: What the blocks in fp32 cost; None where there are none.
+    """
+
+    method: str
+    observer: str | None
+    fp32_blocks: tuple[str, ...] = ()
+    blocks: tuple[BlockQuality, ...] = ()
+    max_loss: float | None = None
+    top1_int8: float | None = None
+    cost: Cost | None = None
+
+
+@dataclass(frozen=True)
 class Parity:
     """How far the file's logits are from those of the original module in eager fp32, over ``inputs`` clips.
 
@@ -120,7 +180,9 @@ class Parity:
         inputs: Number of clips (views, where a video has several).
         deploy_form_error: Largest absolute difference of the deploy form in eager fp32, before any lowering, on the
             first clip, as a share of the largest logit.
+        fp64_error: The same in double precision, where only a wrong rewrite shows; None in files of before.
         max_abs_error: Largest absolute difference of the file.
+        mean_abs_error: Mean absolute difference of the file; None in files of before.
         max_relative_error: The same as a share of the largest absolute logit of all clips.
         sqnr_db: ``10 log10(sum of squared logits / sum of squared differences)`` over all clips; at most 150, which is
             where float32 ends.
@@ -130,7 +192,9 @@ class Parity:
     source: str
     inputs: int
     deploy_form_error: float
+    fp64_error: float | None
     max_abs_error: float
+    mean_abs_error: float | None
     max_relative_error: float
     sqnr_db: float
     same_top1: float
@@ -140,7 +204,8 @@ class Parity:
 class Accuracy:
     """Top-1 (shares) of the original module and of the file on the same videos; None with the ``reason``.
 
-    With published weights ``reason`` says whose class names were taken for those of the logits.
+    After quantisation-aware training ``top1_before`` is that of the fp32 network it started from. With published
+    weights ``reason`` says whose class names were taken for those of the logits.
     """
 
     top1_before: float | None
@@ -163,6 +228,8 @@ class Manifest:
         variant: Layout of temporal convolutions.
         labels: Class names in the order of the logits; empty where weights are random, or published without names.
         versions: Package -> version that made the file, and Python's.
+        calibration: Where ranges of activations come from; None in fp32 and after quantisation-aware training.
+        quantization: How it became int8; None in fp32.
     """
 
     schema: int
@@ -182,6 +249,7 @@ class Manifest:
     parity: Parity
     accuracy: Accuracy
     calibration: Calibration | None
+    quantization: Quantization | None
 
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
@@ -198,12 +266,12 @@ class Manifest:
             values = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError) as error:
             raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
-        if isinstance(values, dict) and values.get("schema", SCHEMA) != SCHEMA:
+        if isinstance(values, dict) and values.get("schema", SCHEMA) not in (1, SCHEMA):
             raise InvalidFile(
                 f"{path}: expected schema {SCHEMA}, got {values['schema']!r}; update hwbench or export the model again"
             )
         try:
-            return from_plain(cls, values)
+            return from_plain(cls, _updated(values))
         except InvalidValue as error:
             raise InvalidFile(f"{path}: {error}; export the model again") from None
 
@@ -215,6 +283,15 @@ def model_name(runtime: str) -> str:
         UnknownName: No such runtime.
     """
     return STEM + get(runtime).suffix
+
+
+def _updated(values: Any) -> Any:
+    """The contents of a file of schema 1 as of today."""
+    if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
+        return values
+    quantization = to_plain(Quantization("ptq", "histogram")) if values.get("precision") == Precision.INT8 else None
+    parity = {"fp64_error": None, "mean_abs_error": None, **values["parity"]}
+    return {"quantization": quantization, **values, "schema": SCHEMA, "parity": parity}
 
 
 @dataclass(frozen=True)

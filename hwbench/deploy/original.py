@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -35,6 +35,7 @@ class Original:
         data: Name of the data it was trained on; None with random and with published weights.
         data_seed: Seed by which that data was split into training and validation videos.
         views: Test views (clips, crops) of a video that its accuracy is measured with.
+        fine_tuned: After quantisation-aware training, where ``module`` computes with the rounding of int8; else None.
     """
 
     network: Network | ForeignNetwork
@@ -46,6 +47,7 @@ class Original:
     data: str | None = None
     data_seed: int = 0
     views: tuple[int, int] = (1, 1)
+    fine_tuned: FineTuned | None = None
 
     def deployed(self, variant: str = AUTO) -> nn.Module:
         """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""
@@ -54,6 +56,23 @@ class Original:
         if isinstance(self.network, Network):
             return models.deployed(self.module, self.network.input, variant)
         return self.network.deployed(self.module, variant)
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """What came of quantisation-aware training.
+
+    Attributes:
+        start: The network in fp32 that it started from, as ``Original.module``.
+        converted: Gives the deploy form in int8, with the learned weights and ranges.
+        variant: Layout of convolutions over time in it.
+        fp32_blocks: Blocks that stayed in fp32.
+    """
+
+    start: nn.Module
+    converted: Callable[[], nn.Module]
+    variant: str
+    fp32_blocks: tuple[str, ...] = ()
 
 
 def trained(
@@ -68,10 +87,11 @@ def trained(
     views: tuple[int, int],
     sha256: str,
     recipe: Mapping[str, object],
+    fine_tuned: FineTuned | None = None,
 ) -> Original:
     """The original of a checkpoint: its fields, and the digest of its file."""
     weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
-    return Original(network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views)
+    return Original(network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned)
 
 
 def published(network: Network, weights: Published, clip: ClipSpec) -> Original:

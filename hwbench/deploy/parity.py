@@ -2,6 +2,7 @@
 
 Both see the same clips in one pass. What is asked of them:
 
+* The deploy form in double precision: no logit differs by more than 1e-9 of the largest.
 * The deploy form in eager fp32 and an fp32 file: no logit differs by more than 0.1 % of the largest logit of all
   clips. Sums in another order make about 0.0001 %; a wrong tap, a lost frame or a badly folded batch norm makes
   percents. Within that bound the highest logit may only change places with one that equals it to 0.2 %, so agreement
@@ -15,8 +16,9 @@ Both see the same clips in one pass. What is asked of them:
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +30,7 @@ from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision
 
+MAX_FP64_ERROR = 1e-9
 MAX_RELATIVE_ERROR = 1e-3
 MIN_SQNR_DB = 10.0
 MIN_SQNR_RANDOM_DB = 3.0
@@ -48,13 +51,17 @@ class Views(Protocol):
 
 @dataclass
 class Comparison:
-    """Logits of the original and of the file, clip by clip; both (views, classes), videos by index."""
+    """Logits of the original and of the file, clip by clip; both (views, classes), videos by index.
+
+    ``start`` are those of the network that quantisation-aware training started from, where there was one.
+    """
 
     before: list[torch.Tensor] = field(default_factory=list)
     after: list[torch.Tensor] = field(default_factory=list)
     videos: list[int] = field(default_factory=list)
+    start: list[torch.Tensor] = field(default_factory=list)
 
-    def add(self, video: int, before: torch.Tensor, after: torch.Tensor) -> None:
+    def add(self, video: int, before: torch.Tensor, after: torch.Tensor, start: torch.Tensor | None = None) -> None:
         """Takes the logits (1, classes) of one view.
 
         Raises:
@@ -66,29 +73,50 @@ class Comparison:
         self.before.append(before.double())
         self.after.append(after.double())
         self.videos.append(video)
+        if start is not None:
+            self.start.append(start.double())
 
-    def parity(self, source: str, deploy_form_error: float) -> Parity:
+    def parity(self, source: str, deploy_form: DeployFormError) -> Parity:
         """How far the two are apart."""
         before, after = torch.cat(self.before), torch.cat(self.after)
-        error = (before - after).abs().max().item()
-        same = (before.argmax(1) == after.argmax(1)).double().mean().item()
-        relative = relative_error(before, after)
-        return Parity(source, len(before), deploy_form_error, error, relative, sqnr_db(before, after), same)
+        difference = (before - after).abs()
+        return Parity(
+            source=source,
+            inputs=len(before),
+            deploy_form_error=deploy_form.fp32,
+            fp64_error=deploy_form.fp64,
+            max_abs_error=difference.max().item(),
+            mean_abs_error=difference.mean().item(),
+            max_relative_error=relative_error(before, after),
+            sqnr_db=sqnr_db(before, after),
+            same_top1=same_top1(before, after),
+        )
 
     def accuracy(self, labels: tuple[int, ...], views: int, source: str) -> Accuracy:
         """Top-1 of both; ``labels[i]`` belongs to video ``i``. Views of a video are averaged as probabilities."""
-        videos = sorted(set(self.videos))
-        wanted = torch.tensor([labels[video] for video in videos])
-        rows = torch.tensor([videos.index(video) for video in self.videos])
-        shares = []
-        for logits in (torch.cat(self.before), torch.cat(self.after)):
-            scores = torch.zeros(len(videos), logits.shape[1], dtype=torch.float64)
-            scores.index_add_(0, rows, logits.softmax(1))
-            shares.append((scores.argmax(1) == wanted).double().mean().item())
-        return Accuracy(shares[0], shares[1], len(videos), views, source)
+        before = top1(self.start or self.before, self.videos, labels)
+        after = top1(self.after, self.videos, labels)
+        return Accuracy(before, after, len(set(self.videos)), views, source)
 
 
-def compare(module: nn.Module, run: Run, clips: Views, progress: Callable[[int, int], None]) -> Comparison:
+def top1(logits: Sequence[torch.Tensor], videos: Sequence[int], labels: Sequence[int]) -> float:
+    """Share of videos with the right class, from the logits (1, classes) of their views; ``videos`` are those seen."""
+    seen = sorted(set(videos))
+    wanted = torch.tensor([labels[video] for video in seen])
+    rows = torch.tensor([seen.index(video) for video in videos])
+    probabilities = torch.cat([*logits]).double().softmax(1)
+    scores = torch.zeros(len(seen), probabilities.shape[1], dtype=torch.float64)
+    scores.index_add_(0, rows, probabilities)
+    return (scores.argmax(1) == wanted).double().mean().item()
+
+
+def compare(
+    module: nn.Module,
+    run: Run,
+    clips: Views,
+    progress: Callable[[int, int], None],
+    start: nn.Module | None = None,
+) -> Comparison:
     """Runs the original and the file on every view.
 
     Args:
@@ -96,6 +124,7 @@ def compare(module: nn.Module, run: Run, clips: Views, progress: Callable[[int, 
         run: The file: (T, 3, H, W) -> logits (1, classes).
         clips: What to run on.
         progress: Told (views done, views in all).
+        start: As ``module``: what quantisation-aware training started from.
     """
     from hwbench.models import fold
 
@@ -103,27 +132,41 @@ def compare(module: nn.Module, run: Run, clips: Views, progress: Callable[[int, 
     with torch.inference_mode():
         for video, view in clips.views():
             after = torch.from_numpy(run(fold(view).contiguous().numpy()).copy())
-            result.add(video, module(view), after)
+            result.add(video, module(view), after, None if start is None else start(view))
             progress(len(result.videos), len(clips))
     return result
 
 
-def check_deploy_form(module: nn.Module, deployed: nn.Module, view: torch.Tensor) -> float:
-    """The relative error of the deploy form on a clip (1, 3, T, H, W), before anything is lowered.
+@dataclass(frozen=True)
+class DeployFormError:
+    """Largest difference of the deploy form from the original, as a share of the largest logit, in both precisions."""
+
+    fp32: float
+    fp64: float
+
+
+def check_deploy_form(
+    module: nn.Module, deploy: Callable[[nn.Module], nn.Module], view: torch.Tensor
+) -> tuple[nn.Module, DeployFormError]:
+    """The deploy form of a module, and its error on a clip (1, 3, T, H, W) before anything is lowered.
 
     Raises:
-        ParityFailed: It is above the bound.
+        ParityFailed: It is above a bound.
     """
     from hwbench.models import fold
 
+    deployed, doubled = deploy(module), copy.deepcopy(module).double()
+    exact = deploy(doubled)
     with torch.inference_mode():
-        error = relative_error(module(view).double(), deployed(fold(view)).double())
-    if not error <= MAX_RELATIVE_ERROR:
-        raise ParityFailed(
-            f"the deploy form differs from the original by {error:.2g} of its largest logit, allowed are "
-            f"{MAX_RELATIVE_ERROR:g}; nothing was written. Please report the architecture, this is a defect of hwbench"
-        )
-    return error
+        fp32 = relative_error(module(view).double(), deployed(fold(view)).double())
+        fp64 = relative_error(doubled(view.double()), exact(fold(view.double())))
+    for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
+        if not error <= bound:
+            raise ParityFailed(
+                f"the deploy form differs from the original{name} by {error:.2g} of its largest logit, allowed are "
+                f"{bound:g}; nothing was written. Please report the architecture, this is a defect of hwbench"
+            )
+    return deployed, DeployFormError(fp32, fp64)
 
 
 def check_parity(parity: Parity, precision: Precision, *, trained: bool) -> None:
@@ -148,6 +191,11 @@ def check_parity(parity: Parity, precision: Precision, *, trained: bool) -> None
         )
 
 
+def same_top1(before: torch.Tensor, after: torch.Tensor) -> float:
+    """Share of rows (views, classes) with the same highest logit."""
+    return (before.argmax(1) == after.argmax(1)).double().mean().item()
+
+
 def relative_error(before: torch.Tensor, after: torch.Tensor) -> float:
     """Largest absolute difference as a share of the largest absolute value; 0 where both are 0 everywhere."""
     difference, largest = (before - after).abs().max().item(), before.abs().max().item()
@@ -158,7 +206,11 @@ def relative_error(before: torch.Tensor, after: torch.Tensor) -> float:
 
 def sqnr_db(before: torch.Tensor, after: torch.Tensor) -> float:
     """Power of ``before`` over the power of the difference, in dB, at most ``EXACT_DB``."""
-    signal, noise = before.square().sum().item(), (before - after).square().sum().item()
+    return noise_db(before.square().sum().item(), (before - after).square().sum().item())
+
+
+def noise_db(signal: float, noise: float) -> float:
+    """Power of a signal over that of its noise in dB, at most ``EXACT_DB``."""
     if noise == 0:
         return EXACT_DB
     return min(EXACT_DB, 10 * math.log10(signal / noise)) if signal else -EXACT_DB

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,10 @@ import torch
 from torch import nn
 
 from hwbench import __version__
+from hwbench.deploy.blocks import Int8
 from hwbench.deploy.clips import Clips, calibration_inputs
+from hwbench.deploy.cost import Meter, unmeasured
+from hwbench.deploy.int8 import DeployForm, Int8Plan
 from hwbench.deploy.manifest import (
     MANIFEST,
     OUTPUT,
@@ -24,10 +27,12 @@ from hwbench.deploy.manifest import (
     Manifest,
     NetworkRecord,
     Parity,
+    Quantization,
     model_name,
 )
 from hwbench.deploy.original import Original
-from hwbench.deploy.parity import Comparison, check_deploy_form, check_parity, compare
+from hwbench.deploy.parity import Comparison, DeployFormError, check_deploy_form, check_parity, compare
+from hwbench.deploy.progress import Progress, Watch
 from hwbench.deploy.served import served
 from hwbench.deploy.staging import place, staging
 from hwbench.errors import InvalidValue, NotCalibrated
@@ -49,18 +54,6 @@ PACKAGES = ("torch", "torchao", "executorch")
 _NOISE_CLIPS = 8
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where an export is: ``stage`` is calibrate, build or check; ``total`` is None where it is not known."""
-
-    stage: str
-    done: int
-    total: int | None
-
-
-Watch = Callable[[Progress], None]
-
-
 def export(
     original: Original,
     out: Path,
@@ -72,6 +65,8 @@ def export(
     threads: int = 1,
     progress: Watch | None = None,
     runtime: Runtime | None = None,
+    int8: Int8 | None = None,
+    meter: Meter | None = None,
 ) -> DeployedModel:
     """Writes the model and ``manifest.json`` into a folder, over an export of before; other files there stay.
 
@@ -87,10 +82,13 @@ def export(
         variant: Layout of convolutions over time.
         threads: Threads of the engine while the file is checked.
         progress: Told where the export is.
-        runtime: Engine of the file; default: ExecuTorch.
+        runtime: Engine of the file, which quantises in its own way; default: ExecuTorch.
+        int8: How it becomes int8; not looked at for fp32.
+        meter: Measures what blocks in fp32 cost; without one that is not known.
 
     Raises:
         NotCalibrated: int8 without calibration clips.
+        InvalidValue: What is asked for does not go together.
         ParityFailed: The file does not compute what the original computes (``hwbench.deploy.parity``).
         DelegationFailed: An operation is left outside the delegate.
         CheckFailed: The file does not load or run.
@@ -98,16 +96,29 @@ def export(
         VideoError: A video cannot be read.
     """
     watch, runtime = progress or (lambda _: None), runtime or get(RUNTIME)
+    how = int8 or Int8()
     _check(original, precision, calibration, runtime)
+    _check_int8(original, precision, validation, runtime, variant, how)
     name = model_name(runtime.name)
     with staging(out) as folder:
-        report = _Report(original, precision, variant, calibration if precision is Precision.INT8 else None)
-        built = _build(report, folder / name, watch, runtime)
-        comparison = _compare(original, built.artifact.path, validation, threads, watch)
+        calibrated = precision is Precision.INT8 and original.fine_tuned is None
+        report = _Report(original, precision, variant, calibration if calibrated else None)
+        form, error = _form(report, watch, runtime)
+        plan = Int8Plan(original, form, how, validation, watch, runtime) if precision is Precision.INT8 else None
+        attempts: Iterable[Quantization | None] = [None] if plan is None else plan.attempts()
+        for quantization in attempts:
+            engine = runtime if plan is None or quantization is None else plan.engine(quantization)
+            built = _Built(_build(report, form, folder / name, watch, engine), len(form.inputs), quantization)
+            comparison = _compare(original, built.artifact.path, validation, threads, watch)
+            accuracy = _accuracy(original, comparison, validation)
+            if _kept(accuracy, how):
+                break
         source = NOISE if validation is None else validation.source
-        parity = comparison.parity(source, built.deploy_form_error)
+        parity = comparison.parity(source, error)
         check_parity(parity, precision, trained=original.weights.trained)
-        manifest = report.manifest(built, parity, _accuracy(original, comparison, validation))
+        if plan is not None and calibrated and built.quantization and built.quantization.fp32_blocks:
+            built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)
+        manifest = report.manifest(built, parity, accuracy)
         manifest.write(folder / MANIFEST)
         place(folder, out, name)
     return DeployedModel(out / name, manifest)
@@ -116,8 +127,8 @@ def export(
 @dataclass(frozen=True)
 class _Built:
     artifact: Artifact
-    deploy_form_error: float
     calibration_clips: int
+    quantization: Quantization | None
 
 
 @dataclass(frozen=True)
@@ -151,7 +162,36 @@ class _Report:
             calibration=None
             if used is None
             else Calibration(used.source, used.split, built.calibration_clips, used.seed),
+            quantization=built.quantization,
         )
+
+
+def _check_int8(
+    original: Original,
+    precision: Precision,
+    validation: Clips | None,
+    runtime: Runtime,
+    variant: str,
+    int8: Int8,
+) -> None:
+    name, tuned = original.network.name, original.fine_tuned
+    if runtime.name != RUNTIME and (tuned is not None or int8 != Int8()):
+        raise InvalidValue(
+            f"--runtime {runtime.name} quantises in its own way: --observer, --keep-accuracy, --fp32-block, --blocks "
+            f"and checkpoints of train --qat are for {RUNTIME}"
+        )
+    if tuned is not None and precision is not Precision.INT8:
+        raise InvalidValue(
+            f"{name} was trained with the rounding of int8 in it and is nothing in {precision}; export the "
+            "checkpoint it started from"
+        )
+    if tuned is not None and (variant not in (AUTO, tuned.variant) or int8.fp32_blocks or int8.max_loss is not None):
+        raise InvalidValue(
+            f"{name} was trained with the rounding of int8 in it: layout ({tuned.variant}) and blocks in fp32 "
+            "are settled; leave out --variant, --fp32-block and --keep-accuracy, or export what it started from"
+        )
+    if int8.max_loss is not None and (not original.weights.trained or validation is None):
+        raise InvalidValue("--keep-accuracy needs trained weights and labelled validation videos to measure top-1 on")
 
 
 def _check(original: Original, precision: Precision, calibration: Clips | None, runtime: Runtime) -> None:
@@ -162,7 +202,7 @@ def _check(original: Original, precision: Precision, calibration: Clips | None, 
             "export for executorch, onnx or torchscript"
         )
     runtime.version()  # that it is not installed is better known before anything is calibrated
-    if precision is Precision.INT8 and calibration is None:
+    if precision is Precision.INT8 and calibration is None and original.fine_tuned is None:
         raise NotCalibrated(
             "int8 needs clips to take the ranges of activations from, none were given; add --calibrate DATA with "
             "videos like those the model will see (or --calibrate synthetic), or export --precision fp32"
@@ -173,31 +213,62 @@ def _check(original: Original, precision: Precision, calibration: Clips | None, 
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {len(original.classes)} are named")
 
 
-def _build(report: _Report, path: Path, watch: Watch, runtime: Runtime) -> _Built:
+def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, DeployFormError]:
+    """The deploy form, checked; after quantisation-aware training that of the network it started from."""
     from hwbench import models
 
-    original = report.original
-    workload = original.network.workload(report.precision, report.variant)
-    deployed: nn.Module = (
-        models.Unfolded(original.module, original.network.input)
-        if runtime.form(workload) is Form.ORIGINAL
-        else original.deployed(report.variant)
-    )
+    original, tuned = report.original, report.original.fine_tuned
+    variant = report.variant if tuned is None else tuned.variant
+    folded = runtime.form(original.network.workload(report.precision, variant)) is not Form.ORIGINAL
     example = _noise(original, 1)[0]
-    error = check_deploy_form(original.module, deployed, example)
+
+    def deploy(module: nn.Module) -> nn.Module:
+        if not folded:
+            return models.Unfolded(module, original.network.input)
+        return replace(original, module=module).deployed(variant)
+
+    deployed, error = check_deploy_form(
+        original.module if tuned is None else tuned.start,
+        deploy,
+        example,
+    )
     inputs: Sequence[torch.Tensor] = ()
     if report.calibration is not None:
         inputs = calibration_inputs(report.calibration, lambda done, all: watch(Progress("calibrate", done, all)))
+    return DeployForm(deployed, models.fold(example).contiguous(), inputs), error
+
+
+def _build(report: _Report, form: DeployForm, path: Path, watch: Watch, runtime: Runtime) -> Artifact:
     watch(Progress("build", 0, None))
-    artifact = runtime.build(deployed, models.fold(example).contiguous(), workload, path, inputs)
+    workload = report.original.network.workload(report.precision, report.variant)
+    artifact = runtime.build(form.deployed, form.example, workload, path, form.inputs)
     watch(Progress("build", 1, 1))
-    return _Built(artifact, error, len(inputs))
+    return artifact
+
+
+def _kept(accuracy: Accuracy, int8: Int8) -> bool:
+    """Whether no more top-1 is lost than allowed."""
+    before, after = accuracy.top1_before, accuracy.top1_after
+    return int8.max_loss is None or before is None or after is None or after >= before - int8.max_loss
+
+
+def _costed(
+    report: _Report, form: DeployForm, built: _Built, plan: Int8Plan, path: Path, meter: Meter | None, watch: Watch
+) -> _Built:
+    """With what the blocks in fp32 cost, against a file without any."""
+    assert built.quantization is not None
+    cost = unmeasured("no device was given to measure on")
+    if meter is not None:
+        plain = _build(report, form, path, watch, plan.engine(replace(built.quantization, fp32_blocks=())))
+        cost = meter(plain, built.artifact)
+    return replace(built, quantization=replace(built.quantization, cost=cost))
 
 
 def _compare(original: Original, path: Path, validation: Clips | None, threads: int, watch: Watch) -> Comparison:
     clips = _Noise(original) if validation is None else validation
+    start = None if original.fine_tuned is None else original.fine_tuned.start
     with served(path, threads=threads) as file:
-        return compare(original.module, file, clips, lambda done, all: watch(Progress("check", done, all)))
+        return compare(original.module, file, clips, lambda done, all: watch(Progress("check", done, all)), start)
 
 
 def _accuracy(original: Original, comparison: Comparison, validation: Clips | None) -> Accuracy:

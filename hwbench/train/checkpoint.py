@@ -22,13 +22,15 @@ from hwbench.data import ClipSpec, Normalisation
 from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.models.files import read_tensors
 from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.train.quantized import Quantization, unpacked
 from hwbench.train.recipe import Recipe
 from hwbench.workspace import write_bytes
 
 Weights = Mapping[str, torch.Tensor]
 
 _FORMAT = "hwbench-checkpoint"
-_SCHEMA = 1
+# A checkpoint of quantisation-aware training is of schema 2, any other of schema 1.
+_SCHEMAS = (1, 2)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Checkpoint:
         facts: What made the run this one (``hwbench.train.loop.fingerprint``), name -> text.
         unreadable: Videos that could not be read, path -> cause.
         normalisation: What the pixels go through before the network.
+        quantization: How it was trained with the rounding of int8 in it; None where it was not.
         path: The file; empty before it is saved. ``sha256`` is the digest of that file.
     """
 
@@ -57,6 +60,7 @@ class Checkpoint:
     facts: Mapping[str, str] = field(default_factory=dict)
     unreadable: Mapping[str, str] = field(default_factory=dict)
     normalisation: Normalisation = field(default_factory=Normalisation)
+    quantization: Quantization | None = None
     path: Path = field(default_factory=Path)
     sha256: str = ""
 
@@ -70,7 +74,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Che
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
     meta = json.dumps(_to_meta(checkpoint), sort_keys=True)
     buffer = io.BytesIO()
-    values = {"format": _FORMAT, "schema": _SCHEMA, "meta": meta, "weights": tensors}
+    schema = _SCHEMAS[checkpoint.quantization is not None]
+    values = {"format": _FORMAT, "schema": schema, "meta": meta, "weights": tensors}
     torch.save({**values, "digest": _digest(meta, tensors)}, buffer)
     write_bytes(path, buffer.getvalue())
     return _located(checkpoint, path, buffer.getvalue())
@@ -85,9 +90,9 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
     data, values = read_tensors(path, "a checkpoint; make one: hwbench train ARCHITECTURE --data DATA")
     if values.get("format") != _FORMAT:
         raise InvalidFile(f"{path}: a file of torch, but not a checkpoint of hwbench")
-    if values.get("schema") != _SCHEMA:
+    if values.get("schema") not in _SCHEMAS:
         raise InvalidFile(
-            f"{path}: a checkpoint of schema {values.get('schema')}, this version reads {_SCHEMA}; update hwbench"
+            f"{path}: a checkpoint of schema {values.get('schema')}, this version reads {_SCHEMAS[-1]}; update hwbench"
         )
     try:
         meta, weights = values["meta"], dict(values["weights"])
@@ -102,21 +107,42 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
 
 
 def build(checkpoint: Checkpoint, weights: Weights) -> nn.Module:
-    """The trained network in eval mode.
+    """The trained network in eval mode, with rounding if it was trained so: (N, 3, T, H, W) -> logits (N, classes).
+
+    Raises:
+        InvalidFile: The weights are not those of the network; with rounding also where they come from another version
+            of torch or torchao, which name the parts of a graph.
+    """
+    if checkpoint.quantization is None:
+        return _loaded(checkpoint, _network(checkpoint), weights)
+    rounding, _ = unpacked(weights)
+    module = checkpoint.quantization.module(checkpoint.network, build_start(checkpoint, weights))
+    return _loaded(checkpoint, module, rounding)
+
+
+def build_start(checkpoint: Checkpoint, weights: Weights) -> nn.Module:
+    """The network in fp32 that quantisation-aware training started from, in eval mode.
 
     Raises:
         InvalidFile: The weights are not those of the network.
     """
+    return _loaded(checkpoint, _network(checkpoint), unpacked(weights)[1])
+
+
+def _network(checkpoint: Checkpoint) -> nn.Module:
     from hwbench import models
 
     module: nn.Module = models.network(checkpoint.network, dropout=checkpoint.recipe.dropout)
+    return module
+
+
+def _loaded(checkpoint: Checkpoint, module: nn.Module, weights: Weights) -> nn.Module:
     try:
         module.load_state_dict(dict(weights))
     except RuntimeError as error:
         lines = " ".join(str(error).split())
         raise InvalidFile(f"{checkpoint.path}: weights of another network: {lines[:300]}") from None
-    module.eval()
-    return module
+    return module.eval()
 
 
 def _located(checkpoint: Checkpoint, path: Path, data: bytes) -> Checkpoint:
@@ -124,8 +150,9 @@ def _located(checkpoint: Checkpoint, path: Path, data: bytes) -> Checkpoint:
 
 
 def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
-    network = checkpoint.network
+    network, quantization = checkpoint.network, checkpoint.quantization
     return {
+        **({} if quantization is None else {"quantization": asdict(quantization)}),
         "network": network.name,
         "blocks": [block.key for block in network.blocks],
         "input": network.input.key,
@@ -142,6 +169,7 @@ def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
     blocks = tuple(BlockSpec.parse(key) for key in meta["blocks"])
+    quantization = meta.get("quantization")
     mean, std = (tuple(float(v) for v in meta["normalisation"][key]) for key in ("mean", "std"))
     return Checkpoint(
         network=Network(str(meta["network"]), blocks, TensorSpec.parse(meta["input"])),
@@ -153,7 +181,13 @@ def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
         facts={str(key): str(value) for key, value in meta["facts"].items()},
         unreadable={str(key): str(value) for key, value in meta["unreadable"].items()},
         normalisation=Normalisation((mean[0], mean[1], mean[2]), (std[0], std[1], std[2])),
+        quantization=None if quantization is None else _quantization(quantization),
     )
+
+
+def _quantization(values: Mapping[str, Any]) -> Quantization:
+    blocks = tuple(str(name) for name in values["fp32_blocks"])
+    return Quantization(str(values["start"]), str(values["variant"]), blocks)
 
 
 def _digest(meta: str, weights: Weights) -> str:

@@ -25,6 +25,8 @@ from hwbench.train.recipe import Recipe
 from hwbench.train.resources import Resources
 from hwbench.train.state import Resume, TrainState
 
+_CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -87,13 +89,22 @@ def fit(
     resources = resources or Resources()
     with resources.applied() as device, torch.random.fork_rng():
         layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
-        module.to(device=device, memory_format=layout)  # type: ignore[call-overload]
+        _place(module, device)
         state = TrainState(module, recipe)
         resume = Resume(run_dir, fingerprint(training, recipe, identity or {}))
         resume.load(state)
         run = _Run(state, resume, training, validation, resources, device, layout, progress)
         with contextlib.closing(MetricsLog(run_dir, state.position.log_bytes)) as log:
             return run.to_end(log)
+
+
+def _place(module: nn.Module, device: torch.device) -> None:
+    """Moves a module; on a CPU the weights of convolutions get channels last, which its kernels want."""
+    module.to(device)
+    if device.type == "cpu":
+        for parameter in module.parameters():
+            if parameter.dim() in _CHANNELS_LAST:
+                parameter.data = parameter.data.contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
 
 
 def fingerprint(training: TrainingClips, recipe: Recipe, identity: Mapping[str, str]) -> dict[str, str]:

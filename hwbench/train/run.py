@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,11 +17,12 @@ from torch import nn
 from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.specs import Network
-from hwbench.train.checkpoint import Checkpoint, build, load_checkpoint, save_checkpoint
+from hwbench.specs import AUTO, Network
+from hwbench.train.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.train.log import METRICS
 from hwbench.train.loop import Progress, fingerprint, fit
 from hwbench.train.metrics import Scores, evaluate
+from hwbench.train.quantized import Quantization, calibrated, packed, require_same
 from hwbench.train.recipe import Recipe
 from hwbench.train.resources import Resources
 from hwbench.train.state import RESUME, check_same_run
@@ -56,6 +57,45 @@ class Start:
 
     weights: Mapping[str, torch.Tensor]
     identity: str
+
+    def facts(self) -> dict[str, str]:
+        """What tells this beginning from others, name -> text."""
+        return {"weights": self.identity}
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """A trained network, to go on with the rounding of int8 in it: its checkpoint, the weights in there, and how."""
+
+    checkpoint: Checkpoint
+    weights: Weights
+    quantization: Quantization
+
+    @classmethod
+    def of(cls, path: Path, variant: str = AUTO) -> FineTuning:
+        """The start that a file is.
+
+        Raises:
+            InvalidFile: No checkpoint there, or a damaged one.
+            InvalidValue: It was trained with rounding already.
+        """
+        checkpoint, weights = load_checkpoint(path)
+        if checkpoint.quantization is not None:
+            raise InvalidValue(f"{path}: was trained with the rounding of int8 already; give the one it started from")
+        return cls(checkpoint, weights, Quantization(checkpoint.sha256, variant))
+
+    def original(self) -> nn.Module:
+        """The network as it was trained, in eval mode."""
+        return build(self.checkpoint, self.weights)
+
+    def module(self, training: TrainingClips, recipe: Recipe) -> nn.Module:
+        """The network with rounding, its ranges taken from training clips."""
+        module = self.quantization.module(self.checkpoint.network, self.original())
+        return calibrated(module, training, recipe.seed)
+
+    def facts(self) -> dict[str, str]:
+        """What tells this beginning from others, name -> text."""
+        return self.quantization.facts()
 
 
 def open_data(
@@ -92,13 +132,21 @@ def train(
     data: Data,
     run_dir: Path,
     *,
-    start: Start | None = None,
+    start: Start | FineTuning | None = None,
     resources: Resources | None = None,
     progress: Callable[[Progress], None] | None = None,
 ) -> Trained:
     """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
 
-    The weights are at first random, or those of ``start``.
+    Args:
+        recipe: How.
+        network: What.
+        data: What on.
+        run_dir: Folder of the run.
+        start: Weights to begin with, or a trained network that goes on with the rounding of int8 in it; default: random
+            weights.
+        resources: Device, threads, worker processes.
+        progress: Called after every step.
 
     Raises:
         InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
@@ -107,6 +155,10 @@ def train(
     classes = data.training.classes
     if network.num_classes != len(classes):
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
+    if isinstance(start, FineTuning):
+        require_same(network, start.checkpoint.classes, classes, data.source)
+        if recipe.precision != "fp32":
+            raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
     identity = _identity(network, start)
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
@@ -117,7 +169,10 @@ def train(
             raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
         check_same_run(path, dict(checkpoint.facts), facts)
         return Trained(checkpoint, finished_before=True)
-    module = initial(network, recipe, start)
+    if isinstance(start, FineTuning):
+        module = start.module(data.training, recipe)
+    else:
+        module = initial(network, recipe, start)
     with _locked(run_dir):
         result = fit(
             module,
@@ -142,12 +197,18 @@ def train(
     }
     clip, source = data.training.clip, data.source
     checkpoint = Checkpoint(network, classes, recipe, clip, metrics, source, facts, failures.causes)
-    checkpoint = save_checkpoint(path, checkpoint, module.state_dict())
+    weights: Weights = module.state_dict()
+    if isinstance(start, FineTuning):
+        checkpoint = replace(checkpoint, quantization=start.quantization)
+        weights = packed(module, start.original())
+    checkpoint = save_checkpoint(path, checkpoint, weights)
     (run_dir / RESUME).unlink(missing_ok=True)
     return Trained(checkpoint)
 
 
-def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Data, start: Start | None = None) -> Path:
+def run_folder(
+    workspace: Workspace, recipe: Recipe, network: Network, data: Data, start: Start | FineTuning | None = None
+) -> Path:
     """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
     facts = fingerprint(data.training, recipe, _identity(network, start))
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
@@ -155,9 +216,9 @@ def run_folder(workspace: Workspace, recipe: Recipe, network: Network, data: Dat
     return workspace.root / "runs" / f"{name}-{digest[:10]}"
 
 
-def _identity(network: Network, start: Start | None) -> dict[str, str]:
-    identity = {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
-    return identity if start is None else {**identity, "weights": start.identity}
+def _identity(network: Network, start: Start | FineTuning | None) -> dict[str, str]:
+    facts = {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
+    return facts if start is None else {**facts, **start.facts()}
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ def test_an_export_reads_back_as_it_was_returned(int8: DeployedModel, fp32: Depl
 def test_what_is_written_is_what_was_exported(int8: DeployedModel, original: Original, checkpoint: Path) -> None:
     values = json.loads(int8.path.with_name(MANIFEST).read_text())
     content = int8.path.read_bytes()
-    assert values["schema"] == 1
+    assert values["schema"] == 2
     assert values["sha256"] == hashlib.sha256(content).hexdigest()
     assert values["bytes"] == len(content)
     assert (values["precision"], values["runtime"]) == ("int8", "executorch")
@@ -87,7 +87,7 @@ def test_every_key_of_every_object_is_held(folder: Path, change: str) -> None:
         (lambda text: text[:-20], "cannot be read as JSON"),
         (lambda text: "[" * 100_000, "cannot be read as JSON"),
         (lambda text: "[]", "expected an object"),
-        (lambda text: text.replace('"schema": 1', '"schema": 2'), "expected schema 1, got 2"),
+        (lambda text: text.replace('"schema": 2', '"schema": 3'), "expected schema 2, got 3"),
         (lambda text: text.replace('"int8"', '"int4"'), "precision: expected one of fp32, int8"),
         (lambda text: text.replace('"stride": 4', '"stride": 0'), "input.clip: clip: stride and span must be"),
     ],

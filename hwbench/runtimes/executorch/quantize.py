@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
 import torch
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
     XNNPACKQuantizer,
     get_symmetric_quantization_config,
 )
-from torch import nn
-from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+from torch import fx, nn
+from torchao.quantization.pt2e import (
+    HistogramObserver,
+    MinMaxObserver,
+    MovingAverageMinMaxObserver,
+    MovingAveragePerChannelMinMaxObserver,
+)
+from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
+from torchao.quantization.pt2e.quantizer import QuantizationConfig, QuantizationSpec
 
-from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.errors import InvalidValue, NotCalibrated, UnknownName
+from hwbench.registry import suggest
+from hwbench.runtimes.executorch.scheme import Scheme
+from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases
+
+_OBSERVERS = {
+    "histogram": HistogramObserver,
+    "minmax": MinMaxObserver,
+    "moving-average": MovingAverageMinMaxObserver,
+}
+# The smallest scale: below it the fixed-point multipliers of XNNPACK run out of bits.
+_EPS = 2**-12
 
 
 class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
@@ -27,26 +45,37 @@ class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
     SUPPORTED_PATTERNS: ClassVar = [p for p in XNNPACKQuantizer.SUPPORTED_PATTERNS if "_bn" not in p.name]
 
 
-def quantized(module: nn.Module, example: torch.Tensor, calibration: Sequence[torch.Tensor]) -> nn.Module:
+def quantized(
+    module: nn.Module, example: torch.Tensor, calibration: Sequence[torch.Tensor], scheme: Scheme | None = None
+) -> nn.Module:
     """The module with quantise and dequantise operations around what XNNPACK computes in int8.
 
     Args:
         module: In eval mode; left as it is.
         example: One input; its shape is baked in.
         calibration: Inputs of that shape; every one of them is run through the module to find the ranges.
+        scheme: What is quantised, and how ranges are found; default: all of it, by histograms.
 
     Raises:
         NotCalibrated: There are none, or they hold values that are not finite, or an activation saw none.
         InvalidValue: One has another shape than the example.
+        UnknownName: The module has no such block as is to stay in fp32.
+    """
+    return converted(observed(module, example, calibration, scheme or Scheme()))
+
+
+def observed(
+    module: nn.Module, example: torch.Tensor, calibration: Sequence[torch.Tensor], scheme: Scheme
+) -> fx.GraphModule:
+    """The graph of a module with an observer at every value that becomes int8, each of which has seen all inputs.
+
+    Arguments and errors as of ``quantized``.
     """
     if not calibration:
         raise NotCalibrated("int8 needs calibration data, got none; give at least one clip (export: --calibration)")
-    quantizer = _Quantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+    require_blocks(module, scheme)
     with torch.no_grad():
-        graph = torch.export.export(module, (example,), strict=False).module()
-        own_biases(graph)
-        float_scalars(graph)
-        prepared = prepare_pt2e(graph, quantizer)
+        prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), _quantizer(_after_training(scheme), scheme))
         for batch in calibration:
             if batch.shape != example.shape:
                 raise InvalidValue(
@@ -55,9 +84,41 @@ def quantized(module: nn.Module, example: torch.Tensor, calibration: Sequence[to
             if not bool(torch.isfinite(batch).all()):
                 raise NotCalibrated("int8: the calibration data holds NaN or infinity; give clips of finite values")
             prepared(batch)
-        require_observed(prepared)
-        converted: nn.Module = convert_pt2e(prepared)
-    return converted
+    require_observed(prepared)
+    return prepared
+
+
+def trainable(module: nn.Module, example: torch.Tensor, scheme: Scheme) -> fx.GraphModule:
+    """The graph of a module, rounded to int8 wherever ``quantized`` rounds, with a gradient (Jacob et al. 2018).
+
+    Rounding passes the gradient straight through. Ranges of activations are moving averages of what runs through in
+    training; those of weights are those of the weights themselves.
+
+    Raises:
+        UnknownName: The module has no such block as is to stay in fp32.
+    """
+    require_blocks(module, scheme)
+    prepared: fx.GraphModule = prepare_qat_pt2e(_graph(module, example), _quantizer(_in_training(), scheme))
+    return prepared
+
+
+def converted(prepared: fx.GraphModule) -> nn.Module:
+    """Quantise and dequantise operations in the place of observers; the graph that is given is used up.
+
+    Raises:
+        NotCalibrated: An observer saw nothing, or a value that is not finite.
+    """
+    require_observed(prepared)
+    with torch.no_grad():
+        module: nn.Module = convert_pt2e(prepared)
+    return module
+
+
+def observers(prepared: nn.Module) -> Iterator[tuple[str, Any]]:
+    """The outermost modules that hold a range, by name."""
+    for name, child in prepared.named_children():
+        if hasattr(child, "calculate_qparams"):
+            yield name, child
 
 
 def require_observed(prepared: nn.Module) -> None:
@@ -75,3 +136,71 @@ def require_observed(prepared: nn.Module) -> None:
                 f"int8: the range of {name} is not known after calibration ({low.tolist()} to {high.tolist()}); "
                 "check the calibration data for NaN and infinity"
             )
+
+
+def require_blocks(module: nn.Module, scheme: Scheme) -> None:
+    """Whether a module has all the blocks that a scheme keeps in fp32.
+
+    Raises:
+        UnknownName: It has not.
+    """
+    known = [name for name, _ in module.named_modules() if name]
+    for name in scheme.fp32_blocks:
+        if name not in known:
+            raise UnknownName(f"no block {name!r} to keep in fp32; {suggest(name, known)}")
+
+
+def block_of(node: fx.Node, blocks: Sequence[str]) -> str | None:
+    """The block that a node of an exported graph comes from, or None."""
+    for path, _ in reversed([*(node.meta.get("nn_module_stack") or {}).values()]):
+        for block in blocks:
+            if path == block or path.startswith(f"{block}."):
+                return block
+    return None
+
+
+def _graph(module: nn.Module, example: torch.Tensor) -> fx.GraphModule:
+    graph = torch.export.export(module, (example,), strict=False).module()
+    assert isinstance(graph, fx.GraphModule)
+    own_biases(graph)
+    float_scalars(graph)
+    return graph
+
+
+def _quantizer(config: QuantizationConfig, scheme: Scheme) -> XNNPACKQuantizer:
+    quantizer = _Quantizer().set_global(config)
+    if scheme.fp32_blocks:
+        quantizer.set_filter_function(lambda node: block_of(node, scheme.fp32_blocks) is None)
+    return quantizer
+
+
+def _after_training(scheme: Scheme) -> QuantizationConfig:
+    config = get_symmetric_quantization_config(is_per_channel=True)
+    activation = _activation(_OBSERVERS[scheme.observer].with_args(eps=_EPS))
+    return QuantizationConfig(activation, activation, config.weight, config.bias, False)
+
+
+def _in_training() -> QuantizationConfig:
+    # A range of weights that averaged its past would be that of no weights at all: its constant is 1.
+    weight = QuantizationSpec(
+        dtype=torch.int8,
+        quant_min=-127,
+        quant_max=127,
+        qscheme=torch.per_channel_symmetric,
+        ch_axis=0,
+        observer_or_fake_quant_ctr=StraightThrough.with_args(
+            observer=MovingAveragePerChannelMinMaxObserver, eps=_EPS, averaging_constant=1.0
+        ),
+    )
+    activation = _activation(StraightThrough.with_args(observer=MovingAverageMinMaxObserver, eps=_EPS))
+    return QuantizationConfig(activation, activation, weight, None, True)
+
+
+def _activation(observer: Any) -> QuantizationSpec:
+    return QuantizationSpec(
+        dtype=torch.int8,
+        quant_min=-128,
+        quant_max=127,
+        qscheme=torch.per_tensor_affine,
+        observer_or_fake_quant_ctr=observer,
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,6 +18,9 @@ from hwbench.workspace import write_bytes
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+
+Quantize = Callable[["nn.Module", "torch.Tensor", Sequence["torch.Tensor"]], "nn.Module"]
 
 
 @runtimes.register("executorch")
@@ -33,6 +36,10 @@ class ExecuTorch:
 
     name: ClassVar[str] = "executorch"
     suffix: ClassVar[str] = ".pte"
+
+    def __init__(self, quantize: Quantize | None = None) -> None:
+        """``quantize`` makes int8 of a module, an example and calibration inputs; default: ``quantize.quantized``."""
+        self._quantize = quantize
 
     def version(self) -> str:
         """Version of the executorch distribution.
@@ -83,7 +90,7 @@ class ExecuTorch:
             # A folded clip can be a view of another order in memory, which would be baked in as well.
             module, example = copy.deepcopy(module).eval(), example.contiguous()
             if workload.precision is Precision.INT8:
-                module = quantized(module, example, calibration)
+                module = (self._quantize or quantized)(module, example, calibration)
             program = lowered(exported(module, example))
             report = delegation(program)
             require_complete(report, workload.key)

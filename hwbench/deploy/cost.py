@@ -1,0 +1,48 @@
+"""What blocks in fp32 cost in milliseconds, measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+from hwbench.deploy.manifest import Cost
+from hwbench.devices import Device
+from hwbench.errors import HwbenchError
+from hwbench.measure.runner import measure_sessions, open_bench
+from hwbench.specs import Artifact, LatencyStats, Session, Timing
+
+# Each round visits both files, in random order.
+ROUNDS = 5
+
+Meter = Callable[[Artifact, Artifact], Cost]
+
+
+def meter(device: Device, cache_dir: Path) -> Meter:
+    """Measures (file with every block in int8, file with some in fp32) on one thread of a device."""
+
+    def measure(int8: Artifact, mixed: Artifact) -> Cost:
+        try:
+            with open_bench(device, int8.runtime, cache_dir=cache_dir, threads=1) as bench:
+                sessions: dict[Path, list[Session]] = defaultdict(list)
+                failed = measure_sessions(
+                    [int8, mixed],
+                    rounds=ROUNDS,
+                    seed=0,
+                    on_session=lambda artifact, session: sessions[artifact.path].append(session),
+                    bench=bench,
+                    timing=Timing(),
+                )
+        except HwbenchError as error:  # the export is fine without
+            return unmeasured(str(error))
+        if failed:
+            return unmeasured(failed[0].reason)
+        before, after = (1e3 * LatencyStats.of(tuple(sessions[file.path])).median_s for file in (int8, mixed))
+        return Cost(device.name, before, after)
+
+    return measure
+
+
+def unmeasured(reason: str) -> Cost:
+    """No cost, and why."""
+    return Cost(None, None, None, reason)

@@ -1,0 +1,352 @@
+"""int8 with other observers, with blocks in fp32, and after quantisation-aware training."""
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import NETWORK, RECIPE
+from torch import nn
+
+import hwbench.measure.runner
+from hwbench import models
+from hwbench.cli.export import original_of
+from hwbench.data import VideoList
+from hwbench.deploy import (
+    MANIFEST,
+    BlockQuality,
+    Cost,
+    DeployedModel,
+    Int8,
+    Manifest,
+    Original,
+    block_names,
+    export,
+    meter,
+    open_calibration,
+    open_validation,
+)
+from hwbench.deploy.blocks import choices, qualities
+from hwbench.deploy.clips import Clips, calibration_inputs
+from hwbench.deploy.parity import check_deploy_form, sqnr_db
+from hwbench.devices import load_device
+from hwbench.errors import InvalidValue, ParityFailed, UnknownName
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
+from hwbench.runtimes.runners import check_file, python_runner
+from hwbench.specs import Artifact, DelegationReport, Precision
+from hwbench.train import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
+from hwbench.workspace import Workspace
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "manifest"
+BLOCKS = ("s1.pathway0_stem_conv_xy", "s1.pathway0_stem_conv", "s2.pathway0_res0", "head")
+TUNING = Recipe(epochs=2, batch_size=8, learning_rate=0.005, seed=RECIPE.seed)
+
+
+@pytest.fixture(scope="module")
+def damaged(workspace: Workspace, original: Original) -> Original:
+    """The same network in fp32, with one channel of a block 20000 times as large as the others.
+
+    The logits are centred over the validation clips, so that what is seen in a clip decides, and not the bias.
+    """
+    module = copy.deepcopy(original.module)
+    layers = module.get_submodule("s2.pathway0_res0.layers")
+    with torch.no_grad():
+        norm = layers.get_submodule("conv_0.kernel.bn")
+        norm.weight[0], norm.bias[0] = 20000.0, 20000.0
+        layers.get_submodule("conv_1.kernel.conv").weight[0] /= 20000.0
+        views = [view for _, view in open_validation(workspace, "synthetic", original).views()]
+        module.get_submodule("projection.model").bias -= torch.cat([module(view) for view in views]).mean(0)
+    return replace(original, module=module)
+
+
+@pytest.fixture(scope="module")
+def calibration(workspace: Workspace, original: Original) -> Clips:
+    return open_calibration(workspace, "synthetic", original, count=6, seed=5)
+
+
+@pytest.fixture(scope="module")
+def inputs(calibration: Clips) -> list[torch.Tensor]:
+    return calibration_inputs(calibration, lambda done, all: None)
+
+
+def deployed(original: Original) -> nn.Module:
+    return models.deployed(original.module, original.network.input)
+
+
+def observed(original: Original, inputs: Sequence[torch.Tensor], scheme: Scheme) -> torch.fx.GraphModule:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import observed
+
+        return observed(deployed(original), inputs[0], inputs, scheme)
+
+
+def test_observers_find_ranges_of_their_own(original: Original, inputs: list[torch.Tensor]) -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import converted, observers
+    logits = {}
+    for name in OBSERVERS:
+        graph = observed(original, inputs, Scheme(name))
+        widths = [observer.max_val - observer.min_val for _, observer in observers(graph)]
+        assert all(bool((width >= 0).all()) for width in widths)
+        with quiet(), torch.no_grad():
+            logits[name] = converted(graph)(inputs[0])
+    with torch.no_grad():
+        exact = deployed(original)(inputs[0])
+    assert all(sqnr_db(exact, found) > 15 for found in logits.values())
+    assert not torch.equal(logits["minmax"], logits["moving-average"])
+    with pytest.raises(UnknownName, match="did you mean 'histogram'"):
+        Scheme("histogramm")
+
+
+def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
+    original: Original, inputs: list[torch.Tensor]
+) -> None:
+    graph, x = observed(original, inputs, Scheme()), inputs[1]
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import converted, quantized
+        from hwbench.runtimes.executorch.rounding import Rounding
+    module = deployed(original)
+    names = block_names(module)
+    assert names == BLOCKS
+    rounding = Rounding(graph, names)
+    with quiet(), torch.no_grad():
+        everything = converted(copy.deepcopy(graph))(x)
+        mixed = quantized(module, x, inputs, Scheme(fp32_blocks=("s2.pathway0_res0",)))(x)
+        exact = module(x)
+    assert torch.equal(rounding(x), everything)
+    rounding.choose([name for name in names if name != "s2.pathway0_res0"])
+    assert torch.allclose(rounding(x), mixed, atol=2e-3 * float(mixed.abs().max()))
+    assert not torch.equal(rounding(x), everything)
+    rounding.choose(())
+    assert torch.equal(rounding(x), exact)
+
+
+def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
+    workspace: Workspace, damaged: Original, calibration: Clips, inputs: list[torch.Tensor]
+) -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.rounding import Rounding
+    rounding = Rounding(observed(damaged, inputs, Scheme()), BLOCKS)
+    found = qualities(rounding, inputs, lambda done, all: None)
+    assert [quality.name for quality in found] == list(BLOCKS)
+    assert min(found, key=lambda quality: quality.alone_db).name == "s2.pathway0_res0"
+    by_name = {quality.name: quality for quality in found}
+    assert by_name["s1.pathway0_stem_conv"].sqnr_db > by_name["s2.pathway0_res0"].sqnr_db + 10
+    validation = _labelled_by(damaged, open_validation(workspace, "synthetic", damaged))
+    asked: list[tuple[Artifact, Artifact]] = []
+
+    def timed(int8: Artifact, mixed: Artifact) -> Cost:
+        asked.append((int8, mixed))
+        assert int8.path.read_bytes() != mixed.path.read_bytes()
+        return Cost("local", 2.0, 2.5)
+
+    result = export(
+        damaged,
+        workspace.root / "kept",
+        precision=Precision.INT8,
+        calibration=calibration,
+        validation=validation,
+        int8=Int8(max_loss=0.0),
+        meter=timed,
+    )
+    how, accuracy = result.manifest.quantization, result.manifest.accuracy
+    assert how is not None
+    assert how.fp32_blocks[0] == "s2.pathway0_res0"
+    assert len(how.fp32_blocks) <= 2, "the file may need one more than the simulation"
+    assert how.cost is not None
+    assert how.cost.difference_ms == pytest.approx(0.5)
+    assert len(asked) == 1
+    assert how.top1_int8 is not None
+    assert how.top1_int8 < 1.0 == accuracy.top1_before == accuracy.top1_after
+    assert result.manifest.delegation == DelegationReport(1)
+    assert result.manifest.parity.sqnr_db > 20
+    assert sorted(path.name for path in result.path.parent.iterdir()) == [MANIFEST, "model.pte"]
+    assert Manifest.read(result.path.with_name(MANIFEST)) == result.manifest
+
+
+def _labelled_by(original: Original, clips: Clips) -> Clips:
+    """The clips with what the original sees in them as labels, so that every change of top-1 is a loss."""
+    with torch.inference_mode():
+        labels = tuple(int(original.module(view).argmax()) for _, view in clips.views())
+    videos = clips.dataset.videos
+    clips.dataset.videos = VideoList(videos.root, videos.paths, labels, videos.classes)
+    return clips
+
+
+@pytest.mark.parametrize(
+    ("needed", "tried"),
+    [
+        ((), [()]),
+        (("b",), [("b",)]),
+        (("a",), [("a",)]),
+        (("a", "c"), [("a", "c")]),
+        (("a", "b", "c"), [("a", "b", "c")]),
+    ],
+)
+def test_the_most_sensitive_go_first_and_what_is_not_needed_is_put_back(
+    needed: tuple[str, ...], tried: list[tuple[str, ...]]
+) -> None:
+    class Blocks:
+        blocks = ("a", "b", "c")
+        rounds: tuple[str, ...] = blocks
+
+        def choose(self, names: Sequence[str]) -> None:
+            self.rounds = tuple(names)
+
+    rounding = Blocks()
+    found = [BlockQuality("a", 0.0, 20.0), BlockQuality("b", 0.0, 10.0), BlockQuality("c", 0.0, 30.0)]
+    plans = choices(rounding, found, lambda: float(not set(needed) & set(rounding.rounds)), 1.0)  # type: ignore[arg-type]
+    plans = [*plans]
+    assert plans[0] == tried[0]
+    assert [len(plan) for plan in plans] == [*range(len(needed), 4)], "then one more each, until all are in fp32"
+
+
+def test_what_a_limit_needs_is_asked_for(original: Original, calibration: Clips, tmp_path: Path) -> None:
+    with pytest.raises(InvalidValue, match="labelled validation"):
+        export(original, tmp_path, precision=Precision.INT8, calibration=calibration, int8=Int8(max_loss=0.01))
+    with pytest.raises(UnknownName, match=r"did you mean 's2\.pathway0_res0'"):
+        export(
+            original,
+            tmp_path,
+            precision=Precision.INT8,
+            calibration=calibration,
+            int8=Int8(fp32_blocks=("s2.pathway0_res1",)),
+        )
+    with pytest.raises(InvalidValue, match="either name the blocks"):
+        Int8(fp32_blocks=("head",), max_loss=0.01)
+    with pytest.raises(InvalidValue, match="from 0 to 1"):
+        Int8(max_loss=2.0)
+
+
+def test_the_cost_is_measured_or_the_reason_is_told(
+    workspace: Workspace, int8: DeployedModel, fp32: DeployedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hwbench.measure.runner, "choose_runner", lambda *_: python_runner())
+    workload = NETWORK.workload(Precision.INT8)
+    files = [
+        Artifact(m.path, m.manifest.sha256, workload, "executorch", "1", DelegationReport(1)) for m in (int8, fp32)
+    ]
+    measure = meter(load_device(workspace, "local"), workspace.cache)
+    cost = measure(*files)
+    assert cost.device == "local"
+    assert cost.reason is None
+    assert cost.int8_ms
+    assert cost.mixed_ms
+    broken = replace(files[1], path=int8.path.with_name(MANIFEST))
+    told = measure(files[0], broken)
+    assert told.difference_ms is None
+    assert told.reason
+
+
+@pytest.fixture(scope="module")
+def tuned(workspace: Workspace, checkpoint: Path) -> Checkpoint:
+    """The small network after two epochs with the rounding of int8 in it, interrupted in between."""
+    return fine_tune(workspace, checkpoint, "tuned", 4)
+
+
+def fine_tune(workspace: Workspace, checkpoint: Path, out: str, stop: int | None = None) -> Checkpoint:
+    data = open_data(workspace, "synthetic", (4, 16, 16), TUNING)
+
+    def interrupt(at: object) -> None:
+        if getattr(at, "step", 0) == stop:
+            raise KeyboardInterrupt
+
+    folder, start = workspace.root / out, FineTuning.of(checkpoint)
+    if stop is not None:
+        with pytest.raises(KeyboardInterrupt):
+            train(TUNING, NETWORK, data, folder, start=start, progress=interrupt)
+    return train(TUNING, NETWORK, data, folder, start=start).checkpoint
+
+
+def test_training_with_rounding_goes_on_bit_for_bit(workspace: Workspace, checkpoint: Path, tuned: Checkpoint) -> None:
+    at_once = fine_tune(workspace, checkpoint, "at-once")
+    assert at_once.metrics["steps"] == 6
+    ours, theirs = load_checkpoint(tuned.path)[1], load_checkpoint(at_once.path)[1]
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    before = load_checkpoint(checkpoint)[1]
+    assert all(torch.equal(ours[f"start.{name}"], tensor) for name, tensor in before.items())
+
+
+def test_a_checkpoint_with_rounding_is_what_its_file_computes(
+    workspace: Workspace, checkpoint: Path, tuned: Checkpoint, original: Original
+) -> None:
+    again = original_of(tuned.path)
+    assert again.fine_tuned is not None
+    x = torch.randn(3, *NETWORK.input.shape[1:], generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        rounded = again.module(x)
+        converted = torch.cat([again.fine_tuned.converted()(models.fold(clip)) for clip in x.split(1)])
+        start = again.fine_tuned.start(x)
+        assert torch.equal(start, original.module(x))
+    assert sqnr_db(rounded, converted) > 30
+    assert 3 < sqnr_db(start, rounded) < 40, "weights moved, and it is still the same network"
+    validation = open_validation(workspace, "synthetic", again)
+    result = export(again, workspace.root / "aware", precision=Precision.INT8, validation=validation)
+    how, accuracy = result.manifest.quantization, result.manifest.accuracy
+    assert how is not None
+    assert (how.method, how.observer, result.manifest.calibration) == ("qat", None, None)
+    assert result.manifest.parity.sqnr_db > 20
+    assert accuracy.top1_before == pytest.approx(_top1(original, validation))
+    assert accuracy.top1_after == pytest.approx(_top1(again, validation), abs=0.07)
+    assert check_file(result.path).output.shape == (1, 8)
+    ordinary = torch.load(checkpoint, weights_only=True)["schema"]
+    assert (ordinary, torch.load(tuned.path, weights_only=True)["schema"]) == (1, 2)
+
+
+def _top1(original: Original, clips: Clips) -> float:
+    labels = clips.dataset.videos.labels
+    with torch.inference_mode():
+        right = [int(original.module(view).argmax()) == labels[video] for video, view in clips.views()]
+    return sum(right) / len(right)
+
+
+def test_what_does_not_go_with_rounding_is_refused(
+    workspace: Workspace, checkpoint: Path, tuned: Checkpoint, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidValue, match="give the one it started from"):
+        FineTuning.of(tuned.path)
+    again = original_of(tuned.path)
+    for options in ({"precision": Precision.FP32}, {"variant": "one-hot"}, {"int8": Int8(fp32_blocks=("head",))}):
+        with pytest.raises(InvalidValue, match="it started from"):
+            export(again, tmp_path / "out", **({"precision": Precision.INT8} | options))
+    data = open_data(workspace, "synthetic", (4, 16, 16), TUNING)
+    with pytest.raises(InvalidValue, match="fp32"):
+        train(replace(TUNING, precision="bf16"), NETWORK, data, tmp_path / "bf16", start=FineTuning.of(checkpoint))
+    moved, weights = load_checkpoint(tuned.path)
+    weights.pop("graph.head.projection.bias")
+    with pytest.raises(Exception, match="weights of another network"):
+        build(moved, weights)
+
+
+def test_every_parity_report_has_its_numbers(int8: DeployedModel, fp32: DeployedModel) -> None:
+    for parity in (int8.manifest.parity, fp32.manifest.parity):
+        assert parity.fp64_error is not None
+        assert parity.fp64_error < 1e-10 < parity.deploy_form_error < 1e-4
+        assert parity.mean_abs_error is not None
+        assert 0 < parity.mean_abs_error < parity.max_abs_error
+    assert int8.manifest.parity.mean_abs_error > fp32.manifest.parity.mean_abs_error
+
+
+def test_a_rewrite_that_is_wrong_by_little_is_seen_in_double_precision(original: Original) -> None:
+    def wrong(module: nn.Module) -> nn.Module:
+        made = models.deployed(module, original.network.input)
+        made.head.projection.weight.data *= 1 + 1e-5
+        return made
+
+    with pytest.raises(ParityFailed, match="double precision"):
+        check_deploy_form(original.module, wrong, torch.randn(NETWORK.input.shape))
+
+
+def test_manifests_of_before_are_read(tmp_path: Path) -> None:
+    manifest = Manifest.read(GOLDEN / "schema-1.json")
+    assert manifest.quantization is not None
+    assert (manifest.quantization.method, manifest.quantization.fp32_blocks) == ("ptq", ())
+    assert manifest.parity.fp64_error is None
+    values = json.loads((GOLDEN / "schema-1.json").read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps({**values, "precision": "fp32", "calibration": None}))
+    assert Manifest.read(tmp_path / MANIFEST).quantization is None

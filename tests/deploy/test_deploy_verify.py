@@ -1,0 +1,79 @@
+"""An exported file on a device against the same file here; the device is this machine, the runner is real."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hwbench.cli.commands  # registers the commands
+import hwbench.deploy.verification
+import hwbench.measure.runner
+from hwbench.cli.main import main
+from hwbench.deploy import MODEL, DeployedModel
+from hwbench.measure.runner import check_artifact
+from hwbench.runtimes.runners import CheckResult, python_runner
+from hwbench.workspace import Workspace
+
+
+@pytest.fixture(autouse=True)
+def here(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hwbench.measure.runner, "choose_runner", lambda *_: python_runner())
+    monkeypatch.chdir(workspace.root)
+
+
+def verified(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status: Any = 0
+    try:
+        main(["verify", *arguments])
+    except SystemExit as end:
+        status = end.code
+    said = capsys.readouterr()
+    return int(status or 0), said.out, said.err
+
+
+def test_a_file_agrees_with_itself(int8: DeployedModel, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = verified(capsys, str(int8.path), "--device", "local", "--inputs", "2", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["agrees"] is True
+    assert (found["inputs"], found["same_top1"], found["precision"]) == (2, 1.0, "int8")
+    assert found["mean_abs_error"] <= found["max_abs_error"] < 1e-6
+    assert found["sha256"] == int8.manifest.sha256
+    assert found["runner"].startswith("python/")
+
+
+@pytest.mark.parametrize(("error", "expected"), [(1e-5, 0), (0.5, 5)])
+def test_a_device_that_computes_something_else_fails_the_check(
+    fp32: DeployedModel,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: float,
+    expected: int,
+) -> None:
+    def wrong(path: Path, input: Any = None, **options: Any) -> CheckResult:
+        right = check_artifact(path, input, **options)
+        scale = np.abs(right.output).max()
+        return replace(right, output=(right.output + np.float32(error) * scale * np.eye(1, 8)).astype(np.float32))
+
+    monkeypatch.setattr(hwbench.deploy.verification, "check_artifact", wrong)
+    status, out, err = verified(capsys, str(fp32.path.parent), "--inputs", "1", "--json")
+    assert status == expected
+    assert json.loads(out)["max_relative_error"] == pytest.approx(error, rel=0.2)
+    assert ("computes something else on local than here" in err) == (expected == 5)
+
+
+def test_a_file_that_is_not_the_described_one_is_not_run(
+    fp32: DeployedModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Path(shutil.copytree(fp32.path.parent, tmp_path / "copy"))
+    (folder / MODEL).write_bytes((folder / MODEL).read_bytes()[:-1])
+    status, _, err = verified(capsys, str(folder))
+    assert status == 2
+    assert "not the file that manifest.json describes" in err
+    status, _, err = verified(capsys, str(tmp_path / "none"))
+    assert status == 2
+    assert "make one: hwbench export" in err
