@@ -111,7 +111,7 @@ def build(checkpoint: Checkpoint, weights: Weights) -> nn.Module:
 
     Raises:
         InvalidFile: The weights are not those of the network; with rounding also where they come from another version
-            of torch or torchao, which name the parts of a graph.
+            of hwbench, torch or torchao: parts of the deploy form and of its graph have other names there.
     """
     if checkpoint.quantization is None:
         return _loaded(checkpoint, _network(checkpoint), weights)
