@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 ROUNDS, MAX_ROUNDS = 5, 10
 # Where the files of a runtime have letters of their own, and which: the FlatBuffers identifier of an ExecuTorch program
 # ("ETxx"), the start of an archive. ONNX has none.
-_MAGIC = {"executorch": (slice(4, 6), b"ET"), "torchscript": (slice(0, 2), b"PK")}
+_MAGIC = {
+    "executorch": ("an ExecuTorch program", slice(4, 6), b"ET"),
+    "torchscript": ("a TorchScript archive", slice(0, 2), b"PK"),
+}
 DEFAULT_RUNTIME = "executorch"
 
 
@@ -118,11 +121,11 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
         raise InvalidFile(f"{path}: expected a file that ends in .pte, .onnx or .ts; make one: hwbench export")
     if runtime not in (None, engine):
         raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
-    where, letters = _MAGIC.get(engine, (slice(0), b""))
+    what, where, letters = _MAGIC.get(engine, ("", slice(0), b""))
     with path.open("rb") as file:
         magic = file.read(8)[where]
     if magic != letters:
-        raise InvalidFile(f"{path}: expected a file for {engine}, found something else; export it again")
+        raise InvalidFile(f"{path}: expected {what}, found something else; export it again")
     sha256 = file_sha256(path)
     known = _manifest(path, sha256)
     if precision is not None and known is not None and precision != known:
