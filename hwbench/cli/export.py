@@ -209,7 +209,6 @@ def export_original(
     from hwbench.data import FailurePolicy
     from hwbench.deploy import export as run
     from hwbench.deploy import meter, open_calibration, open_validation
-    from hwbench.devices import load_device
     from hwbench.specs import Precision
 
     policy = policy or FailurePolicy.RAISE
@@ -234,7 +233,7 @@ def export_original(
         progress=watch,
         runtime=runtime,
         int8=int8,
-        meter=meter(load_device(workspace, "local"), workspace.cache),
+        meter=meter(workspace),
     )
 
 

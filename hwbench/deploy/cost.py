@@ -7,10 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hwbench.deploy.manifest import Cost
-from hwbench.devices import Device
+from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
 from hwbench.measure.runner import measure_sessions, open_bench
-from hwbench.specs import Artifact, LatencyStats, Session, Timing
+from hwbench.specs import LOCAL, Artifact, LatencyStats, Session, Timing
+from hwbench.workspace import Workspace
 
 # Each round visits both files, in random order.
 ROUNDS = 5
@@ -18,12 +19,13 @@ ROUNDS = 5
 Meter = Callable[[Artifact, Artifact], Cost]
 
 
-def meter(device: Device, cache_dir: Path) -> Meter:
-    """Measures (file with every block in int8, file with some in fp32) on one thread of a device."""
+def meter(workspace: Workspace, device: str = LOCAL) -> Meter:
+    """Measures (file with every block in int8, file with some in fp32) on one thread of a device of a workspace."""
 
     def measure(int8: Artifact, mixed: Artifact) -> Cost:
         try:
-            with open_bench(device, int8.runtime, cache_dir=cache_dir, threads=1) as bench:
+            place = load_device(workspace, device)
+            with open_bench(place, int8.runtime, cache_dir=workspace.cache, threads=1) as bench:
                 sessions: dict[Path, list[Session]] = defaultdict(list)
                 failed = measure_sessions(
                     [int8, mixed],
@@ -38,7 +40,7 @@ def meter(device: Device, cache_dir: Path) -> Meter:
         if failed:
             return unmeasured(failed[0].reason)
         before, after = (1e3 * LatencyStats.of(tuple(sessions[file.path])).median_s for file in (int8, mixed))
-        return Cost(device.name, before, after)
+        return Cost(device, before, after)
 
     return measure
 

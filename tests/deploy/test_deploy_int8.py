@@ -32,7 +32,6 @@ from hwbench.deploy import (
 from hwbench.deploy.blocks import choices, qualities
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.parity import check_deploy_form, sqnr_db
-from hwbench.devices import load_device
 from hwbench.errors import InvalidValue, ParityFailed, UnknownName
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
@@ -230,7 +229,7 @@ def test_the_cost_is_measured_or_the_reason_is_told(
     files = [
         Artifact(m.path, m.manifest.sha256, workload, "executorch", "1", DelegationReport(1)) for m in (int8, fp32)
     ]
-    measure = meter(load_device(workspace, "local"), workspace.cache)
+    measure = meter(workspace)
     cost = measure(*files)
     assert cost.device == "local"
     assert cost.reason is None
