@@ -89,7 +89,7 @@ def test_bench_of_exits_on_the_command_line(workspace: Workspace, exits: dict[tu
     for path, status, said in (
         (whole, 0, '"runtime": "onnx"'),
         (cut, 2, "export it again"),
-        (other, 2, "expected a file for torchscript, found something else; export it again"),
+        (other, 2, "expected a TorchScript archive, found something else; export it again"),
         (workspace.root / "none.onnx", 2, "no file"),
     ):
         command = [sys.executable, "-m", "hwbench", "bench", str(path), "--json", "--samples", "5", "--seconds", "0.05"]
