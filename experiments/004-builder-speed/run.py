@@ -43,7 +43,10 @@ def main() -> None:
     for precision in Precision:
         parts = sorted(set(space.parts(precision)), key=lambda part: part.key)
         drawn = random.Random(given.seed).sample(parts, given.blocks)
-        with tempfile.TemporaryDirectory() as cache, Builder("executorch", Path(cache), processes=given.processes) as builder:
+        with (
+            tempfile.TemporaryDirectory() as cache,
+            Builder("executorch", Path(cache), processes=given.processes) as builder,
+        ):
             seconds, first, gaps = timed(builder, drawn)
             warm, _, answers = timed(builder, drawn)
         results[precision.value] = {

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.metadata
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwbench.errors import HwbenchError, MissingDependency, WorkspaceError
+from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text
 
@@ -61,7 +61,7 @@ def engine_version(runtime: str) -> str:
         from hwbench.runtimes import get
 
         return get(runtime).version()
-    return _installed(PACKAGES[runtime][0])
+    return installed_version(PACKAGES[runtime][0])
 
 
 def sources() -> list[Path]:
@@ -99,7 +99,7 @@ class ArtifactCache:
 
     @functools.cached_property
     def _engine(self) -> str:
-        packages = [f"{name}={_installed(name)}" for name in PACKAGES.get(self.runtime, ())]
+        packages = [f"{name}={installed_version(name)}" for name in PACKAGES.get(self.runtime, ())]
         return "\n".join([self.runtime, self.version, *packages, sources_digest()])
 
     def key(self, workload: Workload) -> str:
@@ -168,12 +168,3 @@ def cache_size(root: Path) -> int:
         return 0
     except OSError as error:
         raise WorkspaceError(f"cannot read the build cache {root}: {error.strerror}") from error
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise MissingDependency(
-            f"{distribution} is not installed; install it with: python -m pip install {distribution}"
-        ) from None

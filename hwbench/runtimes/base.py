@@ -8,10 +8,12 @@ that into a row with outcome ``build``.
 from __future__ import annotations
 
 import enum
+import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from hwbench.errors import MissingDependency
 from hwbench.registry import Registry
 from hwbench.specs import Artifact, Workload
 
@@ -66,3 +68,20 @@ class Runtime(Protocol):
 
 
 runtimes: Registry[type[Runtime]] = Registry("runtime")
+
+
+def installed_version(distribution: str, together: Sequence[str] = ()) -> str:
+    """Version of an installed distribution, which is not imported.
+
+    Args:
+        distribution: Its name on the package index.
+        together: What the message says to install; default: the distribution.
+
+    Raises:
+        MissingDependency: It is not installed.
+    """
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        command = f"python -m pip install {' '.join(together or [distribution])}"
+        raise MissingDependency(f"{distribution} is not installed; install it with: {command}") from None

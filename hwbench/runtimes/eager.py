@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.errors import MissingDependency, UnsupportedModule
-from hwbench.runtimes.base import Form, runtimes
+from hwbench.errors import UnsupportedModule
+from hwbench.runtimes.base import Form, installed_version, runtimes
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
@@ -40,10 +39,7 @@ class EagerTorch:
         Raises:
             MissingDependency: torch is not installed.
         """
-        try:
-            return importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            raise MissingDependency("torch is not installed; install it with: python -m pip install torch") from None
+        return installed_version("torch")
 
     def form(self, workload: Workload) -> Form:
         return Form.ORIGINAL

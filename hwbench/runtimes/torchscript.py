@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hwbench.errors import MissingDependency, UnsupportedModule
-from hwbench.runtimes.base import Form, runtimes
+from hwbench.errors import UnsupportedModule
+from hwbench.runtimes.base import Form, installed_version, runtimes
 from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.script_model import NOTE
@@ -55,10 +55,7 @@ class TorchScript:
         Raises:
             MissingDependency: torch is not installed.
         """
-        try:
-            return importlib.metadata.version("torch")
-        except importlib.metadata.PackageNotFoundError:
-            raise MissingDependency("torch is not installed; install it with: python -m pip install torch") from None
+        return installed_version("torch")
 
     def form(self, workload: Workload) -> Form:
         plain = workload.precision is Precision.FP32 and workload.variant == AUTO

@@ -53,7 +53,7 @@ def test_a_damaged_entry_counts_as_missing(tmp_path, damage):
 def test_keys_depend_on_workload_engine_and_sources(tmp_path, monkeypatch):
     cache = ArtifactCache(tmp_path, "executorch")
     keys = {cache.key(WORKLOAD), cache.key(OTHER), ArtifactCache(tmp_path, "torch").key(WORKLOAD)}
-    monkeypatch.setattr(module, "_installed", lambda name: "99")
+    monkeypatch.setattr(module, "installed_version", lambda name: "99")
     keys.add(ArtifactCache(tmp_path, "executorch").key(WORKLOAD))
     monkeypatch.undo()
     monkeypatch.setattr(module, "sources_digest", lambda: "changed")

@@ -166,7 +166,7 @@ def test_int8_needs_calibration_data_of_the_right_shape(folder):
 def test_an_observer_that_saw_nothing_is_not_calibrated():
     from torchao.quantization.pt2e.observer import HistogramObserver, MinMaxObserver
 
-    from hwbench.runtimes.executorch.quantize import require_observed
+    from hwbench.runtimes.calibration import require_observed
 
     seen = MinMaxObserver()
     seen(torch.linspace(-1, 1, 5))

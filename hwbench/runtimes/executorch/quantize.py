@@ -20,8 +20,9 @@ from torchao.quantization.pt2e import (
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
 from torchao.quantization.pt2e.quantizer import QuantizationConfig, QuantizationSpec
 
-from hwbench.errors import InvalidValue, NotCalibrated, UnknownName
+from hwbench.errors import UnknownName
 from hwbench.registry import suggest
+from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
@@ -71,18 +72,11 @@ def observed(
 
     Arguments and errors as of ``quantized``.
     """
-    if not calibration:
-        raise NotCalibrated("int8 needs calibration data, got none; give at least one clip (export: --calibration)")
+    require_clips(calibration, example)
     require_blocks(module, scheme)
     with torch.no_grad():
         prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), _quantizer(_after_training(scheme), scheme))
         for batch in calibration:
-            if batch.shape != example.shape:
-                raise InvalidValue(
-                    f"calibration: expected inputs of shape {tuple(example.shape)}, got {tuple(batch.shape)}"
-                )
-            if not bool(torch.isfinite(batch).all()):
-                raise NotCalibrated("int8: the calibration data holds NaN or infinity; give clips of finite values")
             prepared(batch)
     require_observed(prepared)
     return prepared
@@ -119,23 +113,6 @@ def observers(prepared: nn.Module) -> Iterator[tuple[str, Any]]:
     for name, child in prepared.named_children():
         if hasattr(child, "calculate_qparams"):
             yield name, child
-
-
-def require_observed(prepared: nn.Module) -> None:
-    """Whether every observer of a prepared module has a range.
-
-    Raises:
-        NotCalibrated: One saw nothing, or a value that is not finite.
-    """
-    for name, observer in prepared.named_modules():
-        low, high = getattr(observer, "min_val", None), getattr(observer, "max_val", None)
-        if low is None or high is None:
-            continue
-        if not (low.numel() and bool(torch.isfinite(low).all()) and bool(torch.isfinite(high).all())):
-            raise NotCalibrated(
-                f"int8: the range of {name} is not known after calibration ({low.tolist()} to {high.tolist()}); "
-                "check the calibration data for NaN and infinity"
-            )
 
 
 def require_blocks(module: nn.Module, scheme: Scheme) -> None:

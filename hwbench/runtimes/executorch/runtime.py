@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.errors import MissingDependency
-from hwbench.runtimes.base import Form, runtimes
+from hwbench.runtimes.base import Form, installed_version, runtimes
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, Precision, Workload
 from hwbench.workspace import write_bytes
@@ -47,12 +45,7 @@ class ExecuTorch:
         Raises:
             MissingDependency: It is not installed.
         """
-        try:
-            return importlib.metadata.version("executorch")
-        except importlib.metadata.PackageNotFoundError:
-            raise MissingDependency(
-                "executorch is not installed; install it with: python -m pip install executorch torchao"
-            ) from None
+        return installed_version("executorch", ("executorch", "torchao"))
 
     def form(self, workload: Workload) -> Form:
         return Form.DEPLOY

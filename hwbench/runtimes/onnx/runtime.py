@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.errors import MissingDependency
-from hwbench.runtimes.base import Form, runtimes
+from hwbench.runtimes.base import Form, installed_version, runtimes
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
@@ -43,7 +41,7 @@ class OnnxRuntime:
         Raises:
             MissingDependency: It is not installed, or one of those that write the file.
         """
-        versions = [_installed(name) for name in _DISTRIBUTIONS]
+        versions = [installed_version(name, _DISTRIBUTIONS) for name in _DISTRIBUTIONS]
         return versions[0]
 
     def form(self, workload: Workload) -> Form:
@@ -85,12 +83,3 @@ class OnnxRuntime:
         write_bytes(out, content)
         digest = hashlib.sha256(content).hexdigest()
         return Artifact(out, digest, workload, self.name, version, DelegationReport(0))
-
-
-def _installed(distribution: str) -> str:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        raise MissingDependency(
-            f"{distribution} is not installed; install it with: python -m pip install {' '.join(_DISTRIBUTIONS)}"
-        ) from None
