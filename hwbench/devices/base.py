@@ -98,8 +98,25 @@ class Transport(Protocol):
     def push(self, source: Path) -> str:
         """Brings a file to the device; returns its absolute path there. The file's name ends as ``source`` does.
 
+        It can be executed there if it can be here.
+
         Raises:
             WorkspaceError: ``source`` cannot be read.
+            DeviceError: The device refuses it: no space left, no permission.
+            DeviceLost: The device went away.
+        """
+        ...
+
+    def push_all(self, sources: Sequence[Path]) -> str:
+        """Brings files into one folder, each under its own name; returns the folder's absolute path on the device.
+
+        For what must lie side by side, such as a program and its libraries. The same names and contents give the same
+        folder, and are sent once.
+
+        Raises:
+            InvalidValue: Two have the same name.
+            WorkspaceError: One cannot be read.
+            DeviceError: The device refuses it: no space left, no permission.
             DeviceLost: The device went away.
         """
         ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import selectors
 import shutil
@@ -16,7 +17,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from hwbench.devices.base import CommandResult, Option, TransportKind, transports
-from hwbench.errors import DeviceError, WorkspaceError
+from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 from hwbench.workspace import writing
 
 # As a shell says it.
@@ -71,6 +72,18 @@ class LocalTransport:
         if not os.access(source, os.R_OK) or not source.is_file():
             raise WorkspaceError(f"cannot read {source}; build it again: run the same command once more")
         return str(source.resolve())
+
+    def push_all(self, sources: Sequence[Path]) -> str:
+        there = {source.name: self.push(source) for source in sources}
+        if len(there) < len(sources):
+            raise InvalidValue(f"expected different file names, got {sorted(source.name for source in sources)}")
+        digest = hashlib.sha256("\n".join(sorted(there.values())).encode()).hexdigest()
+        folder = self.temporary(digest[:16])
+        if not os.path.isdir(folder):
+            os.mkdir(folder)
+            for name, path in there.items():
+                os.symlink(path, os.path.join(folder, name))
+        return folder
 
     def pull(self, source: str, target: Path) -> None:
         if not os.path.isfile(source):

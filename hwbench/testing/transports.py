@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hwbench.devices import Transport
-from hwbench.errors import DeviceError, WorkspaceError
+from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 
 # What quoting gets wrong: blanks, quotes, dollars, backslashes, line ends, wildcards, other scripts, nothing at all.
 ARGUMENTS = [
@@ -110,6 +110,28 @@ class TransportConformance:
         target = tmp_path / "new" / "back.bin"
         transport.pull(there, target)
         assert target.read_bytes() == content
+
+    def test_programs_stay_programs(self, transport: Transport, tmp_path: Path) -> None:
+        program = tmp_path / "program.sh"
+        program.write_text("#!/bin/sh\necho ran\n")
+        program.chmod(0o755)
+        assert transport.run([transport.push(program)], timeout_s=20).stdout == "ran\n"
+
+    def test_files_that_must_lie_side_by_side(self, transport: Transport, tmp_path: Path) -> None:
+        sources = [tmp_path / "run.sh", tmp_path / "a b.txt"]
+        sources[0].write_text('#!/bin/sh\ncat "${0%/*}/a b.txt"\n')
+        sources[0].chmod(0o755)
+        sources[1].write_text("beside\n")
+        folder = transport.push_all(sources)
+        assert transport.push_all(sources) == folder
+        assert transport.run([f"{folder}/run.sh"], timeout_s=20).stdout == "beside\n"
+        sources[1].write_text("other\n")
+        (tmp_path / "next").mkdir()
+        again = sources[0].rename(tmp_path / "next" / "run.sh")
+        with pytest.raises(WorkspaceError, match=r"run\.sh"):
+            transport.push_all(sources)
+        with pytest.raises(InvalidValue, match=r"run\.sh"):
+            transport.push_all([again, again])
 
     def test_files_that_a_command_writes(self, transport: Transport, tmp_path: Path) -> None:
         path = transport.temporary("answer.txt")
