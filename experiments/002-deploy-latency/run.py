@@ -96,11 +96,13 @@ def interleaved(files: Mapping[Name, Artifact], rounds: int, bench: Bench) -> di
     return medians
 
 
-def rows(network: Network, files: Mapping[Name, Artifact], ms: Mapping[Name, list[float]]) -> dict:
+def rows(
+    entries: Mapping[str, Entry], network: Network, files: Mapping[Name, Artifact], ms: Mapping[Name, list[float]]
+) -> dict:
     """What there is to say about each row; one that failed has no number."""
     work, gemm_work = macs(network.workload(FP32)), macs(GEMM)
     made = {}
-    for name, entry in ENTRIES.items():
+    for name, entry in entries.items():
         file, times, peak_times = files.get(("net", name)), ms.get(("net", name)), ms.get(("gemm", gemm_name(entry)))
         if file is None or not times:
             continue
@@ -127,7 +129,9 @@ def gemm_name(entry: Entry) -> str:
 
 def ratios(made: Mapping[str, dict]) -> dict:
     """Ours by the best peer in fp32, which is what the bars of the project are about, and by eager PyTorch."""
-    peers = {name: row["ms"] for name, row in made.items() if row["precision"] == FP32 and name != OURS[FP32]}
+    peers = {
+        name: row["ms"] for name, row in made.items() if row["precision"] == FP32 and row["runtime"] != "executorch"
+    }
     if not peers:
         return {}
     best = min(peers, key=peers.__getitem__)
@@ -169,6 +173,9 @@ def by_kind(artifact: Artifact, bench: Bench) -> tuple[dict[str, tuple[float, in
 def compare(model: str, given: argparse.Namespace, workspace: Workspace, device: Device) -> dict:
     network = resolve(workspace, model, None if model.startswith("zoo:") else 8)
     entries = {name: entry for name, entry in ENTRIES.items() if name not in given.skip}
+    for variant in given.layouts:
+        entries[f"hwbench {variant}"] = Entry("executorch", variant=variant)
+        entries[f"hwbench {variant} int8"] = Entry("executorch", INT8, variant)
     for name, entry in [*entries.items()]:
         if entry.variant != AUTO and entry.variant not in variants:
             print(f"{name}: there is no layout {entry.variant!r} in this version; left out")
@@ -181,7 +188,7 @@ def compare(model: str, given: argparse.Namespace, workspace: Workspace, device:
         open_bench(device, "torch", cache_dir=workspace.cache, threads=THREADS, report=print) as every,
         open_bench(device, "executorch", cache_dir=workspace.cache, threads=THREADS, report=print) as native,
     ):
-        made = rows(network, files, interleaved(files, given.rounds, every))
+        made = rows(entries, network, files, interleaved(files, given.rounds, every))
         ours = {precision: files[key] for precision, name in OURS.items() if (key := ("net", name)) in files}
         result = {
             "model": model,
@@ -212,6 +219,7 @@ def main() -> None:
     options.add_argument(
         "--skip", nargs="+", default=[], choices=list(ENTRIES), metavar="ROW", help="rows to leave out"
     )
+    options.add_argument("--layouts", nargs="+", default=[], help="rows of ours in these layouts too")
     options.add_argument("--longer", action="store_true", help="count operations for twice the frames too")
     options.add_argument("--device", default="local")
     options.add_argument("--out", type=Path, default=Path(__file__).parent, help="folder of the results")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from hwbench.errors import DeviceLost
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
@@ -128,7 +129,8 @@ class Campaign:
             limit: Measure at most so many of those that are missing.
 
         Raises:
-            DeviceError: The device cannot be reached or went away; what was measured stays.
+            DeviceError: The device cannot be reached or went away; what was measured stays, and the rows that were
+                under way are ``lost``: the next call goes on with the sessions that they have.
             WorkspaceError: The store or the cache cannot be written; what was measured stays.
         """
         watch = watch or Watch()
@@ -184,7 +186,12 @@ class Campaign:
         while rows:
             before = {workload: len(row.sessions) for workload, row in rows.items()}
             needed = min(sessions_needed(row.sessions, self.timing) for row in rows.values())
-            failures = self._visit(rows, needed, turn, watch)
+            try:
+                failures = self._visit(rows, needed, turn, watch)
+            except DeviceLost as error:
+                for workload, row in rows.items():
+                    self._end(row.id, workload, Outcome.LOST, str(error), watch)
+                raise
             for failure in failures:
                 row = rows.pop(failure.workload)
                 self._end(row.id, failure.workload, failure.outcome, failure.reason, watch)

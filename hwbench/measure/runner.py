@@ -10,13 +10,14 @@ import math
 import signal
 import statistics
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwbench.devices import Device, Process, Transport, conditions, probe_device
-from hwbench.errors import CheckFailed, DeviceError, DeviceLost, HwbenchError, InvalidFile
+from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
 from hwbench.measure.drift import Drift
 from hwbench.runtimes import protocol
@@ -35,6 +36,8 @@ from hwbench.specs import Artifact, Outcome, Session, Timing
 GRACE_S = 5.0
 # Deaths of the runner in a row that tell nothing about any file; after them it is the device's fault.
 MAX_IDLE_STARTS = 3
+# A file during which the device goes away, or the runner is killed for memory, may be innocent; so often it is not.
+MAX_STRIKES = 3
 # Exit status of a runner that was called wrongly.
 _USAGE = 2
 
@@ -44,6 +47,7 @@ class Bench:
     """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
 
     ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
+    ``report`` is told in words when the device went away and came back.
     """
 
     transport: Transport
@@ -51,6 +55,7 @@ class Bench:
     threads: int = 1
     cpus: tuple[int, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
+    report: Callable[[str], None] | None = None
 
     def command(self, options: protocol.Options) -> list[str]:
         """The command line of the runner on the device."""
@@ -85,7 +90,7 @@ def open_bench(
         probe = probe_device(transport)
         cpus = device.pinned(threads, probe)
         runner = choose_runner(runtime, cache_dir, report)
-        yield Bench(transport, runner, threads, cpus, conditions(probe, cpus, runner.label))
+        yield Bench(transport, runner, threads, cpus, conditions(probe, cpus, runner.label), report)
 
 
 def measure_sessions(
@@ -102,6 +107,9 @@ def measure_sessions(
 ) -> list[Failure]:
     """Visits every artifact once per round, in fresh random order, and hands each session over when it comes.
 
+    A device that goes away costs the session under way: the transport reaches it again, and the runner goes on with the
+    visits that are left. A file at which it goes away again and again is taken out.
+
     Args:
         artifacts: Files of one runtime.
         rounds: Number of rounds.
@@ -117,13 +125,18 @@ def measure_sessions(
 
     Raises:
         InvalidFile: The sentinel cannot be run.
-        DeviceError: The runner cannot be started, or dies again and again without a word about any file.
+        DeviceError: The runner cannot be started, dies again and again without a word about any file, or the device
+            refuses a file.
+        DeviceLost: The device went away and did not come back, or goes away again and again.
     """
     turn = _Turn(artifacts, rounds, on_session, bench, timing, sentinel, drift or Drift())
     idle = 0
     while turn.unfinished:
         progress = turn.progress
-        turn.run_once(seed)
+        try:
+            turn.run_once(seed)
+        except DeviceLost as error:
+            turn.lost(error)
         idle = 0 if turn.progress > progress else idle + 1
         if idle >= MAX_IDLE_STARTS:
             raise DeviceLost(f"the runner was started {idle} times and ended before it reached a file: {turn.last_end}")
@@ -261,6 +274,7 @@ class _Turn:
     def __post_init__(self) -> None:
         self._left = {str(index): self.rounds for index in range(len(self.artifacts))}
         self._loads: dict[str, protocol.Load] = {}
+        self._strikes: Counter[str] = Counter()
         self._current = ""
 
     @property
@@ -297,9 +311,7 @@ class _Turn:
             if visits:
                 try:
                     path = self.bench.transport.push(self.artifacts[int(id)].path)
-                except DeviceLost:
-                    raise
-                except HwbenchError as error:
+                except WorkspaceError as error:  # of this file; what the device refuses would hold for all
                     self._fail(id, Outcome.PUSH, str(error))
                 else:
                     yield f"{id}\t{path}\t{visits}\n"
@@ -386,12 +398,27 @@ class _Turn:
             raise DeviceError(f"the runner does not start: {self.last_end}; see: hwbench doctor")
         if result.status == -signal.SIGALRM:
             self._timed_out(f"took longer than {self.timing.timeout_s:.0f} s")
+        elif result.status == -signal.SIGKILL:
+            self._strike(Outcome.CRASH, f"the runner was {describe_end(result.status, '')} while it ran this file")
         elif result.status != 0:
             self._fail(self._current, Outcome.CRASH, f"the runner ended while it ran this file: {self.last_end}")
 
     def _timed_out(self, reason: str) -> None:
         self.last_end = f"the runner {reason}"
         self._fail(self._current, Outcome.TIMEOUT, reason)
+
+    def lost(self, error: DeviceLost) -> None:
+        """The device went away; which file was under way is remembered."""
+        self.last_end = str(error)
+        if self.bench.report is not None:
+            self.bench.report(f"{error}; the session under way is lost, trying again ...")
+        self._strike(Outcome.LOST, f"the device went away while it ran this file: {error}")
+
+    def _strike(self, outcome: Outcome, reason: str) -> None:
+        """Something ended the session under way that need not be the fault of the file; again and again it is."""
+        self._strikes[self._current] += 1
+        if self._strikes[self._current] >= MAX_STRIKES:
+            self._fail(self._current, outcome, f"{MAX_STRIKES} times: {reason}")
 
     def _fail(self, id: str, outcome: Outcome, reason: str) -> None:
         """Takes a file out. The end of a runner between two files, or in the sentinel, is nobody's failure."""
