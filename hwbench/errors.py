@@ -11,7 +11,8 @@
     |   +-- VideoError                   a video that cannot be read (file and cause named)
     |   +-- MissingDependency            an optional package or tool that is not installed
     +-- DeviceError                   3  the device did not do its part
-    |   +-- DeviceUnreachable            it cannot be reached, or its transport is not built
+    |   +-- DeviceUnreachable            it cannot be reached
+    |   +-- DeviceBusy                   another process measures on it
     |   +-- DeviceLost                   it went away in the middle of a command
     +-- InfeasibleBudget              4  no network of the space fits the budget
     +-- CheckFailed                   5  a check said no
@@ -78,6 +79,10 @@ class DeviceError(HwbenchError):
 
 class DeviceUnreachable(DeviceError):
     """The device cannot be reached."""
+
+
+class DeviceBusy(DeviceError):
+    """Another process holds the device; the message says which, and since when."""
 
 
 class DeviceLost(DeviceError):

@@ -2,17 +2,21 @@
 
 from hwbench.devices.base import CommandResult, Process, Transport, TransportKind, transports
 from hwbench.devices.device import Device, load_device
+from hwbench.devices.lease import Holder, holder, leased
 from hwbench.devices.probe import Cpu, Probe, conditions, probe_device
 
 __all__ = [
     "CommandResult",
     "Cpu",
     "Device",
+    "Holder",
     "Probe",
     "Process",
     "Transport",
     "TransportKind",
     "conditions",
+    "holder",
+    "leased",
     "load_device",
     "probe_device",
     "transports",

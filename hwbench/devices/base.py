@@ -70,6 +70,11 @@ class Process(Protocol):
 class Transport(Protocol):
     """A way to one device; see the top of this file."""
 
+    @property
+    def identity(self) -> str:
+        """Names the device, by whatever name it was reached: ``local:HOST``, ``ssh:HOST:PORT``, ``adb:SERIAL``."""
+        ...
+
     def run(
         self,
         argv: Sequence[str],

@@ -66,6 +66,11 @@ class Channel(Protocol):
 class Link(Protocol):
     """A connection to one device. It belongs to one thread."""
 
+    @property
+    def identity(self) -> str:
+        """Names the device behind the link, by whatever name it was reached: ``ssh:HOST:PORT``, ``adb:SERIAL``."""
+        ...
+
     def open(self, command: str) -> Channel:
         """Hands one line of POSIX shell to the device's shell; its stdin is open until ``end_input``.
 

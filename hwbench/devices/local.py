@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import platform
 import selectors
 import shutil
 import signal
@@ -34,6 +35,10 @@ class LocalTransport:
     def __init__(self) -> None:
         self._folder: str | None = None
         self._processes: list[LocalProcess] = []
+
+    @property
+    def identity(self) -> str:
+        return f"local:{platform.node()}"
 
     def run(
         self,

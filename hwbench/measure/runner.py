@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwbench.devices import Device, Process, Transport, conditions, probe_device
+from hwbench.devices import Device, Process, Transport, conditions, leased, probe_device
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
 from hwbench.measure.drift import Drift
@@ -82,11 +82,12 @@ def open_bench(
 
     Raises:
         DeviceUnreachable: The device does not answer, or its transport is not built yet.
+        DeviceBusy: Another process measures on it.
         InvalidValue: It has fewer cores than threads.
         WorkspaceError: The cache cannot be written.
     """
     threads = threads or device.threads
-    with device.transport() as transport:
+    with device.transport() as transport, leased(transport.identity):
         probe = probe_device(transport)
         cpus = device.pinned(threads, probe)
         runner = choose_runner(runtime, cache_dir, report)

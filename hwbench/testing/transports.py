@@ -32,6 +32,11 @@ ARGUMENTS = [
 class TransportConformance:
     """Inherit, and give a fixture ``transport`` that opens one to a device."""
 
+    def test_it_names_the_device(self, transport: Transport) -> None:
+        assert transport.identity == transport.identity
+        assert ":" in transport.identity
+        assert transport.identity.isprintable()
+
     def test_status_and_streams_are_kept_apart(self, transport: Transport) -> None:
         result = transport.run(["sh", "-c", "echo out; echo err >&2; exit 7"], timeout_s=20)
         assert (result.status, result.stdout, result.stderr, result.timed_out) == (7, "out\n", "err\n", False)

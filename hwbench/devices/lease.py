@@ -1,0 +1,144 @@
+"""One user of a device at a time: two processes that measure on it would measure each other.
+
+A lease is a lock on a file of the user's state folder, so it ends with the process that holds it, however that ends,
+and counts for all workspaces. The file says who holds it, for the message to whoever comes second. Within a process a
+lease may be taken again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shlex
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO
+
+from hwbench.errors import DeviceBusy
+from hwbench.workspace import writing
+
+_held: Counter[str] = Counter()
+_files: dict[str, IO[str]] = {}
+_guard = threading.Lock()
+
+# Someone who only asks for the holder has the lock for a moment.
+_PATIENCE_S, _PAUSE_S = 0.2, 0.02
+# A command line of hundreds of arguments would bury the message.
+SHOWN_COMMAND = 200
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who has a device: process number, machine, command line and the time since when (UTC, ISO 8601)."""
+
+    identity: str
+    pid: int
+    machine: str
+    command: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.machine} ({self.command}) since {self.since}"
+
+
+@contextmanager
+def leased(identity: str) -> Iterator[None]:
+    """Holds a device while the block runs.
+
+    Args:
+        identity: Of the transport: the same device under two names is one device.
+
+    Raises:
+        DeviceBusy: Another process holds it; says which, and since when.
+        WorkspaceError: The state folder cannot be written.
+    """
+    with _guard:
+        if not _held[identity]:
+            _files[identity] = _take(identity)
+        _held[identity] += 1
+    try:
+        yield
+    finally:
+        with _guard:
+            _held[identity] -= 1
+            if not _held[identity]:
+                file = _files.pop(identity)
+                file.truncate(0)
+                file.close()
+
+
+def holder(identity: str) -> Holder | None:
+    """Who holds a device at present, this process included; None when nobody does."""
+    try:
+        with _path(identity).open("r+") as file:
+            return None if _lock(file) else _read(file, identity)
+    except FileNotFoundError:
+        return None
+
+
+def folder() -> Path:
+    """Where leases lie: ``$XDG_STATE_HOME/hwbench/leases``, by default below ``~/.local/state``."""
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "hwbench" / "leases"
+
+
+def _path(identity: str) -> Path:
+    return folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
+
+
+def _take(identity: str) -> IO[str]:
+    path = _path(identity)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
+    try:
+        if not _lock(file, _PATIENCE_S):
+            raise DeviceBusy(
+                f"the device {identity} is in use by {_read(file, identity)}; two at a time would measure each other: "
+                "wait until it has ended, or end it"
+            )
+        with writing(path):
+            file.truncate(0)
+            json.dump(asdict(_ourselves(identity)), file)
+            file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: IO[str], patience_s: float = 0.0) -> bool:
+    deadline = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+        time.sleep(_PAUSE_S)
+
+
+def _ourselves(identity: str) -> Holder:
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:SHOWN_COMMAND]
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return Holder(identity, os.getpid(), platform.node(), command, since)
+
+
+def _read(file: IO[str], identity: str) -> Holder:
+    """What the holder wrote; it may be about to."""
+    try:
+        values = json.loads(file.read())
+        return Holder(**values)
+    except (ValueError, TypeError):
+        return Holder(identity, 0, "this machine", "a command that has just begun", "this moment")

@@ -1,0 +1,105 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from hwbench.devices import holder, leased
+from hwbench.errors import DeviceBusy, WorkspaceError
+
+HOLD = """
+import sys, time
+from hwbench.devices import leased
+with leased(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+@pytest.fixture
+def other():
+    """Starts a process that holds a device."""
+    started = []
+
+    def start(identity):
+        process = subprocess.Popen([sys.executable, "-c", HOLD, identity], stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_the_second_is_told_who_was_first(other):
+    process = other("adb:R58")
+    with (
+        pytest.raises(DeviceBusy, match=rf"adb:R58 .* process {process.pid} on .* since 20\d\d-") as caught,
+        leased("adb:R58"),
+    ):
+        pass
+    assert caught.value.exit_status == 3
+    assert holder("adb:R58").pid == process.pid
+    with leased("adb:R59"):
+        pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_lease_ends_with_its_process(other, number):
+    process = other("adb:R58")
+    process.send_signal(number)
+    process.wait()
+    assert holder("adb:R58") is None
+    with leased("adb:R58"):
+        assert holder("adb:R58").pid == os.getpid()
+    assert holder("adb:R58") is None
+
+
+def test_a_process_may_take_its_lease_again():
+    with leased("ssh:a:22"):
+        with leased("ssh:a:22"):
+            pass
+        assert holder("ssh:a:22").pid == os.getpid()
+        kept = leased("ssh:a:22")
+        thread = threading.Thread(target=kept.__enter__)
+        thread.start()
+        thread.join()
+    assert holder("ssh:a:22") is not None  # the thread's
+    kept.__exit__(None, None, None)
+    assert holder("ssh:a:22") is None
+
+
+def test_a_lease_survives_an_exception():
+    with pytest.raises(ZeroDivisionError), leased("ssh:b:22"):
+        raise ZeroDivisionError
+    assert holder("ssh:b:22") is None
+
+
+def test_a_damaged_file_and_one_that_is_not_written_yet(other, state):
+    process = other("adb:R58")
+    (path,) = (state / "hwbench" / "leases").iterdir()
+    for text in ("", "{", '{"pid": 1}', "\x00\xff"):
+        path.write_text(text)
+        with pytest.raises(DeviceBusy, match="just begun"), leased("adb:R58"):
+            pass
+    process.kill()
+    process.wait()
+    with leased("adb:R58"):
+        assert holder("adb:R58").pid == os.getpid()
+
+
+def test_a_state_folder_that_cannot_be_made(state):
+    state.write_text("a file")
+    with pytest.raises(WorkspaceError, match="hwbench"), leased("adb:R58"):
+        pass
