@@ -65,10 +65,10 @@ def doctor(as_json: Json = False) -> None:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
-    from hwbench.devices import probe_device, transports
+    from hwbench.devices import Address, probe_device, transports
 
     try:
-        with transports.get("local").connect("local", {}) as transport:
+        with transports.get("local").connect(Address("local")) as transport:
             probe = probe_device(transport)
     except HwbenchError as error:
         yield Finding("local device", False, "cannot be measured", str(error), needed=False)

@@ -22,6 +22,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from hwbench.registry import Registry
+from hwbench.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,24 @@ class Transport(Protocol):
     ) -> None: ...
 
 
-Option = str | int
+Option = str | int | bool
+
+
+@dataclass(frozen=True)
+class Address:
+    """Which device, and how it is reached, as its device file says it.
+
+    Args:
+        name: The device's name.
+        options: The device file's table that is named as the transport is.
+        work_dir: Where files go on the device; ``~/`` in front is the home folder there.
+        workspace: Where what is known about the device is kept, such as its host keys; None: nowhere.
+    """
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+    work_dir: str = "/tmp/hwbench"
+    workspace: Workspace | None = None
 
 
 @dataclass(frozen=True)
@@ -158,12 +176,12 @@ class TransportKind:
     """A transport as device files name it.
 
     Args:
-        connect: Opens it for a device, by the device's name and the options of its file.
+        connect: Opens it; raises DeviceUnreachable where the device does not answer.
         options: Keys of the device file's table of that name, with the type of each.
         required: Those that must be there.
     """
 
-    connect: Callable[[str, Mapping[str, Option]], Transport]
+    connect: Callable[[Address], Transport]
     options: Mapping[str, type] = field(default_factory=dict)
     required: tuple[str, ...] = ()
 

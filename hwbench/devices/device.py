@@ -7,7 +7,7 @@ transport = "ssh"             # local, ssh or adb
 threads = 1                   # default number of threads
 cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
 emulated = false              # true: timings are stamped and never used as latencies
-work_dir = "/tmp/hwbench"     # where files go on the device
+work_dir = "/tmp/hwbench"     # where files go on the device; "~/hwbench" is in its home folder
 
 [ssh]                         # options of the transport
 host = "pi5.local"
@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 # Each of these registers its transports.
 from hwbench.devices import local, remote  # noqa: F401
-from hwbench.devices.base import Option, Transport, transports
+from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.probe import Probe
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.registry import suggest
@@ -55,6 +55,12 @@ class Device:
     emulated: bool = False
     work_dir: str = "/tmp/hwbench"  # on the device
     options: Mapping[str, Option] = field(default_factory=dict)
+    workspace: Workspace | None = None  # where what is known about the device is kept
+
+    @property
+    def address(self) -> Address:
+        """What its transport needs to know."""
+        return Address(self.name, self.options, self.work_dir, self.workspace)
 
     def transport(self) -> Transport:
         """Opens the way to the device; the caller closes it.
@@ -62,7 +68,7 @@ class Device:
         Raises:
             DeviceUnreachable: It does not answer, or its transport is not built yet.
         """
-        return transports.get(self.transport_name).connect(self.name, self.options)
+        return transports.get(self.transport_name).connect(self.address)
 
     def pinned(self, threads: int, probe: Probe) -> tuple[int, ...]:
         """The processors that a run with so many threads is bound to, one each.
@@ -91,7 +97,7 @@ def load_device(workspace: Workspace, name: str) -> Device:
         UnknownName: There is no such device; lists the known ones.
         InvalidFile: The file does not validate; names the file and the nearest known key.
     """
-    return read_device(workspace.device(name))
+    return replace(read_device(workspace.device(name)), workspace=workspace)
 
 
 def read_device(path: Path) -> Device:

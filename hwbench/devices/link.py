@@ -40,6 +40,8 @@ class Channel(Protocol):
     def write(self, data: bytes) -> None:
         """Bytes for the command's stdin, whatever their number; what it does not read is dropped.
 
+        Also called by another thread while ``read`` waits.
+
         Raises:
             DeviceLost: The connection has ended.
         """
@@ -89,11 +91,11 @@ class Link(Protocol):
         """
         ...
 
-    def get(self, source: str, target: Path) -> None:
+    def get(self, source: str, target: Path, most_bytes: int) -> None:
         """Copies a file from the device; may leave a part when it fails.
 
         Raises:
-            DeviceError: There is no such file, or it cannot be read.
+            DeviceError: There is no such file, it cannot be read, or more than ``most_bytes`` come.
             WorkspaceError: ``target`` cannot be written.
             DeviceLost: The connection has ended.
         """

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from hwbench.devices.base import CommandResult, Option, TransportKind, transports
+from hwbench.devices.base import Address, CommandResult, TransportKind, transports
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 from hwbench.workspace import writing
 
@@ -219,7 +219,7 @@ def _text(value: bytes | None) -> str:
     return (value or b"").decode(errors="replace")
 
 
-def _connect(name: str, options: Mapping[str, Option]) -> LocalTransport:
+def _connect(address: Address) -> LocalTransport:
     return LocalTransport()
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from hwbench.devices.base import Option, Transport, TransportKind, transports
+from hwbench.devices.base import Address, Transport, TransportKind, transports
 from hwbench.errors import DeviceUnreachable
 
 
-def _not_built(transport: str) -> Callable[[str, Mapping[str, Option]], Transport]:
-    def connect(name: str, options: Mapping[str, Option]) -> Transport:
+def _not_built(transport: str) -> Callable[[Address], Transport]:
+    def connect(address: Address) -> Transport:
         raise DeviceUnreachable(
-            f"device {name!r}: the {transport} transport is not built yet; this machine can be measured: --device local"
+            f"device {address.name!r}: the {transport} transport is not built yet; "
+            "this machine can be measured: --device local"
         )
 
     return connect

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hwbench.devices.base import transports
+from hwbench.devices.base import Address, transports
 from hwbench.devices.local import LocalTransport
 from hwbench.testing.transports import TransportConformance
 
@@ -20,7 +20,7 @@ class TestLocalTransport(TransportConformance):
 
 
 def test_the_local_transport_is_registered():
-    assert isinstance(transports.get("local").connect("local", {}), LocalTransport)
+    assert isinstance(transports.get("local").connect(Address("local")), LocalTransport)
 
 
 def test_files_are_used_where_they_lie(tmp_path):
