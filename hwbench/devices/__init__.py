@@ -3,13 +3,16 @@
 from hwbench.devices.base import Address, CommandResult, Process, Transport, TransportKind, transports
 from hwbench.devices.device import Device, load_device
 from hwbench.devices.lease import Holder, holder, leased
-from hwbench.devices.probe import Cpu, Probe, conditions, probe_device
+from hwbench.devices.probe import Cluster, Cpu, Probe, conditions, probe_device
+from hwbench.devices.state import DeviceState, read_state
 
 __all__ = [
     "Address",
+    "Cluster",
     "CommandResult",
     "Cpu",
     "Device",
+    "DeviceState",
     "Holder",
     "Probe",
     "Process",
@@ -20,5 +23,6 @@ __all__ = [
     "leased",
     "load_device",
     "probe_device",
+    "read_state",
     "transports",
 ]

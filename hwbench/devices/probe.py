@@ -1,6 +1,7 @@
 """What a device is, read from /proc and /sys through its transport: the part of a row's conditions that identifies it.
 
 One shell script prints the files; ``parse`` is a pure function of its output, so a recording of a device is a fixture.
+What changes from minute to minute is in ``state.py``.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from hwbench.devices.answers import MAX_CPUS, clean, fields, number, parse_cpu_list, sections
 from hwbench.devices.base import Transport
 from hwbench.errors import DeviceError, InvalidValue
 
@@ -20,12 +22,22 @@ SCRIPT = r"""
 echo "== uname"; uname -srm
 for file in /proc/cpuinfo /proc/meminfo /proc/self/status /proc/device-tree/model /sys/class/dmi/id/product_name \
     /sys/hypervisor/type /sys/devices/system/cpu/cpu*/cpu_capacity \
+    /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_min_freq \
     /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq \
-    /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do
+    /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor \
+    /proc/sys/kernel/random/boot_id /proc/device-tree/serial-number /etc/machine-id; do
   if [ -r "$file" ]; then echo; echo "== $file"; cat "$file" 2>/dev/null; fi
 done
+if [ -r /proc/device-tree/compatible ]; then
+  echo; echo "== compatible"; tr '\000' '\n' < /proc/device-tree/compatible
+fi
+echo; echo "== page"
+getconf PAGESIZE 2>/dev/null || sed -n "s/^KernelPageSize: *//p" /proc/self/smaps 2>/dev/null | head -1
+echo; echo "== libc"; getconf GNU_LIBC_VERSION 2>/dev/null || ldd --version 2>&1 | head -2
+echo; echo "== shell"; od -An -tx1 -N20 "$(command -v sh)" 2>/dev/null
 if command -v getprop >/dev/null 2>&1; then
-  for name in ro.product.manufacturer ro.product.model ro.board.platform ro.build.fingerprint; do
+  for name in ro.product.manufacturer ro.product.model ro.soc.manufacturer ro.soc.model ro.board.platform ro.hardware \
+      ro.product.cpu.abi ro.build.version.sdk ro.build.fingerprint ro.serialno; do
     echo; echo "== $name"; getprop $name
   done
 fi
@@ -57,6 +69,10 @@ _ARM_PARTS = {
     "0x53/0x001": "Exynos-M1",
     "0x53/0x002": "Exynos-M3",
 }
+# The machine that the device's own shell was made for: the second half of bytes 16-19 of an ELF file, by its number.
+_MACHINES = {0x03: "i686", 0x28: "armv7l", 0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
+_WIDE = frozenset({"aarch64", "armv8l", "x86_64"})
+_NARROW = frozenset({"armeabi-v7a", "armeabi", "armv7l", "x86", "i686"})
 _CPU_FILE = re.compile(r"/sys/devices/system/cpu/cpu(\d+)/(?:cpufreq/)?(\w+)")
 
 
@@ -69,11 +85,29 @@ class Cpu:
     core: str
     capacity: int = 0
     max_khz: int = 0
+    min_khz: int = 0
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Processors of one kind; capacity (of 1024) and clocks are 0 where unknown."""
+
+    cpus: tuple[int, ...]
+    part: str
+    capacity: int
+    min_khz: int
+    max_khz: int
 
 
 @dataclass(frozen=True)
 class Probe:
-    """A device as it describes itself. ``allowed`` are the numbers of the processors that a command there may use."""
+    """A device as it describes itself. ``allowed`` are the numbers of the processors that a command there may use.
+
+    What a device does not say is empty or 0. ``abi`` is what its programs are made for (``arm64-v8a``, ``aarch64``,
+    ``armv7l``, ``x86_64``), which a 64-bit kernel (``arch``) does not tell. ``libc`` is ``glibc 2.36``, ``musl 1.2.3``
+    or ``bionic``. ``unit`` tells two devices of one kind apart: a digest of the serial number, which itself is not
+    kept. ``boot`` is another one after each start.
+    """
 
     model: str
     arch: str
@@ -85,6 +119,32 @@ class Probe:
     governor: str
     virtualised: bool
     build: str = ""
+    soc: str = ""
+    abi: str = ""
+    api_level: int = 0
+    page_bytes: int = 0
+    libc: str = ""
+    unit: str = ""
+    boot: str = ""
+
+    @property
+    def android(self) -> bool:
+        """It is an Android, with its settings and services."""
+        return self.api_level > 0
+
+    @property
+    def narrow(self) -> bool:
+        """Its programs are 32-bit ones although its kernel is not."""
+        return self.arch in _WIDE and self.abi in _NARROW
+
+    @property
+    def clusters(self) -> tuple[Cluster, ...]:
+        """The processors by kind, from big to little."""
+        kinds: dict[tuple[int, int, int, str], list[int]] = {}
+        for cpu in self.cpus:
+            kinds.setdefault((cpu.capacity, cpu.max_khz, cpu.min_khz, cpu.part), []).append(cpu.index)
+        found = [Cluster(tuple(cpus), part, capacity, low, high) for (capacity, high, low, part), cpus in kinds.items()]
+        return tuple(sorted(found, key=lambda c: (c.capacity, c.max_khz, c.cpus), reverse=True))
 
     @property
     def fingerprint(self) -> str:
@@ -123,7 +183,7 @@ def probe_device(transport: Transport) -> Probe:
 
 
 def conditions(probe: Probe, cpus: Sequence[int], runner: str) -> dict[str, str]:
-    """What must be equal for two rows to be comparable, beside target and timing.
+    """What must be equal for two rows to be comparable, beside target and timing, of a device that is left as it is.
 
     Args:
         probe: Of the device.
@@ -153,7 +213,6 @@ def parse(text: str) -> Probe:
     cpus = tuple(_cpu(index, described.get(index, {}), files) for index in present)
     governors = {body for name, body in files.items() if name.endswith("scaling_governor") and body}
     features = {word for cpu in described.values() for word in _flags(cpu)}
-    memory = fields(parts.get("/proc/meminfo", "")).get("MemTotal", "0 kB").split()[0]
     return Probe(
         model=_model(parts, described.values()),
         arch=arch,
@@ -161,33 +220,18 @@ def parse(text: str) -> Probe:
         cpus=cpus,
         allowed=allowed,
         features=tuple(sorted(features & FEATURES)),
-        memory_bytes=_number(memory) * 1024,
-        governor=",".join(sorted(governors)) or "unknown",
+        memory_bytes=number(fields(parts.get("/proc/meminfo", "")).get("MemTotal", "").removesuffix("kB")) * 1024,
+        governor=clean(",".join(sorted(governors))) or "unknown",
         virtualised=_virtualised(parts, features),
-        build=parts.get("ro.build.fingerprint", ""),
+        build=clean(parts.get("ro.build.fingerprint", "")),
+        soc=_soc(parts),
+        abi=_abi(parts, arch),
+        api_level=number(parts.get("ro.build.version.sdk", ""), 1000),
+        page_bytes=_page(parts.get("page", "")),
+        libc=_libc(parts),
+        unit=_unit(parts),
+        boot=clean(parts.get("/proc/sys/kernel/random/boot_id", ""), 36),
     )
-
-
-def sections(text: str) -> dict[str, str]:
-    """Splits at the lines ``== NAME``."""
-    found: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in text.replace("\0", "").splitlines():
-        if line.startswith("== "):
-            current = found.setdefault(line[3:].strip(), [])
-        else:
-            current.append(line)
-    return {name: "\n".join(lines).strip() for name, lines in found.items()}
-
-
-def fields(text: str) -> dict[str, str]:
-    """Lines ``name : value``; of a name that comes twice the first counts."""
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        name, colon, value = line.partition(":")
-        if colon:
-            found.setdefault(name.strip(), value.strip())
-    return found
 
 
 def processors(cpuinfo: str) -> dict[int, dict[str, str]]:
@@ -195,24 +239,14 @@ def processors(cpuinfo: str) -> dict[int, dict[str, str]]:
     found: dict[int, dict[str, str]] = {}
     for block in re.split(r"\n\s*\n", cpuinfo):
         values = fields(block)
-        if values.get("processor", "").isdecimal():
-            found[int(values["processor"])] = values
+        index = values.get("processor", "")
+        if re.fullmatch(r"[0-9]{1,4}", index) and int(index) < MAX_CPUS:
+            found[int(index)] = values
     return found
 
 
-def parse_cpu_list(text: str) -> tuple[int, ...]:
-    """Reads ``0-3,8``; empty for what is none."""
-    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        return ()
-    cpus: set[int] = set()
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        cpus.update(range(int(first), int(last or first) + 1))
-    return tuple(sorted(cpus))
-
-
 def _uname(line: str) -> tuple[str, str]:
-    words = line.split()
+    words = clean(line).split()
     return (" ".join(words[:-1]), words[-1]) if len(words) >= 3 else ("unknown", "unknown")
 
 
@@ -220,12 +254,14 @@ def _cpu(index: int, values: Mapping[str, str], files: Mapping[str, str]) -> Cpu
     folder = f"/sys/devices/system/cpu/cpu{index}"
     arm = f"{values.get('CPU implementer', '')}/{values.get('CPU part', '')}"
     core = f"{values.get('physical id', '')}/{values['core id']}" if "core id" in values else str(index)
+    frequency = f"{folder}/cpufreq/cpuinfo"
     return Cpu(
         index=index,
-        part=_ARM_PARTS.get(arm, arm) if "CPU part" in values else values.get("model name", "unknown"),
-        core=core,
-        capacity=_number(files.get(f"{folder}/cpu_capacity", "")),
-        max_khz=_number(files.get(f"{folder}/cpufreq/cpuinfo_max_freq", "")),
+        part=clean(_ARM_PARTS.get(arm, arm) if "CPU part" in values else values.get("model name", "unknown")),
+        core=clean(core),
+        capacity=number(files.get(f"{folder}/cpu_capacity", "")),
+        max_khz=number(files.get(f"{frequency}_max_freq", "")),
+        min_khz=number(files.get(f"{frequency}_min_freq", "")),
     )
 
 
@@ -234,7 +270,48 @@ def _model(parts: Mapping[str, str], described: Iterable[Mapping[str, str]]) -> 
     phone = f"{parts.get('ro.product.manufacturer', '')} {parts.get('ro.product.model', '')}".strip()
     board = parts.get("/proc/device-tree/model", "") or parts.get("/sys/class/dmi/id/product_name", "")
     names = [values["model name"] for values in described if "model name" in values]
-    return phone or ", ".join(filter(None, (board, names[0] if names else ""))) or "unknown"
+    return clean(phone or ", ".join(filter(None, (board, names[0] if names else "")))) or "unknown"
+
+
+def _soc(parts: Mapping[str, str]) -> str:
+    """Name of the chip: Android's properties, the plainest where it is there, or the device tree's last entry."""
+    maker, chip = (clean(parts.get(f"ro.soc.{name}", "")) for name in ("manufacturer", "model"))
+    if chip:
+        return f"{maker} {chip}".strip()
+    names = dict.fromkeys(clean(parts.get(f"ro.{name}", "")) for name in ("board.platform", "hardware"))
+    if any(names):
+        return ", ".join(filter(None, names))
+    return clean((parts.get("compatible", "").splitlines() or [""])[-1])
+
+
+def _abi(parts: Mapping[str, str], arch: str) -> str:
+    header = re.findall(r"\b[0-9a-f]{2}\b", parts.get("shell", ""))
+    if parts.get("ro.product.cpu.abi"):
+        return clean(parts["ro.product.cpu.abi"], 32)
+    if header[:4] == ["7f", "45", "4c", "46"] and len(header) >= 20:
+        return _MACHINES.get(int(header[18], 16), arch)
+    return arch
+
+
+def _page(text: str) -> int:
+    """In bytes; ``getconf`` prints a number of them, ``smaps`` one of kilobytes."""
+    return number(text.removesuffix("kB")) * 1024 if text.endswith("kB") else number(text)
+
+
+def _libc(parts: Mapping[str, str]) -> str:
+    if parts.get("ro.build.version.sdk"):
+        return "bionic"
+    text = clean(parts.get("libc", ""))
+    version = re.search(r"[0-9]{1,3}\.[0-9]{1,3}(\.[0-9]{1,3})?", text)
+    name = "musl" if "musl" in text else "glibc" if re.search("glibc|gnu libc", text, re.IGNORECASE) else ""
+    return f"{name} {version[0]}" if name and version else ""
+
+
+def _unit(parts: Mapping[str, str]) -> str:
+    for name in ("ro.serialno", "/proc/device-tree/serial-number", "/etc/machine-id"):
+        if parts.get(name):
+            return hashlib.sha256(parts[name].encode()).hexdigest()[:16]
+    return ""
 
 
 def _flags(cpu: Mapping[str, str]) -> list[str]:
@@ -245,7 +322,3 @@ def _virtualised(parts: Mapping[str, str], features: set[str]) -> bool:
     product = parts.get("/sys/class/dmi/id/product_name", "")
     known = ("KVM", "Virtual", "VMware", "HVM", "QEMU", "Compute Engine", "Droplet")
     return "hypervisor" in features or "/sys/hypervisor/type" in parts or any(name in product for name in known)
-
-
-def _number(text: str) -> int:
-    return int(text) if text.strip().isdecimal() else 0
