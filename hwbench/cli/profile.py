@@ -12,7 +12,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, say
-from hwbench.errors import InvalidValue
+from hwbench.errors import DeviceError, InvalidValue
 
 if TYPE_CHECKING:
     from hwbench.devices import Device
@@ -32,7 +32,9 @@ CALIBRATION_SEED = 0
 
 @app.command()
 def profile(
-    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
+    device: Annotated[
+        str, typer.Option(help="Device: a folder of profiles/; several with commas are profiled at the same time.")
+    ] = "local",
     space: Annotated[str, typer.Option(help="Search space: a file of search_spaces/.")] = "x3d-tiny",
     precision: Annotated[str, typer.Option(help="fp32, int8, or both with a comma.")] = "fp32,int8",
     threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
@@ -55,6 +57,12 @@ def profile(
 
     started = time.monotonic()
     workspace = Workspace.find()
+    if "," in device:
+        rest: dict[str, object] = {"space": space, "precision": precision, "threads": threads, "runtime": runtime}
+        rest |= {"limit": limit, "classes": classes, "calibrate": calibrate, "processes": processes}
+        rest |= {"variants": variants or None, "retry": retry}
+        _several(workspace, device, rest, as_json)
+        return
     result, tables = profile_space(
         workspace,
         device,
@@ -70,6 +78,30 @@ def profile(
         variants=parse_variants(variants),
     )
     emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
+
+
+def _several(workspace: Workspace, names: str, options: dict[str, object], as_json: bool) -> None:
+    """Profiles every named device in a process of its own; prints what each says, and exits as the worst of them."""
+    from hwbench.cli.several import profile_each
+    from hwbench.devices import load_device
+
+    devices = list(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+    for name in devices:
+        load_device(workspace, name)
+    arguments: list[str] = []
+    for key, value in options.items():
+        if value is True:
+            arguments += [f"--{key}"]
+        elif value is not None and value is not False:
+            arguments += [f"--{key}", str(value)]
+    results, status = profile_each(devices, arguments)
+    if as_json:
+        emit({"devices": results}, as_json=True)
+    else:
+        for result in results:
+            emit(result, as_json=False, title=result["device"])
+    if status:
+        raise typer.Exit(status)
 
 
 def profile_space(
@@ -125,8 +157,13 @@ def profile_space(
             store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
         ) as campaign,
     ):
-        with bars() as watch:
-            result = campaign.run(workloads, watch, limit=limit)
+        try:
+            with bars() as watch:
+                result = campaign.run(workloads, watch, limit=limit)
+        except DeviceError:
+            for one in precisions:  # what was measured until then is a table too
+                publish(workspace, campaign, one)
+            raise
         tables = [publish(workspace, campaign, one) for one in precisions]
     say_failures(result.failed)
     return result, tables

@@ -27,7 +27,6 @@ from hwbench import errors
 from hwbench.errors import HwbenchError
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Workload
-from hwbench.workspace import writing
 
 # Lowering a whole X3D-XS to int8 peaks at about this much.
 WORKER_BYTES = 2 * 1024**3
@@ -126,7 +125,8 @@ class Builder:
     def build(self, workloads: Iterable[Workload], /) -> Iterator[Artifact | BuildFailure]:
         """One result per workload: what the cache holds comes first, the rest as it gets ready.
 
-        Duplicates are built once and answered once. Closing the iterator ends the builds under way.
+        Duplicates are built once and answered once. Closing the iterator ends the builds under way. One process at a
+        time builds into a cache; who waits finds there what the other one built.
 
         Raises:
             UnknownName: No such runtime.
@@ -140,10 +140,18 @@ class Builder:
                 waiting.append(workload)
             else:
                 yield artifact
-        if waiting:
-            with writing(self.cache.root):
-                self.cache.root.mkdir(parents=True, exist_ok=True)
-            yield from self._build(waiting, min(self._processes or default_processes(), len(waiting)))
+        if not waiting:
+            return
+        with self.cache.building():
+            missing: deque[Workload] = deque()
+            for workload in waiting:  # another process may have built it meanwhile
+                artifact = self.cache.load(workload)
+                if artifact is None:
+                    missing.append(workload)
+                else:
+                    yield artifact
+            if missing:
+                yield from self._build(missing, min(self._processes or default_processes(), len(missing)))
 
     def _build(self, waiting: deque[Workload], size: int) -> Iterator[Artifact | BuildFailure]:
         try:

@@ -7,17 +7,21 @@ nothing stale is ever measured; a file whose digest does not match its descripti
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
-from hwbench.workspace import write_text
+from hwbench.workspace import write_text, writing
 
 # Distributions that determine a built file; the first one is the engine and gives a Target its version.
 PACKAGES = {
@@ -48,6 +52,10 @@ NOT_SOURCES = (
     "runtimes/runners.py",
     "runtimes/script_model.py",
 )
+
+
+# Who has this file locked builds into the folder.
+LOCK = "building.lock"
 
 
 def engine_version(runtime: str) -> str:
@@ -125,8 +133,47 @@ class ArtifactCache:
         text = json.dumps(artifact_to_json(artifact), indent=2, sort_keys=True)
         write_text(self._description(artifact.workload), text + "\n")
 
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Holds the right to build into this folder while the block runs; other processes wait until it is free.
+
+        Who waited finds in the cache what the other one built. The right ends with the process that holds it, and a
+        process that has it may take it again.
+
+        Raises:
+            WorkspaceError: The cache cannot be written.
+        """
+        with writing(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+        held = _building.setdefault(self.root.resolve(), _Turn())
+        with held.guard:
+            if held.count == 0:
+                with writing(self.root):
+                    held.file = (self.root / LOCK).open("a")
+                fcntl.flock(held.file, fcntl.LOCK_EX)
+            held.count += 1
+        try:
+            yield
+        finally:
+            with held.guard:
+                held.count -= 1
+                if held.count == 0 and held.file is not None:
+                    held.file.close()
+
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"
+
+
+@dataclass
+class _Turn:
+    """The lock on one cache folder, as this process holds it."""
+
+    guard: threading.RLock = field(default_factory=threading.RLock)
+    count: int = 0
+    file: IO[str] | None = None
+
+
+_building: dict[Path, _Turn] = {}
 
 
 def artifact_to_json(artifact: Artifact) -> dict[str, Any]:

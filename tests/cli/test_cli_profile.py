@@ -263,3 +263,24 @@ def test_a_misspelt_key_of_a_device_is_answered_with_the_nearest(workspace, fake
     status, _, err = run(capsys)
     assert status == 2
     assert "did you mean 'threads'" in err
+
+
+def test_several_devices_at_once_and_one_that_is_not_there(workspace, capfd):
+    gone = workspace.root / "profiles" / "gone" / "device.toml"
+    gone.parent.mkdir()
+    gone.write_text('schema = 1\nname = "gone"\ntransport = "ssh"\n[ssh]\nhost = "127.0.0.1"\nport = 1\n')
+    with pytest.raises(SystemExit) as ended:
+        main(["profile", "--device", "local,gone", "--limit", "1", "--precision", "fp32", "--calibrate", "0", "--json"])
+    printed = capfd.readouterr()
+    local, lost = json.loads(printed.out)["devices"]
+    assert ended.value.code == lost["status"] == 3
+    assert (local["device"], local["status"], local["ok"]) == ("local", 0, 1)
+    assert lost["device"] == "gone"
+    assert "[gone] " in printed.err
+
+
+def test_several_devices_must_all_be_known(workspace, capfd):
+    with pytest.raises(SystemExit) as ended:
+        main(["profile", "--device", "local,s0"])
+    assert ended.value.code == 2
+    assert "s9" in capfd.readouterr().err

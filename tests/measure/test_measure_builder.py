@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -170,3 +171,43 @@ def test_an_unknown_runtime(tmp_path):
 
 def test_default_processes_fit_the_machine():
     assert 1 <= default_processes() <= os.cpu_count()
+
+
+FIRST = """
+import sys
+from pathlib import Path
+import hwbench.testing.engines
+from hwbench.measure.builder import build_all
+from hwbench.measure.cache import ArtifactCache
+from hwbench.specs import Workload
+
+folder = Path(sys.argv[1])
+with ArtifactCache(folder, "faulty").building():
+    print("holds", flush=True)
+    sys.stdin.readline()
+    list(build_all([Workload.parse(sys.argv[2])], "faulty", folder, imports=["hwbench.testing.engines"]))
+"""
+
+
+def test_who_waits_finds_what_the_other_process_built(tmp_path, monkeypatch):
+    command = [sys.executable, "-c", FIRST, str(tmp_path), FINE.key]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "holds\n"
+        monkeypatch.setattr("hwbench.measure.builder._Worker", None)  # a second build would need one
+        found = []
+        waiting = threading.Thread(target=lambda: found.append(build([FINE], tmp_path)))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        first.communicate("go\n")
+        waiting.join(60)
+    assert [type(result) for result in found[0].values()] == [Artifact]
+
+
+def test_the_right_to_build_ends_with_a_killed_process(tmp_path):
+    with subprocess.Popen(
+        [sys.executable, "-c", FIRST, str(tmp_path), FINE.key], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as first:
+        assert first.stdout.readline() == "holds\n"
+        first.kill()
+    assert [type(result) for result in build([FINE], tmp_path).values()] == [Artifact]
