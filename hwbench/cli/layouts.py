@@ -29,7 +29,12 @@ def fastest_on(workspace: Workspace, device: str, network: Network, precision: P
         raise InvalidValue(f"--device chooses the layout by measured rows; leave out --variant {variant}, or --device")
     place = load_device(workspace, device)
     target = installed_target(place.name, "executorch", place.threads)
-    choice = fastest_variant(load_table(workspace, target, precision), network.workload(precision))
+    table = load_table(workspace, target, precision)
+    if table.emulated:
+        raise InvalidValue(
+            f"the table of {target} was taken under emulation and chooses no layout; leave out --device {device}"
+        )
+    choice = fastest_variant(table, network.workload(precision))
     if choice.measured:
         ranked = sorted(choice.seconds.items(), key=lambda item: item[1])
         rows = ", ".join(f"{name} {1e3 * seconds:.3f} ms" for name, seconds in ranked)

@@ -12,6 +12,7 @@ import typer
 
 from hwbench import __version__
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
 # As a shell reports a process that Ctrl-C ended.
@@ -82,5 +83,5 @@ def _fail(message: str, status: int, debug: bool) -> None:
         import traceback
 
         traceback.print_exc()
-    print(f"hwbench: {message}", file=sys.stderr)
+    print(f"hwbench: {printable_lines(message)}", file=sys.stderr)
     sys.exit(status)

@@ -12,6 +12,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
+
+from hwbench.printable import printable_lines
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 
@@ -39,17 +42,23 @@ def text(value: object) -> str:
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str = "", header: bool = True) -> None:
     """Prints a table on stdout; plain text where stdout is no terminal."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    table = Table(title=title or None, show_header=header, title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=Text(printable_lines(title)) if title else None,
+        show_header=header,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     for index, column in enumerate(columns):
         table.add_column(column, overflow="fold", justify="left" if index == 0 else "right" if header else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable_lines(cell)) for cell in row))  # a Text: brackets in it are no markup
     console.print(table)
 
 
 def say(message: str) -> None:
     """One line of talk on stderr."""
-    talk.print(message, markup=False)
+    talk.print(printable_lines(message), markup=False)
 
 
 @contextmanager

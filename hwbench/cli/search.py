@@ -41,6 +41,9 @@ def search(
     epochs: Annotated[int, typer.Option(min=1, help="For short-train: epochs of a training.")] = 2,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
     runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
+    allow_emulated: Annotated[
+        bool, typer.Option("--allow-emulated", help="Take timings made under emulation, which are no latencies.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Search a space for the best network within a latency budget on a device.
@@ -70,7 +73,10 @@ def search(
         epochs=epochs,
         classes=classes,
         runtime=runtime,
+        allow_emulated=allow_emulated,
     )
+    if result.emulated:
+        say("every time here was taken under emulation: it says nothing about a device")
     if as_json:
         emit(result.as_json(), as_json=True)
     else:
@@ -97,6 +103,7 @@ def search_space(
     epochs: int = 2,
     classes: int | None = None,
     runtime: str = "executorch",
+    allow_emulated: bool = False,
 ) -> Result:
     """Searches a space by its published table and measures the best networks; progress goes to stderr.
 
@@ -118,8 +125,10 @@ def search_space(
         epochs: How long ``short-train`` trains.
         classes: Of the heads; default: those of the table.
         runtime: Name of the runtime.
+        allow_emulated: Search a table that was taken under emulation; the result is stamped.
 
     Raises:
+        InvalidValue: The table was taken under emulation.
         InfeasibleBudget: No network is within the budget; the smallest reachable latency is named.
         OverBudget: None of the measured candidates is.
         NotMeasured: There is no table, or too little of the space is in it.
@@ -132,7 +141,7 @@ def search_space(
     staged = load_space(workspace, space)
     load_device(workspace, device)
     target = installed_target(device, runtime, threads)
-    predictor, num_classes = table_predictor(workspace, target, precision, space, classes)
+    predictor, num_classes = table_predictor(workspace, target, precision, space, classes, allow_emulated)
     feasible = feasible_set(staged, predictor, precision, num_classes, budget_s)
     tell_feasible(feasible.count, feasible.share(), feasible.sums.coverage, budget_s)
 
@@ -162,6 +171,7 @@ def search_space(
             settings=settings,
             feasible=feasible,
             spread=predictor.calibration.spread,
+            emulated=predictor.table.emulated,
             measure=measuring(workspace, target, runtime),
             trainer=short_trainer(workspace, data, epochs) if trains else None,
             watch=watch,
@@ -169,18 +179,24 @@ def search_space(
 
 
 def table_predictor(
-    workspace: Workspace, target: Target, precision: Precision, space: str, classes: int | None = None
+    workspace: Workspace,
+    target: Target,
+    precision: Precision,
+    space: str,
+    classes: int | None = None,
+    allow_emulated: bool = False,
 ) -> tuple[AdditivePredictor, int]:
     """What predicts from the published table of a target, and the number of classes that heads of the table have.
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
+        InvalidValue: It was taken under emulation.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.latency import AdditivePredictor, load_table
 
     table = load_table(workspace, target, precision, space)
-    return AdditivePredictor.fit(table, space=space), classes or profiled_classes(table, space)
+    return AdditivePredictor.fit(table, space=space, emulated=allow_emulated), classes or profiled_classes(table, space)
 
 
 def installed_target(device: str, runtime: str, threads: int) -> Target:

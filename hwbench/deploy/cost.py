@@ -25,6 +25,8 @@ def meter(workspace: Workspace, device: str = LOCAL) -> Meter:
     def measure(int8: Artifact, mixed: Artifact) -> Cost:
         try:
             place = load_device(workspace, device)
+            if place.emulated:
+                return unmeasured(f"{device} is emulated: its timings are no latencies")
             with open_bench(place, int8.runtime, cache_dir=workspace.cache, threads=1) as bench:
                 sessions: dict[Path, list[Session]] = defaultdict(list)
                 failed = measure_sessions(

@@ -7,7 +7,6 @@ raises on any text: what does not read is empty, 0 or None.
 from __future__ import annotations
 
 import re
-import unicodedata
 
 # A probe of a phone with a hundred sensors is some 30 KiB; more than this is no answer.
 MAX_CHARS = 1 << 20
@@ -19,7 +18,7 @@ MAX_CPUS = 1024
 
 def clean(text: str, limit: int = MAX_NAME) -> str:
     """One line without control, format or private characters, at most ``limit`` long; spaces inside stay."""
-    return "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text[: 2 * limit]).strip()[:limit]
+    return "".join(c if c.isprintable() else " " for c in text[: 2 * limit]).strip()[:limit]
 
 
 def number(text: str, highest: int = 1 << 53) -> int:

@@ -8,6 +8,8 @@ threads = 1                   # default number of threads
 cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
 emulated = false              # true: timings are stamped and never used as latencies
 work_dir = "/tmp/hwbench"     # where files go on the device; "~/hwbench" is in its home folder
+fingerprint = "0123456789abcdef"  # of its probe, and
+unit = "0123456789abcdef"     # of its serial number: a device that answers with others is refused
 
 [ssh]                         # options of the transport
 host = "pi5.local"
@@ -15,6 +17,7 @@ host = "pi5.local"
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -25,7 +28,8 @@ from typing import Any
 from hwbench.devices import local, remote  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.probe import Probe
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import DeviceError, InvalidFile, InvalidValue
+from hwbench.printable import printable
 from hwbench.registry import suggest
 from hwbench.workspace import Workspace
 
@@ -39,13 +43,22 @@ KEYS: Mapping[str, type] = {
     "cpus": list,
     "emulated": bool,
     "work_dir": str,
+    "fingerprint": str,
+    "unit": str,
 }
 REQUIRED = ("schema", "name", "transport")
+# Devices whose files come with hwbench.
+SHIPPED = ("local", "s9")
+# A name is a folder, a word of a command line and a part of a target's key; nothing in it may mean something to one.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 @dataclass(frozen=True)
 class Device:
-    """One device. ``cpus`` are the processors to pin to, best first; empty: chosen by ``Probe.fastest``."""
+    """One device. ``cpus`` are the processors to pin to, best first; empty: chosen by ``Probe.fastest``.
+
+    ``fingerprint`` and ``unit`` are those of the probe it was added with; empty: any is taken.
+    """
 
     name: str
     transport_name: str
@@ -56,6 +69,8 @@ class Device:
     work_dir: str = "/tmp/hwbench"  # on the device
     options: Mapping[str, Option] = field(default_factory=dict)
     workspace: Workspace | None = None  # where what is known about the device is kept
+    fingerprint: str = ""
+    unit: str = ""
 
     @property
     def address(self) -> Address:
@@ -69,6 +84,24 @@ class Device:
             DeviceUnreachable: It does not answer, or its transport is not built yet.
         """
         return transports.get(self.transport_name).connect(self.address)
+
+    def recognise(self, probe: Probe) -> None:
+        """Makes sure that what answered is the device that was added under this name, in the state it was in.
+
+        Raises:
+            DeviceError: It is another one, or it was updated; its rows would be mixed with those that are there.
+        """
+        found = printable(f"{probe.model}, {probe.kernel}, {probe.build}", 200).strip(", ")
+        if self.fingerprint not in ("", probe.fingerprint):
+            wrong = f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): it was updated, or"
+        elif self.unit and probe.unit and self.unit != probe.unit:
+            wrong = f"expected unit {self.unit}, got {probe.unit} ({found}): one of the same kind, but"
+        else:
+            return
+        raise DeviceError(
+            f"device {self.name!r}: {wrong} it is another one. To go on with it as it is now, with new rows: "
+            f"hwbench devices add {self.name} --force. To keep both: hwbench devices add ANOTHER_NAME"
+        )
 
     def pinned(self, threads: int, probe: Probe) -> tuple[int, ...]:
         """The processors that a run with so many threads is bound to, one each.
@@ -88,6 +121,20 @@ class Device:
                 f"{len(self.cpus)}; ask for fewer threads, or name more processors in its device.toml"
             )
         return self.cpus[:threads]
+
+
+def check_name(name: str) -> str:
+    """Returns a name that a new device may have.
+
+    Raises:
+        InvalidValue: It is none; says what it may consist of.
+    """
+    if _NAME.fullmatch(name):
+        return name
+    raise InvalidValue(
+        f"device name: expected letters, digits, '.', '_' and '-', at most 64, beginning with a letter or a digit, "
+        f"got {name!r}; for example: hwbench devices add board"
+    )
 
 
 def load_device(workspace: Workspace, name: str) -> Device:
@@ -148,5 +195,12 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
         raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {cpus}")
     if values.get("threads", 1) < 1:
         raise InvalidFile(f"{path}: threads: expected at least 1, got {values['threads']}")
-    rest = {key: values[key] for key in ("description", "threads", "emulated", "work_dir") if key in values}
+    for key in ("fingerprint", "unit"):
+        if not re.fullmatch(r"([0-9a-f]{16})?", values.get(key, "")):
+            raise InvalidFile(
+                f"{path}: {key}: expected 16 hexadecimal digits, got {values[key]!r}; "
+                f"hwbench devices add {values['name']} --force writes it anew"
+            )
+    known = ("description", "threads", "emulated", "work_dir", "fingerprint", "unit")
+    rest = {key: values[key] for key in known if key in values}
     return Device(values["name"], values["transport"], cpus=tuple(cpus), options=dict(options), **rest)

@@ -101,7 +101,10 @@ class AdditivePredictor:
             InvalidValue: The table was taken under emulation.
         """
         if table.emulated and not emulated:
-            raise InvalidValue(f"the table of {table.target} was taken under emulation; it predicts no real latency")
+            raise InvalidValue(
+                f"the table of {table.target} was taken under emulation; it predicts no real latency. "
+                "To try the search out with it: hwbench search --allow-emulated"
+            )
         boundary = BoundaryModel.fit(table)
         pairs = []
         for row in table.rows(Role.NETWORK):

@@ -83,12 +83,14 @@ def open_bench(
     Raises:
         DeviceUnreachable: The device does not answer, or its transport is not built yet.
         DeviceBusy: Another process measures on it.
+        DeviceError: Another device answers under this name, or the device was updated.
         InvalidValue: It has fewer cores than threads.
         WorkspaceError: The cache cannot be written.
     """
     threads = threads or device.threads
     with device.transport() as transport, leased(transport.identity):
         probe = probe_device(transport)
+        device.recognise(probe)
         cpus = device.pinned(threads, probe)
         runner = choose_runner(runtime, cache_dir, report)
         yield Bench(transport, runner, threads, cpus, conditions(probe, cpus, runner.label), report)

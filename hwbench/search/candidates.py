@@ -60,6 +60,7 @@ class Confirmation:
         budget_s: The budget in seconds.
         spread: Factor of the prediction interval.
         count: Candidates to measure at once.
+        emulated: Timings taken under emulation confirm as well.
     """
 
     measure: MeasureNetworks
@@ -67,6 +68,7 @@ class Confirmation:
     budget_s: float
     spread: float
     count: int
+    emulated: bool = False
     measured: dict[str, Candidate] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
@@ -107,11 +109,11 @@ class Confirmation:
             self.measured[candidate.architecture] = replace(candidate, failure="the device did not report it")
         for measurement in self.measure(list(by_workload)):
             candidate = by_workload[measurement.workload]
-            self.measured[candidate.architecture] = _with(candidate, measurement)
+            self.measured[candidate.architecture] = _with(candidate, measurement, self.emulated)
 
 
-def _with(candidate: Candidate, measurement: Measurement) -> Candidate:
-    if measurement.outcome is Outcome.OK and not measurement.emulated:
+def _with(candidate: Candidate, measurement: Measurement, emulated: bool) -> Candidate:
+    if measurement.outcome is Outcome.OK and (emulated or not measurement.emulated):
         return replace(candidate, measured_s=measurement.stats.median_s, failure="")
     reason = "taken under emulation" if measurement.outcome is Outcome.OK else measurement.reason
     return replace(candidate, failure=f"{measurement.outcome}: {reason}")

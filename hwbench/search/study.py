@@ -57,6 +57,7 @@ class Result:
     pareto: tuple[Candidate, ...]
     measured: tuple[Candidate, ...]
     history: tuple[Candidate, ...]
+    emulated: bool = False
 
     def as_json(self) -> dict[str, object]:
         """The keys that ``hwbench search --json`` prints."""
@@ -69,7 +70,7 @@ class Result:
             "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
             "best": self.best.as_json(device),
             "pareto": [candidate.as_json(device) for candidate in self.pareto],
-        }
+        } | ({"emulated": True} if self.emulated else {})
 
     def write(self, folder: Path) -> None:
         """Stores ``result.json``: the printed keys, the settings, every trial and every measured candidate."""
@@ -94,6 +95,7 @@ class Search:
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
+        emulated: The latencies are taken under emulation, and so may be those that confirm; the result says so.
     """
 
     workspace: Workspace
@@ -103,6 +105,7 @@ class Search:
     spread: float
     measure: MeasureNetworks
     trainer: Trainer | None = None
+    emulated: bool = False
     watch: Watch = field(default_factory=Watch)
 
     def run(self, trials: int, measure: int) -> Result:
@@ -169,7 +172,9 @@ class Search:
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> Result:
         distinct = [c for c in {c.architecture: c for c in history}.values() if c.predicted_s <= self.settings.budget_s]
-        confirmation = Confirmation(self.measure, self._workload, self.settings.budget_s, self.spread, max(measure, 1))
+        confirmation = Confirmation(
+            self.measure, self._workload, self.settings.budget_s, self.spread, max(measure, 1), emulated=self.emulated
+        )
         best = confirmation.run(distinct)
         if best is None:
             raise OverBudget(self._over_budget(list(confirmation.measured.values())))
@@ -183,6 +188,7 @@ class Search:
             pareto=tuple(pareto(known)),
             measured=tuple(confirmation.measured.values()),
             history=tuple(confirmation.measured.get(c.architecture, c) for c in history),
+            emulated=self.emulated,
         )
 
     def _over_budget(self, measured: Sequence[Candidate]) -> str:

@@ -91,3 +91,11 @@ def test_an_emulated_latency_confirms_nothing(confirm):
     confirmation = confirm({"0": 0.5}, emulated=True)
     assert confirmation.run(candidates((2, 0.9))) is None
     assert "emulation" in confirmation.measured["0"].failure
+
+
+def test_an_emulated_latency_confirms_where_it_is_allowed(confirm):
+    confirmation = confirm({"0": 0.5}, emulated=True)
+    confirmation.emulated = True
+    found = confirmation.run(candidates((2, 0.9)))
+    assert found is not None
+    assert found.measured_s == 0.5

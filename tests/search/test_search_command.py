@@ -72,6 +72,19 @@ def test_search_for_people_shows_the_front(run):
     assert "x3d-tiny:frames=8" in out
 
 
+def test_a_table_taken_under_emulation_is_searched_only_when_it_is_said(run, table_file):
+    table_file.write_text(table_file.read_text().replace("emulated=no", "emulated=yes", 1))
+    command = ("search", "--budget", "4.2ms", "--trials", "4", "--json")
+    status, out, err = run(*command)
+    assert (status, out) == (2, "")
+    assert "taken under emulation" in err
+    assert "--allow-emulated" in err
+    status, out, err = run(*command, "--allow-emulated")
+    assert status == 0
+    assert json.loads(out)["emulated"]
+    assert "says nothing about a device" in err
+
+
 def test_the_same_command_goes_on(run):
     first = json.loads(run("search", "--budget", "4.2ms", "--trials", "8", "--study", "mine", "--json")[1])
     again = json.loads(run("search", "--budget", "4.2ms", "--trials", "8", "--study", "mine", "--json")[1])

@@ -1,0 +1,130 @@
+"""``hwbench devices add``: asks a device what it is and writes its file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hwbench.cli.devices.group import app
+from hwbench.cli.output import Json, emit, print_table, say
+from hwbench.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.devices import Device, Probe
+    from hwbench.workspace import Workspace
+
+WAYS = "--ssh [USER@]HOST[:PORT], --adb [SERIAL] or --local"
+
+
+class _AdbAlone(TyperCommand):
+    """``--adb`` may stand without a value: the only phone that is attached."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for index, word in enumerate(args):
+            if word == "--":
+                break
+            if word == "--adb" and (index + 1 == len(args) or args[index + 1].startswith("-")):
+                args[index] = "--adb="
+        return list(super().parse_args(ctx, args))
+
+
+@app.command(cls=_AdbAlone)
+def add(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: a new folder of profiles/.")],
+    ssh: Annotated[str | None, typer.Option(metavar="[USER@]HOST[:PORT]", help="Reach it through SSH.")] = None,
+    adb: Annotated[
+        str | None, typer.Option(metavar="[SERIAL]", help="Reach it through adb; alone: the only one attached.")
+    ] = None,
+    local: Annotated[bool, typer.Option("--local", help="It is this machine.")] = False,
+    description: Annotated[str | None, typer.Option(help="One line about it; default: its model.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write the file of a device anew as it is now.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Add a device: ask it what it is, and write its device.toml."""
+    from hwbench.devices import probe_device
+    from hwbench.devices.description import describe
+    from hwbench.devices.device_file import write_device
+    from hwbench.workspace import Workspace
+
+    ways: dict[str, str | None] = {"ssh": ssh, "adb": adb, "local": "" if local else None}
+    workspace = Workspace.find()
+    asked = _asked(workspace, name, {way: value for way, value in ways.items() if value is not None}, force)
+    with asked.transport() as transport:
+        probe = probe_device(transport)
+    device = _as_found(asked, probe, description)
+    path = write_device(workspace, device, _notes(probe))
+    if not as_json:
+        print_table(("", ""), describe(probe), header=False)
+    else:
+        emit(_values(device, probe, path), as_json=True)
+    say(f"wrote {path}; next: hwbench devices check {device.name}")
+
+
+def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], force: bool) -> Device:
+    """What the command line says of the device; where it says nothing, what its file says.
+
+    Raises:
+        InvalidValue: A name that is none, one that is taken, or not exactly one way to reach it.
+    """
+    from hwbench.devices import Device, load_device
+    from hwbench.devices.device import check_name
+
+    check_name(name)
+    known = name in workspace.names("profiles")
+    if known and not force:
+        raise InvalidValue(
+            f"device {name!r} is there already: {workspace.device(name)}; choose another name, or write its file anew "
+            f"as the device is now: hwbench devices add {name} --force"
+        )
+    if len(ways) > 1:
+        given = " and ".join(f"--{way}" for way in ways)
+        raise InvalidValue(f"expected one way to the device, got {given}; give one of {WAYS}")
+    if not ways:
+        if not known:
+            raise InvalidValue(f"expected a way to the device: hwbench devices add {name} with {WAYS}")
+        return load_device(workspace, name)
+    ((way, value),) = ways.items()
+    return Device(name, way, options=_OPTIONS[way](value))
+
+
+def _local(value: str) -> dict[str, str | int]:
+    return {}
+
+
+_OPTIONS = {"local": _local}
+
+
+def _as_found(asked: Device, probe: Probe, description: str | None) -> Device:
+    """The device with what the probe says: processors, description, fingerprint."""
+    from hwbench.devices.description import big_cores
+    from hwbench.printable import printable
+
+    said = description if description is not None else asked.description or printable(probe.model, 100)
+    return replace(asked, description=said, cpus=big_cores(probe), fingerprint=probe.fingerprint, unit=probe.unit)
+
+
+def _notes(probe: Probe) -> Sequence[str]:
+    """Comments for the top of the file."""
+    from hwbench.devices.description import describe
+
+    today = datetime.now(UTC).date().isoformat()
+    return [f"Written by hwbench devices add on {today}. What was found:", *(f"  {n}: {v}" for n, v in describe(probe))]
+
+
+def _values(device: Device, probe: Probe, path: Path) -> dict[str, Any]:
+    return {
+        "device": device.name,
+        "file": str(path),
+        "transport": device.transport_name,
+        "model": probe.model,
+        "abi": probe.abi,
+        "cpus": list(device.cpus),
+        "fingerprint": probe.fingerprint,
+        "emulated": device.emulated,
+    }

@@ -1,0 +1,25 @@
+"""Text from elsewhere made fit to be shown: nothing in it moves a cursor, colours a terminal or begins a line."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+# Control and format characters (of them those that reverse the direction of reading), halves of surrogate pairs, and
+# the separators that some programs take for line ends.
+_UNFIT = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """One line: white space becomes single spaces; what is longer than ``limit`` characters ends with an ellipsis."""
+    line = re.sub(r"\s+", " ", "".join(c for c in text if c.isspace() or _fit(c))).strip()
+    return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
+
+
+def printable_lines(text: str) -> str:
+    """The same text with its line ends and tabs, without anything else that is no character."""
+    return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or _fit(c))
+
+
+def _fit(character: str) -> bool:
+    return unicodedata.category(character) not in _UNFIT
