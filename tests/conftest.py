@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 
@@ -7,3 +9,12 @@ def state_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def arm_cache(tmp_path_factory):
+    """Where runners for other machines lie; shared by the processes of one run of the tests."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "arm-cache"
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -8,6 +8,8 @@ threads = 1                   # default number of threads
 cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
 emulated = false              # true: timings are stamped and never used as latencies
 work_dir = "/tmp/hwbench"     # where files go on the device; "~/hwbench" is in its home folder
+runner = "python"             # instead of the first that works: native, native-loader, native-board, python, or the
+                              # path of a Python there, or of your own executor_runner, there or here
 fingerprint = "0123456789abcdef"  # of its probe, and
 unit = "0123456789abcdef"     # of its serial number: a device that answers with others is refused
 
@@ -45,6 +47,7 @@ KEYS: Mapping[str, type] = {
     "work_dir": str,
     "fingerprint": str,
     "unit": str,
+    "runner": str,
 }
 REQUIRED = ("schema", "name", "transport")
 # Devices whose files come with hwbench.
@@ -57,6 +60,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 class Device:
     """One device. ``cpus`` are the processors to pin to, best first; empty: chosen by ``Probe.fastest``.
 
+    ``runner`` is a kind of runner or a path, see the top of this file; empty: the first that works.
     ``fingerprint`` and ``unit`` are those of the probe it was added with; empty: any is taken.
     """
 
@@ -71,6 +75,7 @@ class Device:
     workspace: Workspace | None = None  # where what is known about the device is kept
     fingerprint: str = ""
     unit: str = ""
+    runner: str = ""
 
     @property
     def address(self) -> Address:
@@ -201,6 +206,8 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
                 f"{path}: {key}: expected 16 hexadecimal digits, got {values[key]!r}; "
                 f"hwbench devices add {values['name']} --force writes it anew"
             )
-    known = ("description", "threads", "emulated", "work_dir", "fingerprint", "unit")
+    known = ("description", "threads", "emulated", "work_dir", "runner", "fingerprint", "unit")
     rest = {key: values[key] for key in known if key in values}
+    if rest.get("runner", "").startswith(("./", "../", "~")):  # a file here, beside the device file
+        rest["runner"] = str(path.parent / Path(rest["runner"]).expanduser())
     return Device(values["name"], values["transport"], cpus=tuple(cpus), options=dict(options), **rest)

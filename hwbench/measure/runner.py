@@ -16,17 +16,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwbench.devices import Device, Process, Transport, conditions, leased, probe_device
+from hwbench.devices import CommandResult, Device, Process, Transport, conditions, leased, probe_device
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
+from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Drift
+from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import (
+    EXECUTOR_RUNNER,
     STARTUP_S,
     CheckResult,
     FloatArray,
     Runner,
-    choose_runner,
     describe_end,
     read_check,
 )
@@ -61,6 +63,18 @@ class Bench:
         """The command line of the runner on the device."""
         return [*self.runner.command, *options.argv()]
 
+    def run(self, options: protocol.Options, timeout_s: float) -> CommandResult:
+        """Runs the runner to its end; errors as ``Transport.run``."""
+        if self.runner.kind == EXECUTOR_RUNNER:
+            return Upstream(self.transport, self.runner).run(options, timeout_s)
+        return self.transport.run(self.command(options), timeout_s=timeout_s, env=self.runner.env)
+
+    def spawn(self, options: protocol.Options) -> Process:
+        """Starts the runner, whose lines are to be read; errors as ``Transport.spawn``."""
+        if self.runner.kind == EXECUTOR_RUNNER:
+            return Upstream(self.transport, self.runner).spawn(options)
+        return self.transport.spawn(self.command(options), env=self.runner.env)
+
 
 @contextmanager
 def open_bench(
@@ -83,17 +97,21 @@ def open_bench(
     Raises:
         DeviceUnreachable: The device does not answer, or its transport is not built yet.
         DeviceBusy: Another process measures on it.
-        DeviceError: Another device answers under this name, or the device was updated.
-        InvalidValue: It has fewer cores than threads.
+        DeviceError: Another device answers under this name, the device was updated, or no runner works there.
+        InvalidValue: It has fewer cores than threads, or runs no files of that runtime.
         WorkspaceError: The cache cannot be written.
     """
+    check_runtime(device, runtime)
     threads = threads or device.threads
     with device.transport() as transport, leased(transport.identity):
         probe = probe_device(transport)
         device.recognise(probe)
         cpus = device.pinned(threads, probe)
-        runner = choose_runner(runtime, cache_dir, report)
-        yield Bench(transport, runner, threads, cpus, conditions(probe, cpus, runner.label), report)
+        runner = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report).runner
+        known = conditions(probe, cpus, runner.label)
+        if runner.libraries:
+            known["libraries"] = runner.libraries[:16]
+        yield Bench(transport, runner, threads, cpus, known, report)
 
 
 def measure_sessions(
@@ -178,8 +196,7 @@ def check_artifact(
             cpus=bench.cpus,
             timeout_s=max(1, round(timeout_s)),
         )
-        command = bench.command(options)
-        result = transport.run(command, timeout_s=timeout_s + STARTUP_S, env=bench.runner.env)
+        result = bench.run(options, timeout_s + STARTUP_S)
         if result.timed_out:
             raise CheckFailed(f"{path}: no result after {timeout_s:.0f} s")
         answer = Path(folder, "output.raw")
@@ -228,8 +245,7 @@ def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> Op
         listing = Path(folder, "list.tsv")
         listing.write_text(f"0\t{bench.transport.push(path)}\n")
         options = _options(bench, timing, list=bench.transport.push(listing), profile=True)
-        limit = timing.timeout_s + STARTUP_S
-        result = bench.transport.run(bench.command(options), timeout_s=limit, env=bench.runner.env)
+        result = bench.run(options, timing.timeout_s + STARTUP_S)
     try:
         messages = [protocol.parse_line(line) for line in result.stdout.splitlines()]
     except protocol.MalformedLine as error:
@@ -302,7 +318,7 @@ class _Turn:
                 sentinel_every=timing.sentinel_every,
             )
             self._current = ""
-            process = transport.spawn(self.bench.command(options), env=self.bench.runner.env)
+            process = self.bench.spawn(options)
             try:
                 for line in self._lines(process):
                     self._take(line)

@@ -11,6 +11,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -154,7 +155,8 @@ class PteModel:
                 raise Failure("load", f"input {i} is not float32")
         self._inputs = tensors([info.sizes() for info in infos], options.input)
         if options.check:  # layout matters to the values, not to the time
-            self._inputs = [_stored(value, order) for value, order in zip(self._inputs, _dim_orders(path), strict=True)]
+            known = pte_layout(Path(path)).inputs
+            self._inputs = [_stored(value, order) for value, (_, order) in zip(self._inputs, known, strict=True)]
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -199,15 +201,28 @@ class PteModel:
             ]
 
 
-def _dim_orders(path: str) -> list[list[int]]:
-    """In which order the axes of each input lie in memory; the bindings neither tell nor check it."""
+@dataclass(frozen=True)
+class PteLayout:
+    """Shape of each input and output of a ``.pte``, and in which order its axes lie in memory."""
+
+    inputs: tuple[tuple[tuple[int, ...], list[int]], ...]
+    outputs: tuple[tuple[tuple[int, ...], list[int]], ...]
+
+
+def pte_layout(path: Path) -> PteLayout:
+    """What the file says about itself; the bindings neither tell nor check the order."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from executorch.exir._serialize._program import deserialize_pte_binary
 
-        program = deserialize_pte_binary(Path(path).read_bytes()).program
+        program = deserialize_pte_binary(path.read_bytes()).program
     plan = next(plan for plan in program.execution_plan if plan.name == "forward")
-    return [[int(axis) for axis in plan.values[i].val.dim_order] for i in plan.inputs]
+
+    def tensor(index: int) -> tuple[tuple[int, ...], list[int]]:
+        value = plan.values[index].val
+        return tuple(map(int, value.sizes)), list(map(int, value.dim_order))
+
+    return PteLayout(tuple(map(tensor, plan.inputs)), tuple(map(tensor, plan.outputs)))
 
 
 def _stored(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:

@@ -8,6 +8,7 @@ one call through the Python bindings, a few microseconds, that the C++ runner do
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib.metadata
 import json
@@ -25,6 +26,8 @@ from typing import IO, Any
 from hwbench.runtimes.protocol import SENTINEL, Options
 from hwbench.runtimes.python_models import Failure, Model, load_engine, load_model, mix
 
+# Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
+PROCESSOR_ZONES = ("cpu", "pkg", "big", "mid", "little", "core", "soc")
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
 
@@ -109,9 +112,23 @@ def clock_khz() -> int:
 
 def temperature_mc() -> int:
     """Hottest thermal zone of the processors (of all kinds where none is called so), in millidegrees; 0: unknown."""
-    zones = {f"{folder}/temp": _read(f"{folder}/type").lower() for folder in _thermal_zones()}
-    processors = [path for path, kind in zones.items() if "cpu" in kind or "pkg" in kind]
-    return max((_number(_read(path)) for path in processors or zones), default=0)
+    return hottest([(_read(f"{folder}/type").lower(), _read(f"{folder}/temp")) for folder in _thermal_zones()])
+
+
+def hottest(zones: Sequence[tuple[str, str]]) -> int:
+    """Of (kind, reading): the hottest of the processors, else of all, in millidegrees; 0: unknown."""
+    processors = [reading for kind, reading in zones if any(part in kind for part in PROCESSOR_ZONES)]
+    return max(map(millidegrees, processors or [reading for _, reading in zones]), default=0)
+
+
+def millidegrees(reading: str) -> int:
+    """Zones tell millidegrees, some old phones' tenths or whole degrees; 0 for what no sensor of a phone can mean."""
+    value = _number(reading)
+    if 0 < value < 150:
+        return value * 1000
+    if 150 <= value < 1500:
+        return value * 100
+    return value if value < 150_000 else 0
 
 
 def _thermal_zones() -> list[str]:
@@ -250,12 +267,17 @@ def parse(argv: Sequence[str]) -> Options:
     if min(options.threads, options.sentinel_every) < 1:
         parser.error("--threads and --sentinel-every start at 1")
     try:
-        if options.cpus:
-            os.sched_setaffinity(0, options.cpus)
         if options.list:
             read_list(options.list, options.rounds)
     except (OSError, ValueError) as error:
-        parser.error(f"--cpus {options.cpus} or --list {options.list}: {error}")
+        parser.error(f"--list {options.list}: {error}")
+    usable = os.sched_getaffinity(0)
+    with contextlib.suppress(OSError):
+        if options.cpus:
+            os.sched_setaffinity(0, options.cpus)
+    if options.cpus and os.sched_getaffinity(0) != set(options.cpus):
+        wanted, known = (",".join(map(str, cpus)) for cpus in (options.cpus, sorted(usable)))
+        parser.error(f"--cpus {wanted}: not all of these processors are there and allowed; usable: {known}")
     return options
 
 

@@ -21,7 +21,10 @@ from hwbench.runtimes.native.build import build_runner
 FloatArray = npt.NDArray[np.float32]
 
 NATIVE = "native"
+NATIVE_LOADER = "native-loader"  # with a libc of its own
+NATIVE_BOARD = "native-board"  # made by the device's compiler
 PYTHON = "python"
+EXECUTOR_RUNNER = "executor-runner"  # the user's own build of ExecuTorch's example
 
 # Importing torch and executorch on a slow, busy machine.
 STARTUP_S = 120.0
@@ -29,11 +32,15 @@ STARTUP_S = 120.0
 
 @dataclass(frozen=True)
 class Runner:
-    """A program that keeps to ``hwbench.runtimes.protocol``. ``kind`` is part of the conditions of every row."""
+    """A program that keeps to ``hwbench.runtimes.protocol``. ``kind`` is part of the conditions of every row.
+
+    ``libraries`` is the digest of what executes the models, where they were carried to the device; it is, too.
+    """
 
     kind: str
     command: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
+    libraries: str = ""
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ import torch
 from conftest import NETWORK, RECIPE
 from torch import nn
 
-import hwbench.measure.runner
+import hwbench.measure.device_runner
 from hwbench import models
 from hwbench.cli.export import original_of
 from hwbench.data import VideoList
@@ -224,7 +224,7 @@ def test_what_a_limit_needs_is_asked_for(original: Original, calibration: Clips,
 def test_the_cost_is_measured_or_the_reason_is_told(
     workspace: Workspace, int8: DeployedModel, fp32: DeployedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hwbench.measure.runner, "choose_runner", lambda *_: python_runner())
+    monkeypatch.setattr(hwbench.measure.device_runner, "choose_runner", lambda *_: python_runner())
     workload = NETWORK.workload(Precision.INT8)
     files = [
         Artifact(m.path, m.manifest.sha256, workload, "executorch", "1", DelegationReport(1)) for m in (int8, fp32)

@@ -11,7 +11,7 @@ import pytest
 
 import hwbench.cli.commands  # registers the commands
 import hwbench.deploy.verification
-import hwbench.measure.runner
+import hwbench.measure.device_runner
 from hwbench.cli.main import main
 from hwbench.deploy import MODEL, DeployedModel
 from hwbench.measure.runner import check_artifact
@@ -21,7 +21,7 @@ from hwbench.workspace import Workspace
 
 @pytest.fixture(autouse=True)
 def here(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hwbench.measure.runner, "choose_runner", lambda *_: python_runner())
+    monkeypatch.setattr(hwbench.measure.device_runner, "choose_runner", lambda *_: python_runner())
     monkeypatch.chdir(workspace.root)
 
 

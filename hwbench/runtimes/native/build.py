@@ -37,6 +37,8 @@ LIBRARIES = (
     "executorch_kernels_optimized",
     "executorch_kernels_quantized",
 )
+# The libraries lie in the runner's own folder.
+BESIDE = "$ORIGIN"
 FLAGS = ("-std=c++20", "-O2", "-fvisibility=hidden", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_USE_THREADPOOL")
 
 
@@ -57,16 +59,27 @@ class Wheel:
         spec = importlib.util.find_spec("executorch")
         roots = list(spec.submodule_search_locations or ()) if spec else []
         for root in map(Path, roots):
-            if (root / "lib" / "libexecutorch.so").is_file() and (root / "include").is_dir():
-                return cls(root, importlib.metadata.version("executorch"))
+            wheel = cls(root, importlib.metadata.version("executorch"))
+            if wheel.complete:
+                return wheel
         raise MissingDependency(
             "the C++ runner needs the libraries and headers of the executorch wheel, 1.5.1 or newer, for Linux; "
             f"{'they are not in ' + str(roots[0]) if roots else 'it is not installed'}: "
             "python -m pip install 'executorch>=1.5.1,<1.6'"
         )
 
-    def command(self, compiler: Sequence[str], output: Path) -> list[str]:
-        """The compiler call that makes ``output``."""
+    @property
+    def complete(self) -> bool:
+        """It has the headers and the libraries."""
+        return (self.root / "include").is_dir() and all(path.is_file() for path in self.libraries)
+
+    @property
+    def libraries(self) -> tuple[Path, ...]:
+        """The shared libraries that a runner needs beside it."""
+        return tuple(self.root / "lib" / f"lib{name}.so" for name in LIBRARIES)
+
+    def command(self, compiler: Sequence[str], output: Path, rpath: str | None = None) -> list[str]:
+        """The compiler call that makes ``output``, which looks for its libraries in ``rpath`` (default: the wheel)."""
         include, lib = self.root / "include", self.root / "lib"
         return [
             *compiler,
@@ -77,7 +90,7 @@ class Wheel:
             str(SOURCES / "runner.cpp"),
             *("-o", str(output)),
             f"-L{lib}",
-            f"-Wl,-rpath,{lib}",
+            f"-Wl,-rpath,{lib if rpath is None else rpath}",
             "-Wl,--no-as-needed",
             *(f"-l{name}" for name in LIBRARIES),
         ]
@@ -102,6 +115,8 @@ def build_runner(
     *,
     wheel: Wheel | None = None,
     compiler: Sequence[str] | None = None,
+    rpath: str | None = None,
+    install: str = INSTALL_COMPILER,
     report: Callable[[str], None] | None = None,
 ) -> Path:
     """The runner's binary: from ``cache_dir``, or built now (5 to 15 s). Safe when several processes ask at once.
@@ -110,6 +125,8 @@ def build_runner(
         cache_dir: Made when needed; holds the binary and a lock file.
         wheel: What to link against; default: the installed one.
         compiler: The command; default: ``find_compiler()``.
+        rpath: Where the runner looks for the libraries; default: in the wheel. ``BESIDE`` for one that is pushed.
+        install: The command that installs a compiler, for messages.
         report: Told in words when a build begins.
 
     Raises:
@@ -118,35 +135,40 @@ def build_runner(
     """
     wheel = wheel or Wheel.installed()
     compiler = tuple(compiler or find_compiler())
-    binary = cache_dir / f"runner-{_key(wheel, compiler)[:16]}"
+    binary = cache_dir / f"runner-{_key(wheel, compiler, rpath)[:16]}"
     if binary.is_file():
         return binary
     with writing(cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
-        with _lock(cache_dir / "runner.lock"):
+        with lock(cache_dir / "runner.lock"):
             if not binary.is_file():
                 if report is not None:
                     report(f"building the C++ runner with {compiler[0]} (once, about 10 s)")
-                _compile(wheel, compiler, binary)
+                _compile(wheel, compiler, rpath, binary, install)
     return binary
 
 
-def _key(wheel: Wheel, compiler: Sequence[str]) -> str:
+def sources() -> tuple[Path, ...]:
+    """The files of the runner; the first is the one to compile."""
+    return (SOURCES / "runner.cpp", *sorted(SOURCES.glob("*.h")))
+
+
+def _key(wheel: Wheel, compiler: Sequence[str], rpath: str | None) -> str:
     """Digest of all that decides about the binary: sources, wheel, place of the wheel, compiler, flags."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
-    sources = [path.read_text() for path in (SOURCES / "runner.cpp", *sorted(SOURCES.glob("*.h")))]
-    parts = (*sources, version.stdout, *wheel.command(compiler, Path("runner")))
+    contents = [path.read_text() for path in sources()]
+    parts = (*contents, version.stdout, *wheel.command(compiler, Path("runner"), rpath))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
+def _compile(wheel: Wheel, compiler: Sequence[str], rpath: str | None, binary: Path, install: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".runner-", dir=binary.parent) as folder:
         output = Path(folder, "runner")
         try:
             done = subprocess.run(
-                wheel.command(compiler, output),
+                wheel.command(compiler, output, rpath),
                 env={**os.environ, "TMPDIR": folder},
                 capture_output=True,
                 text=True,
@@ -158,7 +180,7 @@ def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
         except subprocess.TimeoutExpired as error:
             raise MissingDependency(
                 f"{compiler[0]} did not compile the C++ runner within {TIME_LIMIT_S:.0f} s; "
-                f"install another compiler: {INSTALL_COMPILER}"
+                f"install another compiler: {install}"
             ) from error
         if done.returncode != 0 or not output.is_file():
             if "No space left on device" in done.stderr:
@@ -167,13 +189,13 @@ def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path) -> None:
             said = next((line for line in lines if "error" in line), lines[-1])
             raise MissingDependency(
                 f"{compiler[0]} cannot compile the C++ runner (C++20 is needed): {said.strip()}; "
-                f"install a newer compiler: {INSTALL_COMPILER}"
+                f"install a newer compiler: {install}"
             )
         os.replace(output, binary)
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
+def lock(path: Path) -> Iterator[None]:
     """Held by one process at a time; freed by the kernel also when its holder is killed."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
 #include <cstdint>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <string>
@@ -39,16 +37,24 @@ inline std::vector<int> affinity() {
   return cpus;
 }
 
-inline void pin(const std::vector<int>& cpus) {
+inline std::string listed(const std::vector<int>& cpus) {
+  std::string text;
+  for (int cpu : cpus) text += (text.empty() ? "" : ",") + std::to_string(cpu);
+  return text;
+}
+
+inline void pin(std::vector<int> cpus) {
   if (cpus.empty()) return;
+  const std::vector<int> usable = affinity();
   cpu_set_t set;
   CPU_ZERO(&set);
   for (int cpu : cpus) {
     if (cpu >= CPU_SETSIZE) usage("--cpus: no processor " + std::to_string(cpu));
     CPU_SET(cpu, &set);
   }
-  if (sched_setaffinity(0, sizeof set, &set) != 0 || affinity().size() != cpus.size())
-    usage("--cpus: not all of these processors are there and allowed: " + std::string(std::strerror(errno)));
+  std::sort(cpus.begin(), cpus.end());
+  if (sched_setaffinity(0, sizeof set, &set) != 0 || affinity() != cpus)
+    usage("--cpus " + listed(cpus) + ": not all of these processors are there and allowed; usable: " + listed(usable));
 }
 
 // The number in a file of /sys; 0 where there is none.
@@ -63,6 +69,20 @@ inline int64_t clock_khz() {
   return read_number("/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpufreq/scaling_cur_freq");
 }
 
+// Zones tell millidegrees, some old phones' tenths or whole degrees; 0 for what no sensor of a phone can mean.
+inline int64_t millidegrees(int64_t reading) {
+  if (reading <= 0 || reading >= 150'000) return 0;
+  return reading < 150 ? reading * 1000 : reading < 1500 ? reading * 100 : reading;
+}
+
+// Names of zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
+inline bool of_processors(const std::string& type) {
+  for (const char* part : {"cpu", "pkg", "big", "mid", "little", "core", "soc"}) {
+    if (type.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
 // Hottest thermal zone of the processors (of all kinds where none is called so), in millidegrees Celsius; 0: unknown.
 inline int64_t temperature_mc() {
   static const std::vector<std::string> zones = [] {
@@ -72,13 +92,12 @@ inline int64_t temperature_mc() {
       if (!(std::ifstream(folder + "/type") >> type)) continue;
       all.push_back(folder + "/temp");
       std::transform(type.begin(), type.end(), type.begin(), [](unsigned char c) { return std::tolower(c); });
-      if (type.find("cpu") != std::string::npos || type.find("pkg") != std::string::npos)
-        processors.push_back(folder + "/temp");
+      if (of_processors(type)) processors.push_back(folder + "/temp");
     }
     return processors.empty() ? all : processors;
   }();
   int64_t hottest = 0;
-  for (const auto& zone : zones) hottest = std::max(hottest, read_number(zone));
+  for (const auto& zone : zones) hottest = std::max(hottest, millidegrees(read_number(zone)));
   return hottest;
 }
 
