@@ -61,11 +61,11 @@ class Job:
 
     def recipe(self) -> Recipe:
         if self.model == "x3d-xs":
-            return Recipe(epochs=16, seed=self.seed, eval_every=4)
+            return Recipe(epochs=64, seed=self.seed, eval_every=8)
         return Recipe(epochs=14, seed=self.seed, eval_every=14)
 
     def tuning_epochs(self) -> int:
-        return 1 if self.model == "x3d-xs" else QAT_EPOCHS
+        return QAT_EPOCHS
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def _environment() -> dict[str, str]:
 class Builder:
     """Builds workloads with random weights, through the cache, in workers that start when there is something to build.
 
-    int8 is calibrated with a few batches of seeded normal noise: a row of a latency table needs the speed of int8, not
+    int8 is calibrated with a batch of seeded normal noise: a row of a latency table needs the speed of int8, not
     its accuracy. Workers stay for the next call until the builder is closed; idle ones use memory, but no processor.
 
     Args:
