@@ -1,6 +1,6 @@
 """How many blocks a second the builder makes with a cold cache, and how fast a warm cache answers. See README.md.
 
-python experiments/004-builder-speed/run.py [--blocks 200] [--processes 2] [--space x3d-mobile]
+python experiments/007-builder-speed/run.py [--blocks 200] [--processes 2] [--space x3d-mobile] [--precision fp32 int8]
 """
 
 import argparse
@@ -37,10 +37,13 @@ def main() -> None:
     options.add_argument("--processes", type=int, default=2)
     options.add_argument("--space", default="x3d-mobile")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--precision", nargs="+", default=list(Precision), type=Precision, help="default: both")
     given = options.parse_args()
     space = load_space(Workspace.find(), given.space)
-    results = {"space": given.space, "blocks": given.blocks, "processes": given.processes}
-    for precision in Precision:
+    path = Path(__file__).with_name("results.json")
+    results = json.loads(path.read_text()) if path.exists() and len(given.precision) == 1 else {}
+    results |= {"space": given.space, "blocks": given.blocks, "processes": given.processes}
+    for precision in given.precision:
         parts = sorted(set(space.parts(precision)), key=lambda part: part.key)
         drawn = random.Random(given.seed).sample(parts, given.blocks)
         with (
@@ -58,7 +61,7 @@ def main() -> None:
             "warm_ms_worst": round(1e3 * max(answers), 2),
         }
         print(precision.value, json.dumps(results[precision.value]), flush=True)
-    Path(__file__).with_name("results.json").write_text(json.dumps(results, indent=1) + "\n")
+    path.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
