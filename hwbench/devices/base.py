@@ -179,11 +179,13 @@ class TransportKind:
         connect: Opens it; raises DeviceUnreachable where the device does not answer.
         options: Keys of the device file's table of that name, with the type of each.
         required: Those that must be there.
+        work_dir: Where files go on the device if its file does not say it.
     """
 
     connect: Callable[[Address], Transport]
     options: Mapping[str, type] = field(default_factory=dict)
     required: tuple[str, ...] = ()
+    work_dir: str = "/tmp/hwbench"
 
 
 transports: Registry[TransportKind] = Registry("transport")

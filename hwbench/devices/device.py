@@ -6,6 +6,7 @@ description = "Raspberry Pi 5, 8 GB, active cooler"
 transport = "ssh"             # local, ssh or adb
 threads = 1                   # default number of threads
 cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
+model = ["Raspberry Pi 5*"]   # what its model may be, * for anything; another one is refused
 emulated = false              # true: timings are stamped and never used as latencies
 work_dir = "/tmp/hwbench"     # where files go on the device; "~/hwbench" is in its home folder
 runner = "python"             # instead of the first that works: native, native-loader, native-board, python, or the
@@ -23,6 +24,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,7 @@ KEYS: Mapping[str, type] = {
     "transport": str,
     "threads": int,
     "cpus": list,
+    "model": list,
     "emulated": bool,
     "work_dir": str,
     "fingerprint": str,
@@ -61,6 +64,7 @@ class Device:
     """One device. ``cpus`` are the processors to pin to, best first; empty: chosen by ``Probe.fastest``.
 
     ``runner`` is a kind of runner or a path, see the top of this file; empty: the first that works.
+    ``model`` are the names that its model may have, with or without the manufacturer's in front and ``*`` for anything;
     ``fingerprint`` and ``unit`` are those of the probe it was added with; empty: any is taken.
     """
 
@@ -76,6 +80,7 @@ class Device:
     fingerprint: str = ""
     unit: str = ""
     runner: str = ""
+    model: tuple[str, ...] = ()
 
     @property
     def address(self) -> Address:
@@ -97,6 +102,11 @@ class Device:
             DeviceError: It is another one, or it was updated; its rows would be mixed with those that are there.
         """
         found = printable(f"{probe.model}, {probe.kernel}, {probe.build}", 200).strip(", ")
+        if self.model and not any(fnmatchcase(f" {probe.model}", f"* {name}") for name in self.model):
+            raise DeviceError(
+                f"device {self.name!r}: expected model {' or '.join(self.model)}, got {printable(probe.model, 100)!r}: "
+                "connect the right one, or give this one a name of its own: hwbench devices add NAME"
+            )
         if self.fingerprint not in ("", probe.fingerprint):
             wrong = f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): it was updated, or"
         elif self.unit and probe.unit and self.unit != probe.unit:
@@ -200,6 +210,9 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
         raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {cpus}")
     if values.get("threads", 1) < 1:
         raise InvalidFile(f"{path}: threads: expected at least 1, got {values['threads']}")
+    model = values.get("model", [])
+    if any(type(name) is not str or not name.strip() for name in model):
+        raise InvalidFile(f"{path}: model: expected names such as ['SM-G960F', 'Pixel 7*'], got {model}")
     for key in ("fingerprint", "unit"):
         if not re.fullmatch(r"([0-9a-f]{16})?", values.get(key, "")):
             raise InvalidFile(
@@ -207,7 +220,9 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
                 f"hwbench devices add {values['name']} --force writes it anew"
             )
     known = ("description", "threads", "emulated", "work_dir", "runner", "fingerprint", "unit")
-    rest = {key: values[key] for key in known if key in values}
+    rest: dict[str, Any] = {"work_dir": transports.get(values["transport"]).work_dir}
+    rest |= {key: values[key] for key in known if key in values}
     if rest.get("runner", "").startswith(("./", "../", "~")):  # a file here, beside the device file
         rest["runner"] = str(path.parent / Path(rest["runner"]).expanduser())
-    return Device(values["name"], values["transport"], cpus=tuple(cpus), options=dict(options), **rest)
+    name, transport = values["name"], values["transport"]
+    return Device(name, transport, cpus=tuple(cpus), options=dict(options), model=tuple(model), **rest)

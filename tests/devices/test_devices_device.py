@@ -4,7 +4,7 @@ from hwbench.devices import Device, load_device
 from hwbench.devices.device import read_device
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.probe import Cpu, Probe
-from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
+from hwbench.errors import DeviceError, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.workspace import Workspace, shipped
 
 FILES = sorted(shipped().glob("profiles/*/device.toml"))
@@ -87,6 +87,8 @@ def test_everything_a_file_can_say(tmp_path):
         (MINIMAL + "cpus = [1, 1]", r"cpus: expected different"),
         (MINIMAL + "cpus = [-1]", r"cpus: expected different"),
         (MINIMAL + "cpus = ['0']", r"cpus: expected different"),
+        (MINIMAL + "model = 'SM-G960F'", r"model: expected a list"),
+        (MINIMAL + "model = [960]", r"model: expected names such as"),
         ("schema = ", r"expected a TOML file"),
     ],
 )
@@ -119,3 +121,35 @@ def test_processors_to_pin_to():
         Device("d", "local", cpus=(7,)).pinned(1, probe)
     with pytest.raises(InvalidValue, match="5 threads"):
         Device("d", "local").pinned(5, probe)
+
+
+@pytest.mark.parametrize(
+    ("model", "fits"),
+    [
+        ("samsung SM-G960F", True),
+        ("samsung SM-G960N", True),
+        ("SM-G960F", True),
+        ("samsung SM-G965F", False),
+        ("samsung SM-G960U", False),
+        ("samsung SM-G960FX", False),
+        ("samsung", False),
+        ("", False),
+    ],
+)
+def test_the_s9_is_told_from_other_phones(model, fits):
+    device = load_device(Workspace(shipped()), "s9")
+    probe = Probe(model, "aarch64", "k", (), (), (), 0, "g", False)
+    if fits:
+        device.recognise(probe)
+        return
+    with pytest.raises(DeviceError, match=r"'s9': expected model SM-G960F or .*: connect the right one, or") as caught:
+        device.recognise(probe)
+    assert caught.value.exit_status == 3
+
+
+def test_a_model_may_have_wildcards():
+    probe = Probe("Raspberry Pi 5 Model B Rev 1.0", "aarch64", "k", (), (), (), 0, "g", False)
+    Device("pi", "ssh", model=("Raspberry Pi 5*",)).recognise(probe)
+    Device("pi", "ssh", model=("*Model B*",)).recognise(probe)
+    with pytest.raises(DeviceError, match="expected model Raspberry Pi 4"):
+        Device("pi", "ssh", model=("Raspberry Pi 4*",)).recognise(probe)
