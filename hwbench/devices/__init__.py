@@ -2,7 +2,7 @@
 
 from hwbench.devices.base import Address, CommandResult, Process, Transport, TransportKind, transports
 from hwbench.devices.device import Device, load_device
-from hwbench.devices.lease import Holder, holder, leased
+from hwbench.devices.lease import Holder, holder, holders, leased
 from hwbench.devices.probe import Cluster, Cpu, Probe, conditions, probe_device
 from hwbench.devices.state import DeviceState, read_state
 
@@ -20,6 +20,7 @@ __all__ = [
     "TransportKind",
     "conditions",
     "holder",
+    "holders",
     "leased",
     "load_device",
     "probe_device",

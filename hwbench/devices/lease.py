@@ -7,6 +7,7 @@ lease may be taken again.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -84,6 +85,16 @@ def holder(identity: str) -> Holder | None:
             return None if _lock(file) else _read(file, identity)
     except FileNotFoundError:
         return None
+
+
+def holders() -> tuple[Holder, ...]:
+    """Everyone who holds a device at present, this process included."""
+    found = []
+    for path in sorted(folder().glob("*.json")):
+        with contextlib.suppress(OSError), path.open("r+") as file:
+            if not _lock(file) and (someone := _read(file, "")).identity:
+                found.append(someone)
+    return tuple(found)
 
 
 def folder() -> Path:

@@ -12,13 +12,19 @@ import typer
 from typer.core import TyperCommand
 
 from hwbench.cli.devices.group import app
+from hwbench.cli.devices.places import adb_options, ssh_options
 from hwbench.cli.output import Json, emit, print_table, say
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
     from hwbench.devices import Device, Probe
+    from hwbench.devices.base import Option
     from hwbench.workspace import Workspace
 
+# The only folder of an Android where files can be put and started.
+ANDROID_DIR = "/data/local/tmp/hwbench"
+# Where that does not do which is the default: Termux has no /tmp, and some boards mount it noexec.
+HOME_DIR = "~/hwbench"
 WAYS = "--ssh [USER@]HOST[:PORT], --adb [SERIAL] or --local"
 
 
@@ -41,23 +47,25 @@ def add(
     adb: Annotated[
         str | None, typer.Option(metavar="[SERIAL]", help="Reach it through adb; alone: the only one attached.")
     ] = None,
+    identity: Annotated[str | None, typer.Option(metavar="FILE", help="With --ssh: the private key to use.")] = None,
+    agent: Annotated[bool, typer.Option("--agent", help="With --ssh: use the keys of the SSH agent.")] = False,
     local: Annotated[bool, typer.Option("--local", help="It is this machine.")] = False,
     description: Annotated[str | None, typer.Option(help="One line about it; default: its model.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write the file of a device anew as it is now.")] = False,
     as_json: Json = False,
 ) -> None:
     """Add a device: ask it what it is, and write its device.toml."""
-    from hwbench.devices import probe_device
     from hwbench.devices.description import describe
     from hwbench.devices.device_file import write_device
     from hwbench.workspace import Workspace
 
     ways: dict[str, str | None] = {"ssh": ssh, "adb": adb, "local": "" if local else None}
     workspace = Workspace.find()
-    asked = _asked(workspace, name, {way: value for way, value in ways.items() if value is not None}, force)
-    with asked.transport() as transport:
-        probe = probe_device(transport)
-    device = _as_found(asked, probe, description)
+    given: dict[str, Option] = {"identity": identity} if identity else {}
+    given |= {"agent": True} if agent else {}
+    asked = _asked(workspace, name, {way: value for way, value in ways.items() if value is not None}, given, force)
+    reached, probe = _reach(asked)
+    device = _as_found(reached, probe, description)
     path = write_device(workspace, device, _notes(probe))
     if not as_json:
         print_table(("", ""), describe(probe), header=False)
@@ -66,7 +74,9 @@ def add(
     say(f"wrote {path}; next: hwbench devices check {device.name}")
 
 
-def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], force: bool) -> Device:
+def _asked(
+    workspace: Workspace, name: str, ways: Mapping[str, str], more: Mapping[str, Option], force: bool
+) -> Device:
     """What the command line says of the device; where it says nothing, what its file says.
 
     Raises:
@@ -85,19 +95,36 @@ def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], force: bool
     if len(ways) > 1:
         given = " and ".join(f"--{way}" for way in ways)
         raise InvalidValue(f"expected one way to the device, got {given}; give one of {WAYS}")
+    if more and "ssh" not in ways:
+        raise InvalidValue(f"--identity and --agent belong to --ssh: hwbench devices add {name} --ssh HOST --agent")
     if not ways:
         if not known:
             raise InvalidValue(f"expected a way to the device: hwbench devices add {name} with {WAYS}")
         return load_device(workspace, name)
     ((way, value),) = ways.items()
-    return Device(name, way, options=_OPTIONS[way](value))
+    read = {"ssh": ssh_options, "adb": adb_options}
+    options = read[way](value) if way in read else {}
+    device = Device(name, way, options=options | dict(more), workspace=workspace)
+    return replace(device, work_dir=ANDROID_DIR) if way == "adb" else device
 
 
-def _local(value: str) -> dict[str, str | int]:
-    return {}
 
 
-_OPTIONS = {"local": _local}
+def _reach(asked: Device) -> tuple[Device, Probe]:
+    """Asks a device what it is; files go into the first folder where they can be started."""
+    from hwbench.devices import probe_device
+    from hwbench.devices.workplace import work_dir_fault
+
+    folders = (asked.work_dir, HOME_DIR) if asked.transport_name == "ssh" else (asked.work_dir,)
+    for folder in dict.fromkeys(folders):
+        device = replace(asked, work_dir=folder)
+        with device.transport() as transport:
+            probe = probe_device(transport)
+            fault = work_dir_fault(transport)
+        if not fault:
+            return device, probe
+        say(f"work_dir {folder}: {fault}")
+    return asked, probe
 
 
 def _as_found(asked: Device, probe: Probe, description: str | None) -> Device:

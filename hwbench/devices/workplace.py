@@ -1,0 +1,43 @@
+"""Whether files can be put on a device and started there: a folder may be read-only, full, or mounted noexec."""
+
+from __future__ import annotations
+
+from hwbench.devices.base import Transport
+from hwbench.errors import DeviceError, DeviceLost
+from hwbench.printable import printable
+
+TIME_LIMIT_S = 30.0
+
+# Writes a program that the device's own shell runs, and starts it; the status of the last step tells which one failed.
+SCRIPT = r"""
+printf '#!%s\nexit 42\n' "$(command -v sh)" > "$1" || exit 43
+chmod 700 "$1" || exit 43
+"$1"
+status=$?
+rm -f "$1"
+exit $status
+"""
+_STARTED, _NOT_WRITTEN = 42, 43
+
+
+def work_dir_fault(transport: Transport) -> str:
+    """Why the work folder of a device does not do, in words; empty where a program written there starts.
+
+    Raises:
+        DeviceLost: It went away.
+    """
+    try:
+        path = transport.temporary("start.sh")
+        result = transport.run(["sh", "-c", SCRIPT, "sh", path], timeout_s=TIME_LIMIT_S)
+    except DeviceLost:
+        raise
+    except DeviceError as error:
+        return printable(str(error))
+    said = printable(result.stderr, 200)
+    if result.timed_out:
+        return f"no answer after {TIME_LIMIT_S:g} s"
+    if result.status == _STARTED:
+        return ""
+    if result.status == _NOT_WRITTEN:
+        return f"it cannot be written: {said}"
+    return f"a program there does not start, as where a disk is mounted noexec: {said or f'status {result.status}'}"
