@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hwbench.devices.device import SCHEMA, Device
 from hwbench.printable import printable
+from hwbench.specs import LOCAL
 from hwbench.workspace import Workspace, write_text
 
 # A comment of a file that people read; getprop may say anything.
@@ -37,13 +38,15 @@ def device_toml(device: Device, notes: Sequence[str] = ()) -> str:
         "description": device.description,
         "transport": device.transport_name,
         "threads": device.threads,
-        "cpus": list(device.cpus),
+        "cpus": device.cpus,
     }
     rest = {field.name: getattr(device, field.name) for field in fields(Device) if field.name not in _ALWAYS}
     defaults = Device(device.name, device.transport_name)
     values |= {name: value for name, value in rest.items() if value != getattr(defaults, name)}
+    if device.transport_name != LOCAL:
+        values["work_dir"] = device.work_dir  # its default is another one for each transport
     lines = [f"# {printable(note, MAX_NOTE)}".rstrip() for note in notes]
-    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value not in ("", [])]
+    lines += [f"{name} = {_toml(value)}" for name, value in values.items() if value not in ("", ())]
     if device.options:
         lines += ["", f"[{device.transport_name}]"]
         lines += [f"{name} = {_toml(value)}" for name, value in device.options.items()]
@@ -54,5 +57,7 @@ _ALWAYS = {"name", "transport_name", "description", "threads", "cpus", "options"
 
 
 def _toml(value: object) -> str:
-    """A text, number, boolean or list of numbers. TOML's basic strings have the escapes of JSON."""
+    """A text, number, boolean, or a list of them. TOML's basic strings have the escapes of JSON."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(printable(value) if isinstance(value, str) else value, ensure_ascii=False)

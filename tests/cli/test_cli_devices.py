@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -10,6 +11,8 @@ import pytest
 from hwbench.cli.main import main
 from hwbench.devices import leased, load_device
 from hwbench.devices.device import SHIPPED
+from hwbench.errors import MissingDependency
+from hwbench.runtimes import runners
 from hwbench.workspace import Workspace, shipped
 
 
@@ -18,6 +21,15 @@ def run(capsys, *arguments):
         main(["devices", *arguments])
     out, err = capsys.readouterr()
     return end.value.code or 0, out, err
+
+
+@pytest.fixture(autouse=True)
+def nothing_attached(monkeypatch):
+    """Phones of this machine are none of a test's."""
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
+        yield
 
 
 @pytest.fixture
@@ -72,7 +84,7 @@ def test_a_description_is_shown_as_it_is_and_moves_no_cursor(workspace, capsys):
 
 def test_outside_of_a_workspace(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for arguments in ((), ("list",), ("add", "x", "--local"), ("show", "x"), ("remove", "x")):
+    for arguments in ((), ("list",), ("add", "x", "--local"), ("show", "x"), ("remove", "x"), ("check", "x")):
         status, _, err = run(capsys, *arguments)
         assert (status, "hwbench init" in err) == (2, True)
 
@@ -248,7 +260,7 @@ def test_shipped_devices_are_those_of_the_repository():
     assert {line.split("/")[1] for line in listing.stdout.split()} == set(SHIPPED)
 
 
-@pytest.mark.parametrize("command", ["show", "remove"])
+@pytest.mark.parametrize("command", ["show", "remove", "check", "prepare"])
 def test_an_unknown_device(workspace, capsys, command):
     status, out, err = run(capsys, command, "lokal")
     assert (status, out) == (2, "")
@@ -267,3 +279,74 @@ def test_no_torch_is_loaded(box):
     done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.splitlines()[-1] == ""
     assert "removed" in done.stdout
+
+
+# ---------------------------------------------------------------- check and prepare
+
+
+@pytest.fixture
+def without_compiler(monkeypatch):
+    """So the Python runner serves, and nothing is built."""
+
+    def none(*_, **__):
+        raise MissingDependency("no C++ compiler")
+
+    monkeypatch.setattr(runners, "build_runner", none)
+
+
+def steps(out):
+    return {step["name"]: step for step in json.loads(out)["steps"]}
+
+
+def test_what_was_added_passes_its_check(box, capsys, without_compiler):
+    status, out, err = run(capsys, "check", "box", "--json")
+    found = steps(out)
+    assert (status, json.loads(out)["ok"]) == (0, True), err
+    assert "failed" not in {step["state"] for step in found.values()}
+    assert found["fingerprint"]["found"] == load_device(box, "box").fingerprint
+    assert found["runner"]["found"].startswith("python in ")
+    status, out, err = run(capsys, "check", "box")
+    assert [line.split()[0] for line in out.splitlines()] == [step["state"] for step in found.values()]
+    assert "next: hwbench profile --device box" in err
+
+
+def test_another_machine_and_processors_that_are_not_there(box, capsys, without_compiler):
+    path = box.device("box")
+    cpus = f"cpus = {list(load_device(box, 'box').cpus)}"
+    path.write_text(
+        path.read_text().replace(load_device(box, "box").fingerprint, "0" * 16).replace(cpus, "cpus = [999]")
+    )
+    status, out, err = run(capsys, "check", "box", "--json")
+    found = steps(out)
+    assert (status, json.loads(out)["ok"]) == (3, False)
+    assert {name for name, step in found.items() if step["state"] == "failed"} == {"fingerprint", "processors"}
+    assert found["fingerprint"]["advice"] == "hwbench devices add box --force"
+    assert "no 999" in found["processors"]["found"]
+    assert "processors: hwbench devices add box --force" in err
+
+
+def test_a_device_in_use_is_not_disturbed(box, capsys):
+    code = (
+        "import sys\nfrom hwbench.devices import leased, transports, Address\n"
+        "with transports.get('local').connect(Address('x')) as t, leased(t.identity):\n"
+        "    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        status, out, _ = run(capsys, "check", "box", "--json")
+        assert status == 3
+        assert f"process {other.pid}" in steps(out)["free"]["found"]
+        assert f"process {other.pid}" in listed(capsys)["box"]["holder"]
+        assert f"process {other.pid}" in run(capsys)[1]
+        status, _, err = run(capsys, "prepare", "box")
+        assert (status, f"process {other.pid}" in err) == (3, True)
+        other.stdin.close()
+    assert listed(capsys)["box"]["holder"] is None
+
+
+def test_a_runner_is_prepared(box, capsys, without_compiler):
+    status, out, err = run(capsys, "prepare", "box", "--json")
+    assert status == 0
+    values = json.loads(out)
+    assert (values["device"], values["runner"], values["note"]) == ("box", "python", "")
+    assert "next: hwbench devices check box" in err

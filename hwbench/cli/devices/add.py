@@ -65,6 +65,7 @@ def add(
     given |= {"agent": True} if agent else {}
     asked = _asked(workspace, name, {way: value for way, value in ways.items() if value is not None}, given, force)
     reached, probe = _reach(asked)
+    replace(asked, fingerprint="", unit="").recognise(probe)  # the model that its file asks for is not given up
     device = _as_found(reached, probe, description)
     path = write_device(workspace, device, _notes(probe))
     if not as_json:
@@ -74,9 +75,7 @@ def add(
     say(f"wrote {path}; next: hwbench devices check {device.name}")
 
 
-def _asked(
-    workspace: Workspace, name: str, ways: Mapping[str, str], more: Mapping[str, Option], force: bool
-) -> Device:
+def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], more: Mapping[str, Option], force: bool) -> Device:
     """What the command line says of the device; where it says nothing, what its file says.
 
     Raises:
@@ -104,10 +103,8 @@ def _asked(
     ((way, value),) = ways.items()
     read = {"ssh": ssh_options, "adb": adb_options}
     options = read[way](value) if way in read else {}
-    device = Device(name, way, options=options | dict(more), workspace=workspace)
-    return replace(device, work_dir=ANDROID_DIR) if way == "adb" else device
-
-
+    folder = ANDROID_DIR if way == "adb" else Device.work_dir
+    return Device(name, way, work_dir=folder, options=options | dict(more), workspace=workspace)
 
 
 def _reach(asked: Device) -> tuple[Device, Probe]:

@@ -1,0 +1,35 @@
+"""``hwbench devices prepare``: the runner is made for a device, carried there and started once."""
+
+from __future__ import annotations
+
+from hwbench.cli.devices.group import app
+from hwbench.cli.devices.show import Name
+from hwbench.cli.output import Json, emit, say
+
+
+@app.command()
+def prepare(name: Name, as_json: Json = False) -> None:
+    """Make the runner that fits a device, carry it there, and start it once; what lies there already is not sent again.
+
+    Measuring does the same when it is needed.
+    """
+    from hwbench.devices import leased, load_device, probe_device
+    from hwbench.measure.device_runner import RUNTIME, install_runner
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    device = load_device(workspace, name)
+    with device.transport() as transport, leased(transport.identity):
+        probe = probe_device(transport)
+        device.recognise(probe)
+        installed = install_runner(device, transport, probe, RUNTIME, cache_dir=workspace.cache, report=say)
+    values = {
+        "device": name,
+        "runner": installed.runner.kind,
+        "folder": installed.folder,
+        "bytes": installed.size_bytes,
+        "seconds": round(installed.seconds, 1),
+        "note": installed.note,
+    }
+    emit(values if as_json else {key: value for key, value in values.items() if value != ""}, as_json=as_json)
+    say(f"next: hwbench devices check {name}")
