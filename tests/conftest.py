@@ -11,6 +11,16 @@ def state_folder(tmp_path_factory):
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_phone():
+    """No test reaches a phone of whoever runs it: adb refuses this port. Tests that use adb give it another one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANDROID_ADB_SERVER_PORT", "0")
+        patch.delenv("ADB_SERVER_SOCKET", raising=False)
+        patch.delenv("ANDROID_SERIAL", raising=False)
+        yield
+
+
 @pytest.fixture(scope="session")
 def arm_cache(tmp_path_factory):
     """Where runners for other machines lie; shared by the processes of one run of the tests."""

@@ -28,14 +28,15 @@ from hwbench.devices.adb_program import (
     DEFAULT_PORT,
     AdbProgram,
     Attached,
-    address,
     checked_word,
     is_address,
     is_loopback,
+    place_of,
     words,
 )
-from hwbench.devices.base import Option
+from hwbench.devices.base import Address, Option, TransportKind, transports
 from hwbench.devices.link import Chunk, Stream
+from hwbench.devices.remote import RemoteTransport
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, InvalidValue, WorkspaceError
 from hwbench.printable import printable
 from hwbench.workspace import writing
@@ -76,7 +77,10 @@ def open_link(name: str, options: Mapping[str, Option], environment: Mapping[str
     """
     program = AdbProgram()
     serial = _wanted(options, environment)
-    started = program.start()
+    try:
+        started = program.start()
+    except DeviceUnreachable as error:
+        raise DeviceUnreachable(f"device {name!r}: {error}") from error
     if serial is not None and is_address(serial):
         _warn_of_network(name, serial)
         _connect_anew(program, name, serial)
@@ -84,6 +88,11 @@ def open_link(name: str, options: Mapping[str, Option], environment: Mapping[str
     link = AdbLink(program, name, chosen.serial)
     link.check()
     return link
+
+
+def connect(address: Address) -> RemoteTransport:
+    """Opens a transport to the device; errors as ``open_link``."""
+    return RemoteTransport(open_link(address.name, address.options), address)
 
 
 def choose(found: tuple[Attached, ...], name: str, serial: str | None) -> Attached:
@@ -438,7 +447,7 @@ def _wanted(options: Mapping[str, Option], environment: Mapping[str, str]) -> st
     if host is not None:
         if serial is not None:
             raise InvalidValue("[adb]: expected serial, or host and port, got both")
-        return address(str(host), int(options.get("port", DEFAULT_PORT)))
+        return place_of(str(host), int(options.get("port", DEFAULT_PORT)))
     wanted = serial or environment.get("ANDROID_SERIAL")
     return checked_word("[adb] serial", str(wanted)) if wanted else None
 
@@ -484,3 +493,8 @@ def _hint(reason: str) -> str:
     if "Permission denied" in reason or "Read-only" in reason or "not permitted" in reason:
         return "choose another work_dir in its device.toml; on Android: /data/local/tmp/hwbench"
     return "is work_dir in its device.toml a folder there?"
+
+
+transports.register("adb")(
+    TransportKind(connect, {"serial": str, "host": str, "port": int}, work_dir="/data/local/tmp/hwbench")
+)

@@ -140,7 +140,7 @@ def checked_word(what: str, text: str) -> str:
     return text
 
 
-def address(host: str, port: int = DEFAULT_PORT) -> str:
+def place_of(host: str, port: int = DEFAULT_PORT) -> str:
     """What adb calls the device at this place of the network."""
     checked_word("[adb] host", host)
     if not 0 < port < 65536:

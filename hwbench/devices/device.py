@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 # Each of these registers its transports.
-from hwbench.devices import local, unbuilt  # noqa: F401
+from hwbench.devices import adb, local, unbuilt  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.probe import Probe
 from hwbench.errors import DeviceError, InvalidFile, InvalidValue

@@ -25,4 +25,3 @@ transports.register("ssh")(
         ("host",),
     )
 )
-transports.register("adb")(TransportKind(_not_built("adb"), {"serial": str, "host": str, "port": int}))

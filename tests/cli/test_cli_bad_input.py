@@ -110,7 +110,7 @@ def refused(root: Path, command: Command, status: int, *fragments: str) -> None:
 OTHERS = [
     *[((*c, "--device", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
       for c in (PROFILE, VALIDATE, SEARCH, BENCH, QUICKSTART)],
-    *[((*c, "--device", "s9"), 3, ("adb transport is not built yet", "--device local"))
+    *[((*c, "--device", "s9"), 3, ("device 's9': ", "adb", ";"))
       for c in (PROFILE, BENCH, QUICKSTART)],
     *[((*c, "--device", "s9"), 2, ("no latency table of s9/", "hwbench profile --device s9"))
       for c in (VALIDATE, SEARCH)],

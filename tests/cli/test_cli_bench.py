@@ -154,9 +154,9 @@ def test_more_threads_than_cores(workspace, model, capsys):
     assert "4096 threads" in err
 
 
-def test_a_device_whose_transport_is_not_built(workspace, model, capsys):
+def test_a_device_that_is_not_there(workspace, model, capsys):
     status, _, err = run(capsys, model, "--device", "s9", *QUICK)
-    assert (status, "not built yet" in err) == (3, True)
+    assert (status, "device 's9': " in err) == (3, True)
 
 
 def test_samples_and_seconds_are_spread_over_sessions():

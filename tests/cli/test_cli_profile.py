@@ -225,11 +225,11 @@ def test_wrong_input_is_one_message_and_status_2(workspace, fake, capsys, argume
     assert "Traceback" not in err
 
 
-def test_a_device_whose_transport_is_not_built_is_status_3(workspace, capsys):
+def test_a_device_that_is_not_there_is_status_3(workspace, capsys):
     status, out, err = run(capsys, "--device", "s9")
     assert (status, out) == (3, "")
-    assert "s9" in err
-    assert "not built yet" in err
+    assert "device 's9': " in err
+    assert "adb" in err
 
 
 def test_outside_of_a_workspace(tmp_path, capsys, monkeypatch):

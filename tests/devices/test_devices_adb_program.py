@@ -11,7 +11,7 @@ import pytest
 
 from hwbench.devices import adb, adb_program
 from hwbench.devices.adb import open_link
-from hwbench.devices.adb_program import AdbProgram, Attached, address, attached, checked_word, is_address, is_loopback
+from hwbench.devices.adb_program import AdbProgram, Attached, attached, checked_word, is_address, is_loopback, place_of
 from hwbench.errors import DeviceUnreachable, InvalidValue
 
 needs_adb = pytest.mark.skipif(shutil.which("adb") is None, reason="needs adb: apt-get install adb")
@@ -173,7 +173,7 @@ def test_a_serial_or_host_that_adb_cannot_be_given(text):
     with pytest.raises(InvalidValue, match="expected one word"):
         checked_word("serial", text)
     with pytest.raises(InvalidValue, match="expected one word"):
-        address(text)
+        place_of(text)
     if text:
         with pytest.raises(InvalidValue, match="expected one word"):
             open_link("s9", {"serial": text}, {})
@@ -182,9 +182,9 @@ def test_a_serial_or_host_that_adb_cannot_be_given(text):
 
 
 def test_addresses():
-    assert address("192.168.1.5") == "192.168.1.5:5555"
-    assert address("fe80::1", 4000) == "[fe80::1]:4000"
-    assert address("[::1]", 4000) == "[::1]:4000"
+    assert place_of("192.168.1.5") == "192.168.1.5:5555"
+    assert place_of("fe80::1", 4000) == "[fe80::1]:4000"
+    assert place_of("[::1]", 4000) == "[::1]:4000"
     assert is_address("pi.local:5555")
     assert not is_address("R58K12ABCDE")
     assert [is_loopback(text) for text in ("127.0.0.1:5", "[::1]:5", "localhost:5", "192.168.1.5:5", "R58")] == [
@@ -195,7 +195,7 @@ def test_addresses():
         False,
     ]
     with pytest.raises(InvalidValue, match="expected 1 to 65535, got 70000"):
-        address("a", 70000)
+        place_of("a", 70000)
 
 
 def test_options_that_contradict_each_other():

@@ -30,7 +30,7 @@ def test_local_and_s9_are_shipped():
     workspace = Workspace(shipped())
     with load_device(workspace, "local").transport() as transport:
         assert isinstance(transport, LocalTransport)
-    with pytest.raises(DeviceUnreachable, match=r"'s9': the adb transport is not built yet") as caught:
+    with pytest.raises(DeviceUnreachable, match=r"'s9': .*adb") as caught:
         load_device(workspace, "s9").transport()
     assert caught.value.exit_status == 3
     assert "\n" not in str(caught.value)
