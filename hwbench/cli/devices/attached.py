@@ -38,13 +38,13 @@ def strangers(devices: Iterable[Device]) -> tuple[Attached, ...]:
 
 def serial_of(device: Device) -> str | None:
     """What adb calls a device by its file; None where the file leaves it open, or it is none of adb's."""
-    from hwbench.devices.adb_program import DEFAULT_PORT, address
+    from hwbench.devices.adb_program import DEFAULT_PORT, place_of
 
     if device.transport_name != "adb":
         return None
     if host := device.options.get("host"):
         try:
-            return address(str(host), int(device.options.get("port", DEFAULT_PORT)))
+            return place_of(str(host), int(device.options.get("port", DEFAULT_PORT)))
         except InvalidValue:
             return None
     return str(device.options.get("serial", "")) or None
