@@ -1,6 +1,7 @@
 """Where files are run: transports (how a device is reached), device files, and what a device is."""
 
 from hwbench.devices.base import Address, CommandResult, Process, Transport, TransportKind, transports
+from hwbench.devices.control import Conditions, Control, controlled
 from hwbench.devices.device import Device, load_device
 from hwbench.devices.lease import Holder, holder, holders, leased
 from hwbench.devices.probe import Cluster, Cpu, Probe, conditions, probe_device
@@ -10,6 +11,8 @@ __all__ = [
     "Address",
     "Cluster",
     "CommandResult",
+    "Conditions",
+    "Control",
     "Cpu",
     "Device",
     "DeviceState",
@@ -19,6 +22,7 @@ __all__ = [
     "Transport",
     "TransportKind",
     "conditions",
+    "controlled",
     "holder",
     "holders",
     "leased",

@@ -7,6 +7,7 @@ transport = "ssh"             # local, ssh or adb
 threads = 1                   # default number of threads
 cpus = [2, 3]                 # processors to pin to, best first; without it: the fastest cores, chosen by a probe
 model = ["Raspberry Pi 5*"]   # what its model may be, * for anything; another one is refused
+conditions = "stock"          # stock: left as it is; controlled: clocks, screen, ... are held while it is measured
 emulated = false              # true: timings are stamped and never used as latencies
 work_dir = "/tmp/hwbench"     # where files go on the device; "~/hwbench" is in its home folder
 runner = "python"             # instead of the first that works: native, native-loader, native-board, python, or the
@@ -31,6 +32,7 @@ from typing import Any
 # Each of these registers its transports.
 from hwbench.devices import adb, local, unbuilt  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
+from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.probe import Probe
 from hwbench.errors import DeviceError, InvalidFile, InvalidValue
 from hwbench.printable import printable
@@ -46,6 +48,7 @@ KEYS: Mapping[str, type] = {
     "threads": int,
     "cpus": list,
     "model": list,
+    "conditions": str,
     "emulated": bool,
     "work_dir": str,
     "fingerprint": str,
@@ -73,6 +76,7 @@ class Device:
     description: str = ""
     threads: int = 1
     cpus: tuple[int, ...] = ()
+    conditions: Conditions = Conditions.STOCK
     emulated: bool = False
     work_dir: str = "/tmp/hwbench"  # on the device
     options: Mapping[str, Option] = field(default_factory=dict)
@@ -87,13 +91,21 @@ class Device:
         """What its transport needs to know."""
         return Address(self.name, self.options, self.work_dir, self.workspace)
 
-    def transport(self) -> Transport:
+    def transport(self, report: Report | None = None) -> Transport:
         """Opens the way to the device; the caller closes it.
+
+        What a process that was killed has left changed on the device is put back now; ``report`` is told.
 
         Raises:
             DeviceUnreachable: It does not answer, or its transport is not built yet.
         """
-        return transports.get(self.transport_name).connect(self.address)
+        transport = transports.get(self.transport_name).connect(self.address)
+        try:
+            put_back_left_over(transport, report)
+        except BaseException:
+            transport.close()
+            raise
+        return transport
 
     def recognise(self, probe: Probe) -> None:
         """Makes sure that what answered is the device that was added under this name, in the state it was in.
@@ -219,9 +231,13 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
                 f"{path}: {key}: expected 16 hexadecimal digits, got {values[key]!r}; "
                 f"hwbench devices add {values['name']} --force writes it anew"
             )
+    profiles = tuple(one.value for one in Conditions)
+    if (conditions := values.get("conditions", Conditions.STOCK)) not in profiles:
+        raise InvalidFile(f"{path}: conditions: unknown {conditions!r}; {suggest(conditions, profiles)}")
     known = ("description", "threads", "emulated", "work_dir", "runner", "fingerprint", "unit")
     rest: dict[str, Any] = {"work_dir": transports.get(values["transport"]).work_dir}
     rest |= {key: values[key] for key in known if key in values}
+    rest["conditions"] = Conditions(conditions)
     if rest.get("runner", "").startswith(("./", "../", "~")):  # a file here, beside the device file
         rest["runner"] = str(path.parent / Path(rest["runner"]).expanduser())
     name, transport = values["name"], values["transport"]

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwbench.devices import CommandResult, Device, Process, Transport, conditions, leased, probe_device
+from hwbench.devices import CommandResult, Conditions, Device, Process, Transport, controlled, leased, probe_device
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
 from hwbench.measure.device_runner import check_runtime, install_runner
@@ -49,7 +49,7 @@ class Bench:
     """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
 
     ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
-    ``report`` is told in words when the device went away and came back.
+    ``report`` is told in words when the device went away and came back. ``work_dir`` is where files go on the device.
     """
 
     transport: Transport
@@ -58,6 +58,7 @@ class Bench:
     cpus: tuple[int, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
+    work_dir: str = "/tmp"
 
     def command(self, options: protocol.Options) -> list[str]:
         """The command line of the runner on the device."""
@@ -83,6 +84,7 @@ def open_bench(
     *,
     cache_dir: Path,
     threads: int | None = None,
+    conditions: Conditions | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Iterator[Bench]:
     """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
@@ -92,7 +94,9 @@ def open_bench(
         runtime: Name of the runtime whose files are to be run.
         cache_dir: Where built runners are kept.
         threads: Threads of the engine; default: as the device file says.
-        report: Told in words when a runner is built, and why the Python runner is taken where it is.
+        conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
+        report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
+            could not be held or put back.
 
     Raises:
         DeviceUnreachable: The device does not answer, or its transport is not built yet.
@@ -103,15 +107,16 @@ def open_bench(
     """
     check_runtime(device, runtime)
     threads = threads or device.threads
-    with device.transport() as transport, leased(transport.identity):
+    with device.transport(report) as transport, leased(transport.identity):
         probe = probe_device(transport)
         device.recognise(probe)
         cpus = device.pinned(threads, probe)
         runner = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report).runner
-        known = conditions(probe, cpus, runner.label)
-        if runner.libraries:
-            known["libraries"] = runner.libraries[:16]
-        yield Bench(transport, runner, threads, cpus, known, report)
+        with controlled(conditions or device.conditions, probe, transport, report) as control:
+            known = control.row(probe, cpus, runner.label)
+            if runner.libraries:
+                known["libraries"] = runner.libraries[:16]
+            yield Bench(transport, runner, threads, cpus, known, report, device.work_dir)
 
 
 def measure_sessions(
