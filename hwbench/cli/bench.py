@@ -58,7 +58,7 @@ def bench(
     workspace = Workspace.find()
     place = load_device(workspace, device)
     path = _file(model)
-    with place.transport():
+    with place.transport(say):
         pass  # a device that does not answer is better known before anything is built
     if path is not None:
         artifact, precision = artifact_of(path, runtime, precision)

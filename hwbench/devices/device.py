@@ -76,7 +76,6 @@ class Device:
     description: str = ""
     threads: int = 1
     cpus: tuple[int, ...] = ()
-    conditions: Conditions = Conditions.STOCK
     emulated: bool = False
     work_dir: str = "/tmp/hwbench"  # on the device
     options: Mapping[str, Option] = field(default_factory=dict)
@@ -85,6 +84,7 @@ class Device:
     unit: str = ""
     runner: str = ""
     model: tuple[str, ...] = ()
+    conditions: Conditions = Conditions.STOCK
 
     @property
     def address(self) -> Address:

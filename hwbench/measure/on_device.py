@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hwbench.devices import Device
+from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Failure
@@ -29,6 +29,7 @@ def campaign_on(
     cache_dir: Path,
     runtime: str = "executorch",
     threads: int | None = None,
+    conditions: Conditions | None = None,
     timing: Timing | None = None,
     processes: int | None = None,
     retry: Collection[Outcome] = (Outcome.LOST,),
@@ -42,6 +43,7 @@ def campaign_on(
         cache_dir: Where built files and the runner lie.
         runtime: Name of the runtime.
         threads: Threads of the engine; default: what the device file says.
+        conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: The protocol of the rows.
         processes: Build workers; default: what fits.
         retry: Outcomes that are tried again.
@@ -56,7 +58,9 @@ def campaign_on(
     timing = timing or Timing()
     with (
         Builder(runtime, cache_dir, processes=processes) as builder,
-        open_bench(device, runtime, cache_dir=cache_dir, threads=threads, report=report) as bench,
+        open_bench(
+            device, runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
+        ) as bench,
     ):
         yield Campaign(
             store=store,
@@ -77,6 +81,7 @@ def measure_artifact(
     *,
     cache_dir: Path,
     threads: int | None = None,
+    conditions: Conditions | None = None,
     timing: Timing | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Measurement:
@@ -87,6 +92,7 @@ def measure_artifact(
         device: Where to measure.
         cache_dir: Where the runner lies.
         threads: Threads of the engine; default: what the device file says.
+        conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: Protocol and stop rule.
         report: Told what takes long, and what is not as it should be.
 
@@ -96,7 +102,9 @@ def measure_artifact(
     """
     timing = timing or Timing()
     found: list[tuple[Session, str]] = []
-    with open_bench(device, artifact.runtime, cache_dir=cache_dir, threads=threads, report=report) as bench:
+    with open_bench(
+        device, artifact.runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
+    ) as bench:
 
         def keep(artifact: Artifact, session: Session) -> None:
             found.append((session, doubt(session)))

@@ -61,7 +61,7 @@ def _ask(device: Device) -> tuple[Probe, DeviceState, str | None]:
     """What it is, how it is, and who measures on it."""
     from hwbench.devices import holder, probe_device, read_state
 
-    with device.transport() as transport:
+    with device.transport(say) as transport:
         user = holder(transport.identity)
         return probe_device(transport), read_state(transport, device.work_dir), str(user) if user else None
 
