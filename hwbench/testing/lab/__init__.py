@@ -1,0 +1,1 @@
+"""A laboratory of devices without hardware."""

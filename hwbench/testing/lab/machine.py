@@ -1,0 +1,299 @@
+"""A lab device without its way in: a root folder whose processes run under proot and qemu, and what may befall it.
+
+``Machine`` is the hardware: it boots, heats up, fills its disk, goes down. ``sshd`` and ``adbd`` lead into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from hwbench.errors import DeviceError
+from hwbench.testing.lab import android, enter, hardware
+from hwbench.testing.lab.requirements import SFTP_SERVER, require
+from hwbench.testing.lab.root import INIT, SFTP_PRELOAD, Flavour, make_root, user_id
+
+PREFIX = "hwbench-lab-"
+# Its default, `max`, computes wrong int8 results (SVE kernels); the release keeps fingerprints equal on all hosts.
+QEMU = "qemu-aarch64-static -cpu cortex-a76 -r 5.10.43-hwbench-lab"
+DISK_BYTES = 256 << 20
+BOOT_S = 30.0
+KILL_S = 10.0
+
+
+class Machine:
+    """A device of its own folder below the temporary folder; ``start`` boots it, ``stop`` removes it.
+
+    Args:
+        flavour: Board or phone.
+        properties: For a phone: values of ``getprop`` that differ from the usual ones.
+        rooted: Commands may write below /sys: governor, clocks.
+    """
+
+    def __init__(
+        self, flavour: Flavour, properties: Mapping[str, str] | None = None, *, rooted: bool = False
+    ) -> None:
+        # Not below the workspace: others than its owner must be able to enter, and socket paths are short.
+        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.folder.chmod(0o711)
+        self.flavour = flavour
+        self._rooted = rooted
+        self.root = self.folder / "root"
+        self.socket = str(self.folder / "init.sock")
+        self._proot: subprocess.Popen[bytes] | None = None
+        self._mounted = False
+        (self.folder / "owner").write_text(str(os.getpid()))
+        try:
+            make_root(self.root, flavour)
+            if flavour is Flavour.PHONE:
+                android.write_properties(self.root, properties or {})
+            self._write_proc()
+            self.set_temperature(hardware.CASE_CELSIUS)
+            self.set_battery(percent=80, charging=True)
+            self._own()
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self) -> None:
+        """Boots; returns when commands run. A boot has a new boot id.
+
+        Raises:
+            DeviceError: It does not come up.
+        """
+        hardware.write(self.folder / "proc/boot_id", str(uuid.uuid4()))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.socket)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            listener.bind(self.socket)
+            listener.listen(64)
+            self._proot = subprocess.Popen(
+                ["taskset", "-c", ",".join(map(str, hardware.usable())), "sh", "-c", 'exec "$@" 3<&0 </dev/null', "sh"]
+                + [*self._entry(qemu=True), INIT],
+                stdin=listener.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=(self.folder / "proot.log").open("ab"),
+                env=self._environment(),
+                start_new_session=True,
+            )
+        if self.run("echo up", timeout_s=BOOT_S) != (0, "up\n"):
+            raise DeviceError(f"the lab device does not boot: {(self.folder / 'proot.log').read_text()[-500:]}")
+
+    def shut_down(self) -> None:
+        """Ends every process in it at once, as when its power is cut."""
+        if self._proot is None:
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.socket)
+        end_watched(self._proot.pid)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._proot.wait(1)
+        self._proot.kill()
+        self._proot.wait()
+        self._proot = None
+
+    def stop(self) -> None:
+        """Ends it and removes its folder; calling it again does nothing."""
+        self.shut_down()
+        if self._mounted:
+            subprocess.run(["umount", "--lazy", str(self._disk())], check=False, capture_output=True)
+            self._mounted = False
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    @property
+    def up(self) -> bool:
+        """Whether it is booted."""
+        return self._proot is not None
+
+    def processes(self) -> dict[int, str]:
+        """What runs in it now beside its first process: command lines by process number."""
+        found = {}
+        for pid in self._traced():
+            with contextlib.suppress(OSError):
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                line = b" ".join(_guest(words)).decode(errors="replace").strip()
+                if line and INIT not in line:
+                    found[pid] = line
+        return found
+
+    def run(self, command: str, *, timeout_s: float = 30.0) -> tuple[int, str]:
+        """Runs a line of shell in it, past every transport; gives exit status and stdout.
+
+        Raises:
+            DeviceError: It is down, or the command takes longer.
+        """
+        with tempfile.TemporaryFile() as out, open(os.devnull, "r+b") as null:
+            deadline = time.monotonic() + timeout_s
+            try:
+                connection = enter.start(self.socket, command, (null.fileno(), out.fileno(), null.fileno()))
+                connection.settimeout(max(0.1, deadline - time.monotonic()))
+                ended = enter.status(connection)
+            except OSError as error:
+                raise DeviceError(f"the lab device does not answer: {error}") from error
+            if ended is None:
+                raise DeviceError("the lab device went down")
+            out.seek(0)
+            return ended, out.read().decode(errors="replace")
+
+    def path(self, path: str) -> Path:
+        """Where an absolute path of the device lies on the host."""
+        return self.root / path.lstrip("/")
+
+    def sftp_server(self) -> list[str]:
+        """The command that serves its files: the host's sftp-server, with the root as its only view."""
+        libraries = _shared_libraries(SFTP_SERVER)
+        binds = [word for path in (str(SFTP_SERVER), *libraries) for word in ("-b", path)]
+        loader = next(path for path in libraries if Path(path).name.startswith("ld"))
+        return [*self._entry(qemu=False), *binds, loader, "--preload", SFTP_PRELOAD, str(SFTP_SERVER)]
+
+    def set_temperature(self, celsius: float) -> None:
+        """Of the case; the cores are a little warmer. Android's thermal status follows."""
+        for number, above in enumerate(hardware.ZONES.values()):
+            path = self.root / f"sys/class/thermal/thermal_zone{number}/temp"
+            hardware.write(path, str(round((celsius + above) * 1000)))
+        self._set_battery_value("temp", round(celsius * 10))
+
+    def set_battery(self, *, percent: int, charging: bool) -> None:
+        """Charge, and whether a charger is connected."""
+        self._set_battery_value("capacity", percent)
+        self._set_battery_value("status", "Charging" if charging else "Discharging")
+        hardware.write(self.root / "sys/class/power_supply/usb/type", "USB")
+        hardware.write(self.root / "sys/class/power_supply/usb/online", str(int(charging)))
+
+    def set_load(self, average: float) -> None:
+        """What /proc/loadavg says."""
+        hardware.write(self.folder / "proc/loadavg", f"{average:.2f} {average:.2f} {average:.2f} 1/120 2000")
+
+    def set_property(self, name: str, value: str) -> None:
+        """Changes a value of ``getprop``, as an update of the firmware does."""
+        android.write_properties(self.root, {name: value})
+
+    def _set_battery_value(self, name: str, value: object) -> None:
+        hardware.write(self.root / "sys/class/power_supply/battery" / name, str(value))
+
+    def _write_proc(self) -> None:
+        folder = self.folder / "proc"
+        folder.mkdir(mode=0o755)
+        (folder / "cpuinfo").write_text(hardware.cpuinfo())
+        (folder / "meminfo").write_text(hardware.meminfo())
+        self.set_load(0.1)
+        hardware.write(folder / "boot_id", "")
+
+    def _own(self) -> None:
+        """Makes the tree readable, gives what may be written to the device's user, and mounts a disk if we may."""
+        for name in (self.root, *self.root.rglob("*")):
+            if not name.is_symlink():
+                name.chmod(name.stat().st_mode | (0o555 if name.is_dir() or os.access(name, os.X_OK) else 0o444))
+        if os.geteuid() == 0:
+            options = f"size={DISK_BYTES},uid={user_id()},gid={user_id()},mode=0771"
+            argv = ["mount", "-t", "tmpfs", "-o", options, PREFIX + "disk", str(self._disk())]
+            self._mounted = subprocess.run(argv, check=False, capture_output=True).returncode == 0
+        for folder in self._written():
+            for name in (folder, *folder.rglob("*")):
+                os.chown(name, user_id(), user_id(), follow_symlinks=False)
+
+    def _written(self) -> list[Path]:
+        """Folders that commands may write to; the rest belongs to whoever runs the laboratory."""
+        folders = [self._disk()]
+        folders += [self.path(android.STATE)] if self.flavour is Flavour.PHONE else []
+        return folders + ([self.root / "sys"] if self._rooted else [])
+
+    def _disk(self) -> Path:
+        return self.path(self.flavour.temporary)
+
+    def _environment(self) -> dict[str, str]:
+        temporary = self.flavour.temporary
+        path = "/system/bin" if self.flavour is Flavour.PHONE else "/usr/bin:/bin:/sbin"
+        # proot and qemu are found by their full path or on the host's own PATH.
+        return {"PATH": f"{path}:/usr/bin:/bin", "HOME": temporary, "TMPDIR": temporary, "USER": "shell"}
+
+    def _entry(self, *, qemu: bool) -> list[str]:
+        """The words in front of a command that make it run in the root, as the device's user."""
+        drop = []
+        if os.geteuid() == 0:
+            user = user_id()
+            drop = [require("setpriv"), f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+        binds = [word for bind in self._binds() for word in ("-b", bind)]
+        through = ["-q", QEMU] if qemu else []
+        return [*drop, require("proot"), "-r", str(self.root), *through, *binds, "-w", self.flavour.temporary]
+
+    def _binds(self) -> list[str]:
+        proc = self.folder / "proc"
+        shown = {name: f"/proc/{name}" for name in ("cpuinfo", "meminfo", "loadavg")}
+        shown["boot_id"] = "/proc/sys/kernel/random/boot_id"
+        return ["/dev", "/proc", *(f"{proc / name}:{there}" for name, there in shown.items())]
+
+    def _traced(self) -> list[int]:
+        """The processes that our proot watches: all that were ever started in it and live."""
+        return watched(self._proot.pid) if self._proot is not None else []
+
+
+def _guest(words: Sequence[bytes]) -> Sequence[bytes]:
+    """The words of a command inside qemu: after ``-0 NAME`` stands the program, then its arguments."""
+    if b"-0" not in words:
+        return words
+    at = words.index(b"-0")
+    return [words[at + 1], *words[at + 3 :]]
+
+
+def watched(tracer: int) -> list[int]:
+    """The processes that a proot watches: all that were ever started in it and live."""
+    mark = f"TracerPid:\t{tracer}\n"
+    found = []
+    for pid in _process_numbers():
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{pid}/status").read_text()
+            if mark in status and "State:\tZ" not in status:
+                found.append(pid)
+    return found
+
+
+def end_watched(tracer: int) -> None:
+    """Kills what a proot watches. It goes before proot itself: left alone it would run on outside of the root."""
+    deadline = time.monotonic() + KILL_S
+    while (alive := watched(tracer)) and time.monotonic() < deadline:
+        for pid in alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+
+
+def _process_numbers() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _shared_libraries(program: Path) -> list[str]:
+    listed = subprocess.run(["ldd", str(program)], check=True, capture_output=True, text=True, timeout=30).stdout
+    return [word for word in listed.split() if word.startswith("/")]
+
+
+def sweep() -> None:
+    """Removes what laboratories left behind whose owner is gone."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError, ValueError):
+            owner = int((folder / "owner").read_text())
+            if not Path(f"/proc/{owner}").exists():
+                _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    mark = os.fsencode(folder / "root")
+    for pid in _process_numbers():
+        with contextlib.suppress(OSError):
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if words[0].endswith(b"proot") and mark in words:
+                end_watched(pid)
+                os.kill(pid, signal.SIGKILL)
+    for flavour in Flavour:
+        disk = folder / "root" / flavour.temporary[1:]
+        subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)

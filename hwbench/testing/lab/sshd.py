@@ -1,0 +1,123 @@
+"""A real OpenSSH server on loopback, with keys of its own, whose logins lead into a lab device."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from hwbench.testing.lab import enter
+from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.processes import HOST, free_port, kill_tree, wait_until_listening
+from hwbench.testing.lab.requirements import require
+
+CONFIGURATION = """\
+ListenAddress {host}:{port}
+HostKey {folder}/host_key
+AuthorizedKeysFile {folder}/authorized_keys
+PidFile none
+UsePAM no
+AuthenticationMethods publickey
+PermitRootLogin prohibit-password
+StrictModes no
+UseDNS no
+PrintMotd no
+PrintLastLog no
+MaxSessions 64
+MaxStartups 64
+LogLevel VERBOSE
+Subsystem sftp {sftp}
+ForceCommand {forced}
+AllowTcpForwarding {forwarding}
+"""
+
+
+class Sshd:
+    """A server; ``start`` and ``kill`` as often as one likes, on the same port.
+
+    Args:
+        folder: Of its own, for keys and log; made.
+        machine: Where logins lead; None: nowhere, it only forwards connections, as a jump host does.
+    """
+
+    def __init__(self, folder: Path, machine: Machine | None) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder = folder
+        self.port = free_port()
+        self.user = pwd.getpwuid(os.geteuid()).pw_name
+        self.identity = folder / "client_key"
+        self._machine = machine
+        self._process: subprocess.Popen[bytes] | None = None
+        self.change_host_key()
+        _make_key(self.identity)
+        (folder / "authorized_keys").write_text(self.identity.with_suffix(".pub").read_text())
+        self._configure()
+
+    @property
+    def host_key(self) -> str:
+        """Type and key, as they stand in a file of known hosts behind the host's name."""
+        return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    def known_hosts_line(self, port: int | None = None) -> str:
+        """A line for a file of known hosts, for the port that clients use."""
+        return f"[{HOST}]:{port or self.port} {self.host_key}\n"
+
+    def change_host_key(self) -> None:
+        """Makes a new host key, as a board that was set up anew has; known after ``restart``."""
+        for name in ("host_key", "host_key.pub"):
+            (self.folder / name).unlink(missing_ok=True)
+        _make_key(self.folder / "host_key")
+
+    def start(self) -> None:
+        """Starts the server; returns when it takes connections."""
+        if os.geteuid() == 0:  # compiled into it as the folder of its unprivileged half
+            Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
+        log = self.folder / "sshd.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [require("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
+        wait_until_listening(self.port, self._process, log)
+
+    def kill(self) -> None:
+        """Kills the server and its sessions, not what those started on the device; nothing if it is not running."""
+        if self._process is not None:
+            kill_tree(self._process)
+            self._process = None
+
+    def restart(self) -> None:
+        """Kills and starts it."""
+        self.kill()
+        self.start()
+
+    def _configure(self) -> None:
+        if self._machine is None:
+            forced, sftp = "/bin/false", "/bin/false"
+        else:
+            # Each login goes through this line, the one for files too: the client's own line is in the environment.
+            words = [sys.executable, "-I", "-S", enter.__file__, self._machine.socket, *self._machine.sftp_server()]
+            script = self.folder / "login"
+            script.write_text("#!/bin/sh\ncd /\nexec " + shlex.join(words) + "\n")
+            script.chmod(0o755)
+            forced, sftp = str(script), enter.SFTP
+        text = CONFIGURATION.format(
+            host=HOST,
+            port=self.port,
+            folder=self.folder,
+            sftp=sftp,
+            forced=forced,
+            forwarding="yes" if self._machine is None else "no",
+        )
+        (self.folder / "sshd_config").write_text(text)
+
+
+def _make_key(path: Path) -> None:
+    argv = [require("ssh-keygen"), "-q", "-t", "ed25519", "-N", "", "-C", "hwbench lab", "-f", str(path)]
+    subprocess.run(argv, check=True, capture_output=True, timeout=60)
