@@ -1,1 +1,26 @@
-"""A laboratory of devices without hardware."""
+"""The laboratory: devices without hardware, behind a real sshd and behind an adbd of ours for the real adb program.
+
+``ssh_board`` and ``android_phone`` give one that is up, with its options for a device file and its faults; both lead
+into an aarch64 root under proot and qemu. Timings taken there are no latencies: such devices are ``emulated``.
+"""
+
+from hwbench.testing.lab.devices import Board, LabDevice, Phone, adb_server, android_phone, jump_host, ssh_board
+from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.network import Direction, Network
+from hwbench.testing.lab.requirements import REQUIRED, requirements, skip_if_missing
+
+__all__ = [
+    "REQUIRED",
+    "Board",
+    "Direction",
+    "LabDevice",
+    "Machine",
+    "Network",
+    "Phone",
+    "adb_server",
+    "android_phone",
+    "jump_host",
+    "requirements",
+    "skip_if_missing",
+    "ssh_board",
+]

@@ -28,9 +28,7 @@ class Cluster:
 LITTLE = Cluster("0xd05", 430, 300_000, 1_800_000)
 BIG = Cluster("0xd0b", 1024, 500_000, 2_400_000)
 # What `qemu-aarch64 -cpu cortex-a76` executes.
-FEATURES = (
-    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
-)
+FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
 MEMORY_KB = 3_906_250
 GOVERNORS = "schedutil performance powersave userspace"
 # Zones: what a phone's kernel calls them, and degrees above the case when idle.

@@ -40,8 +40,13 @@ bool receive(int connection, std::string& command, int (&streams)[kStreams]) {
 
 [[noreturn]] void execute(const std::string& command, int (&streams)[kStreams]) {
   setsid();
-  // Above the three standard numbers first, so that none is overwritten before it is copied.
-  for (int& stream : streams) stream = fcntl(stream, F_DUPFD_CLOEXEC, 10);
+  // Above the three standard numbers first, so that none is overwritten before it is copied. None stays open beside:
+  // who started the command waits until nobody holds its streams.
+  for (int& stream : streams) {
+    const int given = stream;
+    stream = fcntl(given, F_DUPFD_CLOEXEC, 10);
+    close(given);
+  }
   for (int number = 0; number < kStreams; ++number) dup2(streams[number], number);
   execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
   _exit(127);

@@ -39,19 +39,14 @@ class Machine:
         rooted: Commands may write below /sys: governor, clocks.
     """
 
-    def __init__(
-        self, flavour: Flavour, properties: Mapping[str, str] | None = None, *, rooted: bool = False
-    ) -> None:
-        # Not below the workspace: others than its owner must be able to enter, and socket paths are short.
-        self.folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self.folder.chmod(0o711)
+    def __init__(self, flavour: Flavour, properties: Mapping[str, str] | None = None, *, rooted: bool = False) -> None:
+        self.folder = make_folder()
         self.flavour = flavour
         self._rooted = rooted
         self.root = self.folder / "root"
         self.socket = str(self.folder / "init.sock")
         self._proot: subprocess.Popen[bytes] | None = None
         self._mounted = False
-        (self.folder / "owner").write_text(str(os.getpid()))
         try:
             make_root(self.root, flavour)
             if flavour is Flavour.PHONE:
@@ -73,15 +68,20 @@ class Machine:
         hardware.write(self.folder / "proc/boot_id", str(uuid.uuid4()))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.socket)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        log = self.folder / "proot.log"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener, log.open("ab") as err:
             listener.bind(self.socket)
+            os.chmod(self.socket, 0o600)
+            os.chown(self.socket, user_id(), -1)
             listener.listen(64)
+            pinned = ["taskset", "-c", ",".join(map(str, hardware.usable()))]
+            # The first process takes the socket as descriptor 3.
+            shell = ["sh", "-c", 'exec "$@" 3<&0 </dev/null', "sh"]
             self._proot = subprocess.Popen(
-                ["taskset", "-c", ",".join(map(str, hardware.usable())), "sh", "-c", 'exec "$@" 3<&0 </dev/null', "sh"]
-                + [*self._entry(qemu=True), INIT],
+                [*pinned, *shell, *self._entry(qemu=True), INIT],
                 stdin=listener.fileno(),
                 stdout=subprocess.DEVNULL,
-                stderr=(self.folder / "proot.log").open("ab"),
+                stderr=err,
                 env=self._environment(),
                 start_new_session=True,
             )
@@ -113,6 +113,11 @@ class Machine:
     def up(self) -> bool:
         """Whether it is booted."""
         return self._proot is not None
+
+    @property
+    def disk(self) -> Path | None:
+        """Where its disk lies on the host, if it has one of its own: it is small and can be filled."""
+        return self._disk() if self._mounted else None
 
     def processes(self) -> dict[int, str]:
         """What runs in it now beside its first process: command lines by process number."""
@@ -274,6 +279,15 @@ def _process_numbers() -> list[int]:
 def _shared_libraries(program: Path) -> list[str]:
     listed = subprocess.run(["ldd", str(program)], check=True, capture_output=True, text=True, timeout=30).stdout
     return [word for word in listed.split() if word.startswith("/")]
+
+
+def make_folder() -> Path:
+    """A new folder of the laboratory, which belongs to this process: ``sweep`` removes it once that is gone."""
+    # Not below the workspace: others than its owner must be able to enter, and socket paths are short.
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder.chmod(0o711)
+    (folder / "owner").write_text(str(os.getpid()))
+    return folder
 
 
 def sweep() -> None:

@@ -1,6 +1,6 @@
 """What the laboratory needs on this machine, and the one file that it fetches itself.
 
-Run as a program (``python3 -m hwbench.testing.lab.requirements``) it fetches that file; CI does so before its tests.
+``python3 -m hwbench.testing.lab`` fetches it; CI does so before its tests.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -28,9 +27,9 @@ PROGRAMS = {
     "sshd": "openssh-server",
 }
 SFTP_SERVER = Path("/usr/lib/openssh/sftp-server")
-FETCH = "python3 -m hwbench.testing.lab.requirements"
-# Set to "required" where tests of the laboratory may not be skipped.
-VARIABLE = "HWBENCH_LAB"
+FETCH = "python3 -m hwbench.testing.lab"
+REQUIRED = "HWBENCH_LAB_REQUIRED"
+"""Name of the variable that is set where tests of the laboratory may not be skipped."""
 # The lists of packages are 10 MB, the package 1 MB.
 FETCH_LIMIT_S = 120.0
 
@@ -44,6 +43,17 @@ def requirements() -> list[str]:
     if not busybox_path().is_file():
         missing.append(f"the laboratory needs an aarch64 busybox: {FETCH}")
     return missing
+
+
+def skip_if_missing() -> None:
+    """For tests: skips and says what to install; fails where the laboratory is required."""
+    import pytest
+
+    missing = "; ".join(requirements())
+    if missing and os.environ.get(REQUIRED):
+        pytest.fail(f"{missing} ({REQUIRED} is set)")
+    if missing:
+        pytest.skip(missing)
 
 
 def program_path(name: str) -> str | None:
@@ -125,10 +135,3 @@ def _run(argv: list[str], folder: Path) -> None:
         raise MissingDependency(f"cannot fetch an aarch64 busybox: {error}") from error
     if done.returncode:
         raise MissingDependency(f"cannot fetch an aarch64 busybox: {' '.join(argv[-2:])}: {done.stderr.strip()[-500:]}")
-
-
-if __name__ == "__main__":
-    try:
-        print(fetch_busybox())
-    except MissingDependency as missing:
-        sys.exit(str(missing))

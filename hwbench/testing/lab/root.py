@@ -29,7 +29,19 @@ LIBRARIES = (
 INIT = "/sbin/hwbench-init"
 SFTP_PRELOAD = "/sbin/hwbench-sftp.so"
 # Applets that would shadow the scripts of a phone, or reach for the host.
-LEFT_OUT = {"busybox", "svc", "init", "reboot", "halt", "poweroff", "mount", "umount", "chroot", "switch_root", "pivot_root"}
+LEFT_OUT = {
+    "busybox",
+    "svc",
+    "init",
+    "reboot",
+    "halt",
+    "poweroff",
+    "mount",
+    "umount",
+    "chroot",
+    "switch_root",
+    "pivot_root",
+}
 COMPILE_LIMIT_S = 120.0
 
 

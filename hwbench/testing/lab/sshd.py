@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import os
 import pwd
 import shlex
@@ -60,6 +62,12 @@ class Sshd:
     def host_key(self) -> str:
         """Type and key, as they stand in a file of known hosts behind the host's name."""
         return " ".join((self.folder / "host_key.pub").read_text().split()[:2])
+
+    @property
+    def fingerprint(self) -> str:
+        """``SHA256:...`` of the host key."""
+        digest = hashlib.sha256(base64.b64decode(self.host_key.split()[1])).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
     def known_hosts_line(self, port: int | None = None) -> str:
         """A line for a file of known hosts, for the port that clients use."""

@@ -150,6 +150,8 @@ def _send(peer: Peer, root: Path, request: str, truncate: Path) -> None:
         if target is not None:
             os.close(target)
     if failed is not None:
+        if target is not None:
+            resolve(root, path).unlink(missing_ok=True)
         raise Refused(failed)
     os.utime(resolve(root, path), (value, value))
     peer.write(b"OKAY" + bytes(4))

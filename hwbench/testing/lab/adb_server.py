@@ -1,0 +1,133 @@
+"""A private server of the ``adb`` program, and adbd of ours as a process."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from hwbench.testing.lab import android
+from hwbench.testing.lab.adbd import Configuration
+from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.processes import HOST, free_port, kill_tree, wait_until_listening
+from hwbench.testing.lab.requirements import require
+from hwbench.testing.lab.root import user_id
+
+PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
+
+
+class AdbServer:
+    """A server of its own port, keys and devices, so that a user's own server and phones are not touched.
+
+    Clients use it where ``ANDROID_ADB_SERVER_PORT`` is its port.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700)
+        self.folder = folder
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a client needs in its environment."""
+        return {PORT_VARIABLE: str(self.port)}
+
+    def start(self) -> None:
+        """Starts it; returns when it takes connections."""
+        environment = {**os.environ, **self.environment, "HOME": str(self.folder), "ADB_USB": "0"}
+        environment["ADB_MDNS_AUTO_CONNECT"] = "0"
+        log = self.folder / "server.log"
+        with log.open("ab") as out:
+            self._process = subprocess.Popen(
+                [require("adb"), "-P", str(self.port), "nodaemon", "server"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                start_new_session=True,
+            )
+        wait_until_listening(self.port, self._process, log)
+
+    def kill(self) -> None:
+        """Kills it; a client that finds none starts one by itself."""
+        if self._process is not None:
+            kill_tree(self._process)
+            self._process = None
+
+    def stop(self) -> None:
+        """Ends it, and one that a client started in its place."""
+        self.kill()
+        with socket.socket() as tried:
+            if tried.connect_ex((HOST, self.port)) == 0:
+                argv = [require("adb"), "-P", str(self.port), "kill-server"]
+                subprocess.run(argv, check=False, capture_output=True, timeout=30)
+
+
+class Adbd:
+    """adbd on a lab device. ``start`` and ``kill`` as often as one likes, on the same port."""
+
+    def __init__(self, folder: Path, machine: Machine) -> None:
+        folder.mkdir(mode=0o755)
+        self.folder = folder
+        self.port = free_port()
+        self._machine = machine
+        self._process: subprocess.Popen[bytes] | None = None
+        self.authorise()
+
+    def authorise(self) -> None:
+        """Whoever sits at the phone allows this computer; holds for connections made from now on."""
+        (self.folder / "authorised").touch()
+
+    def unauthorise(self) -> None:
+        """Nobody allows it: the state of a phone whose dialogue waits."""
+        (self.folder / "authorised").unlink(missing_ok=True)
+
+    def truncate(self, kept_bytes: int | None) -> None:
+        """Files that are sent keep so many bytes, and are confirmed all the same; None ends it."""
+        path = self.folder / "truncate"
+        if kept_bytes is None:
+            path.unlink(missing_ok=True)
+        else:
+            path.write_text(str(kept_bytes))
+
+    def start(self) -> None:
+        """Starts it; returns when it takes connections."""
+        told = Configuration(
+            root=str(self._machine.root),
+            socket=self._machine.socket,
+            user=user_id(),
+            banner=_banner(android.read_properties(self._machine.root)),
+            authorised=str(self.folder / "authorised"),
+            truncate=str(self.folder / "truncate"),
+        )
+        log = self.folder / "adbd.log"
+        with socket.socket() as listener, log.open("ab") as out:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((HOST, self.port))
+            listener.listen(16)
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "hwbench.testing.lab.adbd", str(listener.fileno()), json.dumps(asdict(told))],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                pass_fds=[listener.fileno()],
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Kills it; what it started on the device runs on."""
+        if self._process is not None:
+            kill_tree(self._process)
+            self._process = None
+
+
+def _banner(properties: dict[str, str]) -> str:
+    names = ("ro.product.name", "ro.product.model", "ro.product.device")
+    # Without more features the other side keeps to version 1 of sync.
+    shown = "".join(f"{name}={properties.get(name, '')};" for name in names)
+    return f"device::{shown}features=shell_v2,cmd"

@@ -1,0 +1,366 @@
+"""Lab devices with their way in and their faults: a board behind sshd, a phone behind adbd.
+
+    with ssh_board() as board:
+        board.write_device_file(workspace, "lab")
+        ...
+        board.network.drop()
+
+Each fault is one call here, on ``machine`` (heat, battery, load, properties) or on ``network`` (drop, stall, delay).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from hwbench.errors import DeviceError, MissingDependency
+from hwbench.testing.lab.adb_server import Adbd, AdbServer
+from hwbench.testing.lab.machine import Machine, make_folder, sweep
+from hwbench.testing.lab.network import Network
+from hwbench.testing.lab.processes import HOST
+from hwbench.testing.lab.requirements import requirements
+from hwbench.testing.lab.root import Flavour
+from hwbench.testing.lab.sshd import Sshd
+
+BALLAST = "ballast"
+
+
+class LabDevice(ABC):
+    """What board and phone have in common."""
+
+    transport_name: str
+    machine: Machine
+    network: Network
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, str | int]:
+        """The table of its transport in a device file."""
+
+    @abstractmethod
+    def start_server(self) -> None:
+        """Starts sshd or adbd after ``kill_server``."""
+
+    @abstractmethod
+    def kill_server(self) -> None:
+        """Kills sshd with its sessions, or adbd; commands on the device run on, new connections are closed at once."""
+
+    @property
+    def work_dir(self) -> str:
+        """Where files of hwbench belong on it."""
+        return f"{self.machine.flavour.temporary}/hwbench"
+
+    def device_file(self, name: str) -> str:
+        """The text of its ``device.toml``."""
+        lines = ["schema = 1", f'name = "{name}"', f'description = "laboratory {self.machine.flavour.value}"']
+        lines += [f'transport = "{self.transport_name}"', "emulated = true", f'work_dir = "{self.work_dir}"', ""]
+        lines += [f"[{self.transport_name}]"]
+        lines += [f"{key} = {value if isinstance(value, int) else _toml(value)}" for key, value in self.options.items()]
+        return "\n".join(lines) + "\n"
+
+    def write_device_file(self, workspace: Path, name: str) -> Path:
+        """Writes ``profiles/NAME/device.toml`` below a workspace's root; returns its path."""
+        path = workspace / "profiles" / name / "device.toml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.device_file(name))
+        return path
+
+    def processes(self) -> dict[int, str]:
+        """What runs on it: command lines by process number."""
+        return self.machine.processes()
+
+    def pull_cable(self) -> None:
+        """Connections end and none are taken until ``plug_in``."""
+        self.network.disconnect()
+
+    def plug_in(self) -> None:
+        """Ends ``pull_cable``."""
+        self.network.connect()
+
+    def reboot(self, down_s: float = 0.0) -> None:
+        """Ends every process, is not there for a while, and comes back with another boot id; files stay."""
+        self.network.disconnect()
+        self.kill_server()
+        self.machine.shut_down()
+        time.sleep(down_s)
+        self.machine.start()
+        self.start_server()
+        self.network.connect()
+
+    def fill_disk(self, left_bytes: int = 0) -> None:
+        """Leaves so little room for files, rounded down to pages; ``free_disk`` ends it.
+
+        Raises:
+            MissingDependency: Its disk is the host's, since we may not mount one.
+        """
+        disk = self.machine.disk
+        if disk is None:
+            raise MissingDependency("filling a lab device's disk needs the right to mount: run the test as root")
+        state = os.statvfs(disk)
+        with (disk / BALLAST).open("ab") as ballast:
+            size = ballast.tell() + state.f_bavail * state.f_frsize - left_bytes
+            os.posix_fallocate(ballast.fileno(), 0, max(1, size))
+
+    def free_disk(self) -> None:
+        """Ends ``fill_disk``."""
+        if self.machine.disk is not None:
+            (self.machine.disk / BALLAST).unlink(missing_ok=True)
+
+    def deny_writes(self) -> None:
+        """The folders below its work folder, and where that would be made, take no new files."""
+        self._set_modes(0o555)
+
+    def allow_writes(self) -> None:
+        """Ends ``deny_writes``."""
+        self._set_modes(0o755)
+
+    def _set_modes(self, mode: int) -> None:
+        work = self.machine.path(self.work_dir)
+        folders = [Path(folder) for folder, _, _ in os.walk(work)] if work.is_dir() else []
+        for folder in (work.parent, *folders):
+            folder.chmod(mode)
+
+    def kill_for_memory(self, part: str) -> int:
+        """Kills the processes whose command line has this in it, as the kernel does when memory is short.
+
+        Returns how many.
+        """
+        found = [pid for pid, line in self.processes().items() if part in line]
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        return len(found)
+
+
+class Board(LabDevice):
+    """A Linux board behind OpenSSH."""
+
+    transport_name = "ssh"
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.sshd = Sshd(machine.folder / "ssh", machine)
+        self.network = Network(self.sshd.port)
+        self.known_hosts = machine.folder / "known_hosts"
+        self.known_hosts.touch()
+
+    @property
+    def options(self) -> dict[str, str | int]:
+        return {
+            "host": HOST,
+            "port": self.network.port,
+            "user": self.sshd.user,
+            "identity": str(self.sshd.identity),
+            "known_hosts": str(self.known_hosts),
+        }
+
+    @property
+    def host_key(self) -> str:
+        """Type and key, as they stand in a file of known hosts."""
+        return self.sshd.host_key
+
+    @property
+    def fingerprint(self) -> str:
+        """``SHA256:...`` of the host key."""
+        return self.sshd.fingerprint
+
+    def trust(self) -> None:
+        """Writes its host key of now into ``known_hosts``, in place of any other."""
+        self.known_hosts.write_text(self.sshd.known_hosts_line(self.network.port))
+
+    def change_host_key(self) -> None:
+        """Another host key from now on, for new connections; ``known_hosts`` is left as it is."""
+        self.sshd.change_host_key()
+        self.sshd.restart()
+
+    def start_server(self) -> None:
+        self.sshd.start()
+
+    def kill_server(self) -> None:
+        self.sshd.kill()
+
+
+class Phone(LabDevice):
+    """An Android phone behind adbd, reached over the network as ``host:port``."""
+
+    transport_name = "adb"
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.adbd = Adbd(machine.folder / "adbd", machine)
+        self.network = Network(self.adbd.port)
+
+    @property
+    def serial(self) -> str:
+        """What ``adb -s`` takes."""
+        return f"{HOST}:{self.network.port}"
+
+    @property
+    def options(self) -> dict[str, str | int]:
+        return {"host": HOST, "port": self.network.port}
+
+    def start_server(self) -> None:
+        self.adbd.start()
+
+    def kill_server(self) -> None:
+        self.adbd.kill()
+
+    def connect(self) -> None:
+        """Makes it known to the private adb server, as plugging in a cable does."""
+        self._adb("connect", self.serial)
+
+    def disconnect(self) -> None:
+        """The private adb server forgets it."""
+        self._adb("disconnect", self.serial)
+
+    def _adb(self, *words: str) -> None:
+        subprocess.run(["adb", *words], check=False, capture_output=True, timeout=30)
+
+
+@contextlib.contextmanager
+def ssh_board(*, trusted: bool = True, rooted: bool = False) -> Iterator[Board]:
+    """A Linux board that is up, until the end of the block.
+
+    Args:
+        trusted: Its host key stands in the file that ``options`` names.
+        rooted: Commands may write to governor and clocks.
+
+    Raises:
+        MissingDependency: What the laboratory needs is missing; says how to get it.
+    """
+    with _machine(Flavour.BOARD, {}, rooted=rooted) as machine:
+        board = Board(machine)
+        if trusted:
+            board.trust()
+        with _serving(board):
+            yield board
+
+
+@contextlib.contextmanager
+def jump_host() -> Iterator[Sshd]:
+    """An SSH server that runs no commands and forwards connections, until the end of the block."""
+    with _folder() as folder:
+        server = Sshd(folder / "jump", None)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+@contextlib.contextmanager
+def android_phone(
+    *,
+    serial: str = "HWLAB0001",
+    properties: Mapping[str, str] | None = None,
+    rooted: bool = False,
+    authorised: bool = True,
+    connected: bool = True,
+) -> Iterator[Phone]:
+    """An Android phone that is up, until the end of the block; clients in this process use a private adb server.
+
+    Args:
+        serial: ``ro.serialno``.
+        properties: Values of ``getprop`` that differ from the usual ones.
+        rooted: Commands may write to governor and clocks.
+        authorised: It accepts this computer.
+        connected: The private adb server knows it.
+
+    Raises:
+        MissingDependency: What the laboratory needs is missing; says how to get it.
+    """
+    told = {**(properties or {}), "ro.serialno": serial}
+    with _machine(Flavour.PHONE, told, rooted=rooted) as machine, adb_server():
+        phone = Phone(machine)
+        if not authorised:
+            phone.adbd.unauthorise()
+        with _serving(phone):
+            if connected:
+                phone.connect()
+            try:
+                yield phone
+            finally:
+                phone.disconnect()
+
+
+_server_lock = threading.Lock()
+_servers: list[AdbServer] = []
+
+
+@contextlib.contextmanager
+def adb_server() -> Iterator[AdbServer]:
+    """A private adb server that clients in this process use until the end of the block; inside of another: that one.
+
+    It is named in the environment of this process, since that is where the ``adb`` program looks.
+    """
+    with _server_lock:
+        outer = _servers[-1] if _servers else None
+    if outer is not None:
+        yield outer
+        return
+    with _folder() as folder:
+        server = AdbServer(folder / "adb")
+        before = {name: os.environ.get(name) for name in server.environment}
+        server.start()
+        os.environ.update(server.environment)
+        _servers.append(server)
+        try:
+            yield server
+        finally:
+            _servers.remove(server)
+            for name, value in before.items():
+                os.environ.pop(name, None)
+                os.environ.update({name: value} if value is not None else {})
+            server.stop()
+
+
+@contextlib.contextmanager
+def _machine(flavour: Flavour, properties: Mapping[str, str], *, rooted: bool) -> Iterator[Machine]:
+    _check_requirements()
+    machine = Machine(flavour, properties, rooted=rooted)
+    try:
+        machine.start()
+        yield machine
+    finally:
+        machine.stop()
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    _check_requirements()
+    folder = make_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _check_requirements() -> None:
+    missing = requirements()
+    if missing:
+        raise MissingDependency("; ".join(missing))
+    sweep()
+
+
+@contextlib.contextmanager
+def _serving(device: LabDevice) -> Iterator[None]:
+    try:
+        device.start_server()
+        yield
+    finally:
+        device.network.close()
+        device.kill_server()
+
+
+def _toml(text: str) -> str:
+    if any(character in text for character in '"\\\n'):
+        raise DeviceError(f"{text!r} cannot stand in a device file")
+    return f'"{text}"'

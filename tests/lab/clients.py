@@ -1,0 +1,48 @@
+"""The real programs that lab devices are tested with."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from hwbench.testing import lab
+
+LIMIT_S = 60
+
+
+def ssh(
+    board: lab.Board, command: str, *, stdin: str = "", identity: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    words = ["ssh", *_options(board, identity), "-p", str(board.options["port"]), _place(board), command]
+    return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def sftp(board: lab.Board, folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+    batch = folder / "batch"
+    batch.write_text("".join(f"{line}\n" for line in lines))
+    words = ["sftp", *_options(board), "-P", str(board.options["port"]), "-b", str(batch), _place(board)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def adb(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["adb", *words], input=stdin, capture_output=True, text=True, timeout=LIMIT_S)
+
+
+def adb_on(phone: lab.Phone, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    return adb("-s", phone.serial, *words, stdin=stdin)
+
+
+def _place(board: lab.Board) -> str:
+    return f"{board.options['user']}@{board.options['host']}"
+
+
+def _options(board: lab.Board, identity: Path | None = None) -> list[str]:
+    said = {
+        "UserKnownHostsFile": board.options["known_hosts"],
+        "StrictHostKeyChecking": "yes",
+        "IdentitiesOnly": "yes",
+        "BatchMode": "yes",
+        "ConnectTimeout": "10",
+    }
+    words = [word for name, value in said.items() for word in ("-o", f"{name}={value}")]
+    return ["-F", "none", "-i", str(identity or board.options["identity"]), *words]
