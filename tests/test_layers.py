@@ -46,6 +46,7 @@ ONLY_IN = {
     "onnxruntime": {"runtimes"},
     "onnxscript": {"runtimes"},
     "torchao": {"runtimes", "deploy"},
+    "paramiko": {"devices"},
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),
 }

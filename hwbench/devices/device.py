@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 # Each of these registers its transports.
-from hwbench.devices import adb, local, unbuilt  # noqa: F401
+from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.probe import Probe
@@ -97,7 +97,7 @@ class Device:
         What a process that was killed has left changed on the device is put back now; ``report`` is told.
 
         Raises:
-            DeviceUnreachable: It does not answer, or its transport is not built yet.
+            DeviceUnreachable: It does not answer.
         """
         transport = transports.get(self.transport_name).connect(self.address)
         try:

@@ -99,7 +99,7 @@ def open_bench(
             could not be held or put back.
 
     Raises:
-        DeviceUnreachable: The device does not answer, or its transport is not built yet.
+        DeviceUnreachable: The device does not answer.
         DeviceBusy: Another process measures on it.
         DeviceError: Another device answers under this name, the device was updated, or no runner works there.
         InvalidValue: It has fewer cores than threads, or runs no files of that runtime.

@@ -1,0 +1,194 @@
+"""The way to a device over SSH, as its device file and ``~/.ssh/config`` say it: the hosts in between, then the device.
+
+What the device file says counts before the configuration, as the command line does for ``ssh``.
+"""
+
+from __future__ import annotations
+
+import getpass
+import glob
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hwbench.devices.base import Address
+from hwbench.devices.known_hosts import SSH_PORT, host_name
+from hwbench.errors import InvalidFile, InvalidValue
+
+DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+# A chain of hosts that name each other as their jump host has no end.
+MOST_HOPS = 8
+# A configuration that includes itself has no end either; OpenSSH has the same limit.
+MOST_INCLUDES = 16
+_HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
+
+
+@dataclass(frozen=True)
+class Hop:
+    """One SSH server on the way.
+
+    Args:
+        host: Its name or number, as sockets take it.
+        port: Of the server.
+        user: Who logs in.
+        keys: Files of private keys to offer, in this order.
+        only_keys: Offer no other keys that an agent may hold.
+        agent: Let an SSH agent sign.
+        known_hosts: Files that say which keys the host may show.
+        alias: The name that those files have for it, where it is another than ``host``.
+        command: A command whose stdin and stdout lead there, instead of a connection.
+    """
+
+    host: str
+    port: int
+    user: str
+    keys: tuple[Path, ...] = ()
+    only_keys: bool = False
+    agent: bool = True
+    known_hosts: tuple[Path, ...] = ()
+    alias: str = ""
+    command: str = ""
+
+    @property
+    def name(self) -> str:
+        """How files of known hosts name it."""
+        return self.alias.lower() or host_name(self.host, self.port)
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+def route(address: Address) -> tuple[Hop, ...]:
+    """The hosts on the way, the device last.
+
+    Raises:
+        InvalidFile: ``~/.ssh/config`` cannot be read.
+        InvalidValue: The device is to be used as root, and its file does not say so; a chain of jump hosts has no end.
+    """
+    config = _Config(Path.home() / ".ssh" / "config")
+    options = address.options
+    host = _checked(str(options["host"]), _HOST, "host", address)
+    said = config.lookup(host)
+    own = {name: str(options[name]) for name in ("user", "port") if name in options}
+    device = _hop(host, {**said, **own}, address, str(options.get("identity", "")))
+    if device.user == "root" and options.get("user") != "root":
+        raise InvalidValue(
+            f"device {address.name!r}: expected a user who may do less than root; name one as user = ... under [ssh] "
+            f'in profiles/{address.name}/device.toml, or write user = "root" there if it must be'
+        )
+    jump = str(options.get("jump", said.get("proxyjump", "")))
+    return (*_jumps(jump, config, address, MOST_HOPS), device)
+
+
+def own_known_hosts(address: Address) -> Path | None:
+    """The file of known hosts that belongs to a device: where trust is recorded."""
+    if "known_hosts" in address.options:
+        return _path(str(address.options["known_hosts"]), address)
+    if address.workspace is None:
+        return None
+    return address.workspace.root / "profiles" / address.name / "known_hosts"
+
+
+def _jumps(text: str, config: _Config, address: Address, left: int) -> Iterator[Hop]:
+    """The hops of a list ``[user@]host[:port],...``, each with the jump hosts of its own."""
+    if text.lower() in ("", "none"):
+        return
+    for number, word in enumerate(text.split(",")):
+        if not left:
+            raise InvalidValue(
+                f"device {address.name!r}: more than {MOST_HOPS} jump hosts in a chain; look at ProxyJump"
+            )
+        user, _, place = word.strip().removeprefix("ssh://").rpartition("@")
+        host, port = _host_and_port(place)
+        said = config.lookup(_checked(host, _HOST, "jump", address))
+        if not number:
+            yield from _jumps(said.get("proxyjump", ""), config, address, left - 1)
+        own = {name: value for name, value in (("user", user), ("port", port)) if value}
+        hop = _hop(host, {**said, **own}, address)
+        yield replace(hop, command="") if number else hop
+
+
+def _hop(name: str, said: Mapping[str, Any], address: Address, identity: str = "") -> Hop:
+    given = [identity] if identity else said.get("identityfile", [])
+    keys = tuple(_path(key, address) for key in given) or tuple(Path.home() / ".ssh" / key for key in DEFAULT_KEYS)
+    port = str(said.get("port", SSH_PORT))
+    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise InvalidValue(f"device {address.name!r}: port: expected a number from 1 to 65535, got {port}")
+    return Hop(
+        host=_checked(said.get("hostname", name), _HOST, "host", address),
+        port=int(port),
+        user=_checked(said.get("user") or getpass.getuser(), _USER, "user", address),
+        keys=keys,
+        only_keys=bool(identity) or said.get("identitiesonly") == "yes",
+        agent=bool(address.options.get("agent", said.get("identityagent", "") != "none")),
+        known_hosts=_known_hosts(said, address),
+        alias=said.get("hostkeyalias", ""),
+        command="" if said.get("proxycommand", "none") == "none" else said["proxycommand"],
+    )
+
+
+def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) -> str:
+    """Names reach the commands of ProxyCommand and Match exec: they may hold nothing that a shell takes apart."""
+    if not pattern.fullmatch(text):
+        raise InvalidValue(f"device {address.name!r}: {key}: expected a plain name, got {text!r}")
+    return text
+
+
+def _known_hosts(said: Mapping[str, Any], address: Address) -> tuple[Path, ...]:
+    own = own_known_hosts(address)
+    users = shlex.split(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
+    named = (Path(word).expanduser() for word in users if word != "none")
+    return (*([own] if own else []), *named, SYSTEM_KNOWN_HOSTS)
+
+
+def _path(text: str, address: Address) -> Path:
+    """A path of a device file, from the workspace on."""
+    path = Path(text).expanduser()
+    return path if path.is_absolute() or address.workspace is None else address.workspace.root / path
+
+
+def _host_and_port(text: str) -> tuple[str, str]:
+    if text.startswith("["):
+        host, _, port = text[1:].partition("]")
+        return host, port.removeprefix(":")
+    host, _, port = text.partition(":")
+    return host, port
+
+
+class _Config:
+    """``~/.ssh/config``, or nothing where there is none."""
+
+    def __init__(self, path: Path) -> None:
+        import paramiko
+
+        self._path = path
+        try:
+            text = "\n".join(_config_lines(path, MOST_INCLUDES))
+            self._config = paramiko.SSHConfig.from_text(text)
+        except (OSError, UnicodeDecodeError, paramiko.ConfigParseError) as error:
+            raise InvalidFile(f"{path}: expected a configuration of ssh: {error}") from error
+
+    def lookup(self, name: str) -> dict[str, Any]:
+        """What it says about a host, by keywords in small letters; ``identityfile`` is a list."""
+        return dict(self._config.lookup(name))
+
+
+def _config_lines(path: Path, left: int) -> Iterator[str]:
+    """The lines of a configuration with those that it includes in their places."""
+    if not path.exists():
+        return
+    for line in path.read_text().splitlines():
+        words = line.replace("=", " ", 1).split()
+        if not words or words[0].lower() != "include":
+            yield line
+        elif left:
+            for pattern in words[1:]:
+                base = Path(pattern).expanduser()
+                full = base if base.is_absolute() else path.home() / ".ssh" / base
+                for found in sorted(glob.glob(str(full))):
+                    yield from _config_lines(Path(found), left - 1)
