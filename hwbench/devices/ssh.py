@@ -342,7 +342,10 @@ class _Connection:
         if hop.command:
             return paramiko.ProxyCommand(hop.command)
         try:
-            return socket.create_connection((hop.host, hop.port), CONNECT_S)
+            sock = socket.create_connection((hop.host, hop.port), CONNECT_S)
+            # A command is several small packets, each of which would wait for the last to be acknowledged.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
         except OSError as error:
             raise self._unreachable(_no_connection(hop, error)) from error
 
