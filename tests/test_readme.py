@@ -9,6 +9,7 @@ import pytest
 import typer
 
 from hwbench.cli.main import app
+from hwbench.devices import transports
 from hwbench.devices.device import read_device
 from hwbench.spaces.cards import load_card
 from hwbench.workspace import Workspace
@@ -63,14 +64,16 @@ def test_python_runs(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     exec(compile(block, "README.md", "exec"), {"__name__": "readme"})
 
 
-def test_the_device_file_validates(tmp_path: Path) -> None:
-    (block,) = blocks("toml")
+@pytest.mark.parametrize("block", blocks("toml"), ids=lambda block: block.splitlines()[0])
+def test_the_device_files_validate(block: str, tmp_path: Path) -> None:
     place = re.match(r"# profiles/(\w+)/device.toml\n", block)
     assert place
     folder = tmp_path / place[1]
     folder.mkdir()
     (folder / "device.toml").write_text(block)
-    assert read_device(folder / "device.toml").cpus == (7, 6, 5, 4)
+    device = read_device(folder / "device.toml")
+    assert device.cpus == ((7, 6, 5, 4) if device.name == "board" else ())
+    assert set(device.options) == set(transports.get(device.transport_name).options)
 
 
 def test_every_device_space_and_zoo_model_is_named_with_its_size() -> None:

@@ -49,7 +49,7 @@ class Hop:
     user: str
     keys: tuple[Path, ...] = ()
     only_keys: bool = False
-    agent: bool = True
+    agent: bool = False
     known_hosts: tuple[Path, ...] = ()
     alias: str = ""
     command: str = ""
@@ -125,7 +125,7 @@ def _hop(name: str, said: Mapping[str, Any], address: Address, identity: str = "
         user=_checked(said.get("user") or getpass.getuser(), _USER, "user", address),
         keys=keys,
         only_keys=bool(identity) or said.get("identitiesonly") == "yes",
-        agent=bool(address.options.get("agent", said.get("identityagent", "") != "none")),
+        agent=bool(address.options.get("agent", False)),
         known_hosts=_known_hosts(said, address),
         alias=said.get("hostkeyalias", ""),
         command="" if said.get("proxycommand", "none") == "none" else said["proxycommand"],

@@ -399,8 +399,10 @@ class _Connection:
     def _refused(self, tried: list[str], locked: list[Path]) -> str:
         what = f"{self.hop} does not let {self.hop.user!r} in"
         if locked:
-            agent = "no SSH agent has it" if self.hop.agent else "agent = false"
-            return f"{what}: the key {locked[0]} is locked with a passphrase and {agent}; run: ssh-add {locked[0]}"
+            mend = f"run: ssh-add {locked[0]}"
+            if not self.hop.agent:
+                mend += f", and write agent = true under [ssh] in profiles/{self._address.name}/device.toml"
+            return f"{what}: the key {locked[0]} is locked with a passphrase that only an SSH agent can know; {mend}"
         if not tried:
             looked = ", ".join(map(str, self.hop.keys))
             return f"{what}: there is no key to offer ({looked}); make one: ssh-keygen -t ed25519, then: ssh-copy-id"

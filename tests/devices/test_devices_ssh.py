@@ -1,10 +1,16 @@
+import os
+
 import pytest
 import sshd as server
 
 from hwbench.devices.base import Address, transports
 from hwbench.testing.transports import TransportConformance
 
-pytestmark = pytest.mark.skipif(not server.available(), reason="needs sshd: apt-get install openssh-server")
+# Where the laboratory must run, so must this.
+pytestmark = pytest.mark.skipif(
+    not server.available() and "HWBENCH_LAB_REQUIRED" not in os.environ,
+    reason="needs sshd: apt-get install openssh-server",
+)
 
 
 @pytest.fixture(scope="module")
