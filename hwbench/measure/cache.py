@@ -44,6 +44,7 @@ SOURCES = (
 )
 # What runs files does not make them.
 NOT_SOURCES = (
+    "runtimes/machine.py",
     "runtimes/native/**/*.py",
     "runtimes/onnx_model.py",
     "runtimes/protocol.py",

@@ -7,9 +7,10 @@ interval is narrow enough. Each session is stored when it comes, so a campaign t
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hwbench.errors import DeviceLost
@@ -50,6 +51,7 @@ class Measure(Protocol):
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
+        on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]: ...
 
 
@@ -202,18 +204,28 @@ class Campaign:
             turn += 1
 
     def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
+        clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
+
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
-            suspect = doubt(session)
-            self.store.add_session(row.id, session, suspect=suspect)
+            clocks.append(session.clock_hz)
+            suspect = doubt(session, statistics.median(clocks))
+            row.numbers[id(session)] = self.store.add_session(row.id, session, suspect=suspect)
             row.sessions.append((session, suspect))
             watch.visited(artifact.workload)
+
+        def correct(artifact: Artifact, session: Session, drift: float) -> None:
+            row = rows[artifact.workload]
+            corrected = replace(session, drift=drift)
+            suspect = doubt(corrected, statistics.median(clocks))
+            self.store.correct_session(row.numbers.pop(id(session)), drift, suspect=suspect)
+            row.sessions = [(corrected, suspect) if s is session else (s, why) for s, why in row.sessions]
 
         artifacts = [row.artifact for row in rows.values()]
         # A seed of its own for every batch and turn, and for the turns of a campaign that goes on.
         seed = self.seed + int(artifacts[0].workload.sha256[:6], 16)
         seed += turn + sum(len(row.sessions) for row in rows.values())
-        return self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep)
+        return self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:
@@ -259,11 +271,15 @@ class Campaign:
 
 @dataclass
 class _Row:
-    """A row that is being measured: its number in the store, its file, its sessions with their doubts."""
+    """A row that is being measured: its number in the store, its file, its sessions with their doubts.
+
+    ``numbers`` are those in the store of the sessions whose drift may still be corrected, by identity.
+    """
 
     id: int
     artifact: Artifact
     sessions: list[tuple[Session, str]]
+    numbers: dict[int, int] = field(default_factory=dict)
     turns_without: int = 0
 
     def silent(self, before: int) -> int:

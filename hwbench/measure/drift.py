@@ -1,35 +1,102 @@
-"""How fast the machine is now, relative to the beginning, by a reference file that is timed again and again."""
+"""How fast the machine is, relative to the beginning, by a reference file that is timed again and again."""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
 
-# One disturbed visit to the sentinel must not touch the rows around it: the median of three decides.
+# Visits that the reference is the median of: one disturbed visit must not shift every row.
 WINDOW = 3
+# A machine that was idle gets faster with each visit; the reference is taken once visits agree to this ...
+SETTLED = 0.01
+# ... or after so many.
+MAX_REFERENCE_VISITS = 12
+# Beyond this the sentinel says that something is the matter, not how to correct for it: a clock that fell slows what
+# computes and not what waits for memory.
+DRIFT = 0.03
+# After a pause the machine is its old self again when the sentinel is as near as this.
+RECOVERED = 0.01
+
+# First pause in seconds, doubled from one to the next; a phone loses a third of its heat in 20 s.
+PAUSE_S, MAX_PAUSE_S = 5.0, 60.0
+# A machine that does not recover in this time will not by waiting.
+PATIENCE_S = 240.0
+# Waiting takes at most so many times as long as measuring did; a phone cools about as fast as it heats.
+WAITING_SHARE = 2.0
 
 
 class Drift:
     """The sentinel's time relative to its first visits: 1.02 says that the machine has become 2 % slower.
 
-    A session is stored at once, so that a kill costs no more than the one in progress; its drift therefore comes from
-    the visits before it, not from an interpolation with the next one. One object serves all turns of a campaign, which
-    gives them one reference.
+    One object serves all turns of a campaign, which gives them one reference.
     """
 
     def __init__(self) -> None:
         self._first: list[float] = []
-        self._latest: deque[float] = deque(maxlen=WINDOW)
+        self._reference_s = 0.0
+        self._latest_s = 0.0
+
+    @property
+    def settled(self) -> bool:
+        """There is a reference: three visits in a row agree, or there were too many that did not."""
+        latest = self._first[-WINDOW:]
+        agreed = len(latest) == WINDOW and max(latest) <= min(latest) * (1 + SETTLED)
+        return agreed or len(self._first) >= MAX_REFERENCE_VISITS
 
     def add(self, seconds: float) -> None:
         """Notes the median of one visit to the sentinel."""
-        if len(self._first) < WINDOW:
+        if not self.settled:
             self._first.append(seconds)
-        self._latest.append(seconds)
+            self._reference_s = statistics.median(self._first[-WINDOW:])
+        self._latest_s = seconds
 
     @property
     def ratio(self) -> float:
         """Now over then; 1.0 while nothing is known."""
-        if not self._first:
-            return 1.0
-        return statistics.median(self._latest) / statistics.median(self._first)
+        return self._latest_s / self._reference_s if self.settled else 1.0
+
+    @property
+    def excessive(self) -> bool:
+        """The machine is so much slower than at first that a correction would be a guess."""
+        return self.ratio > 1 + DRIFT
+
+
+def between(before: float, after: float, share: float) -> float:
+    """The drift at a point between two visits to the sentinel, log-linear; ``share`` runs from 0 to 1."""
+    share = min(max(share, 0.0), 1.0)
+    return math.exp((1 - share) * math.log(before) + share * math.log(after))
+
+
+@dataclass
+class Pauses:
+    """How long to wait for a machine that has become slow because it is hot; one object serves a campaign.
+
+    ``measured_s`` is how long has been measured, ``waited_s`` how long was waited. ``given_up`` is set when waiting did
+    not help; from then on what is measured is corrected, doubted and kept.
+    """
+
+    next_s: float = PAUSE_S
+    measured_s: float = 0.0
+    waited_s: float = 0.0
+    given_up: bool = False
+
+    @property
+    def possible(self) -> bool:
+        """Waiting has helped so far, and would not take more than its share of the time."""
+        return not self.given_up and self.waited_s + self.next_s <= WAITING_SHARE * self.measured_s
+
+    def __iter__(self) -> Iterator[float]:
+        """The pauses of one cooling, in seconds; stop when the machine has recovered.
+
+        Each is twice as long as the one before, also across coolings: one that soon gets hot again was still warm.
+        """
+        waited = 0.0
+        while waited < PATIENCE_S and self.possible:
+            pause = self.next_s
+            yield pause
+            waited += pause
+            self.waited_s += pause
+            self.next_s = min(2 * pause, MAX_PAUSE_S)
+        self.given_up = waited >= PATIENCE_S

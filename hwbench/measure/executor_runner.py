@@ -22,9 +22,10 @@ from typing import Any
 from hwbench.devices import CommandResult, Process, Transport
 from hwbench.devices.answers import sections
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError
+from hwbench.runtimes.machine import hottest
 from hwbench.runtimes.protocol import SENTINEL, Options
 from hwbench.runtimes.python_models import arrays, mix, pte_layout
-from hwbench.runtimes.python_runner import Entry, hottest, read_list, shuffled
+from hwbench.runtimes.python_runner import Entry, read_list, shuffled
 from hwbench.runtimes.runners import Runner, describe_end
 
 _ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")

@@ -11,7 +11,7 @@ from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Failure
-from hwbench.measure.drift import Drift
+from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.runner import Bench, measure_sessions, open_bench
 from hwbench.measure.store import MeasurementStore, trusted
@@ -136,6 +136,7 @@ class _Measure:
         self._bench = bench
         self._timing = timing
         self._drift = Drift()
+        self._pauses = Pauses()
 
     @functools.cached_property
     def _sentinel(self) -> Path:
@@ -154,14 +155,17 @@ class _Measure:
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
+        on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]:
         return measure_sessions(
             artifacts,
             rounds=rounds,
             seed=seed,
             on_session=on_session,
+            on_drift=on_drift,
             bench=self._bench,
             timing=self._timing,
             sentinel=self._sentinel,
             drift=self._drift,
+            pauses=self._pauses,
         )

@@ -10,6 +10,7 @@ import math
 import signal
 import statistics
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from hwbench.devices import CommandResult, Conditions, Device, Process, Transpor
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
 from hwbench.measure.device_runner import check_runtime, install_runner
-from hwbench.measure.drift import Drift
+from hwbench.measure.drift import MAX_REFERENCE_VISITS, RECOVERED, Drift, Pauses, between
 from hwbench.measure.executor_runner import Upstream
+from hwbench.measure.quality import doubt
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import (
     EXECUTOR_RUNNER,
@@ -128,10 +130,17 @@ def measure_sessions(
     on_session: Callable[[Artifact, Session], None],
     bench: Bench,
     timing: Timing,
+    on_drift: Callable[[Artifact, Session, float], None] | None = None,
     sentinel: Path | None = None,
     drift: Drift | None = None,
+    pauses: Pauses | None = None,
+    wait: Callable[[float], None] = time.sleep,
 ) -> list[Failure]:
     """Visits every artifact once per round, in fresh random order, and hands each session over when it comes.
+
+    A session is handed over at once with the drift of the sentinel before it, so that a kill costs no more than the one
+    in progress; after the next visit to the sentinel its drift is known from both sides. When the sentinel has become
+    too slow the runner is ended and started again once the machine has recovered.
 
     A device that goes away costs the session under way: the transport reaches it again, and the runner goes on with the
     visits that are left. A file at which it goes away again and again is taken out.
@@ -143,8 +152,11 @@ def measure_sessions(
         on_session: Called with the artifact and its session; an exception ends the runner and passes through.
         bench: Where and with what.
         timing: Warm-up, samples and time limit of a visit; its stop rule is the caller's.
+        on_drift: Called with an artifact, a session that was handed over, and the drift that it is now known to have.
         sentinel: A file whose time tells how fast the machine is at present; None: no drift is known.
         drift: What the sentinel said so far; pass the same object to all calls that are to share a reference.
+        pauses: How long to wait for a slow machine; pass the same object to all calls of a campaign.
+        wait: Lets so many seconds pass.
 
     Returns:
         The artifacts that gave no further session, with the outcome and the reason in words.
@@ -155,12 +167,13 @@ def measure_sessions(
             refuses a file.
         DeviceLost: The device went away and did not come back, or goes away again and again.
     """
-    turn = _Turn(artifacts, rounds, on_session, bench, timing, sentinel, drift or Drift())
+    reference = _Reference(bench, timing, sentinel, drift or Drift(), pauses or Pauses(), wait) if sentinel else None
+    turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, on_drift or _ignore)
     idle = 0
     while turn.unfinished:
         progress = turn.progress
         try:
-            turn.run_once(seed)
+            turn.go_on(seed)
         except DeviceLost as error:
             turn.lost(error)
         idle = 0 if turn.progress > progress else idle + 1
@@ -168,6 +181,78 @@ def measure_sessions(
             raise DeviceLost(f"the runner was started {idle} times and ended before it reached a file: {turn.last_end}")
         seed += 1
     return turn.failures
+
+
+def _ignore(artifact: Artifact, session: Session, drift: float) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """The sentinel of a campaign: what it takes, what it says, and waiting for it."""
+
+    bench: Bench
+    timing: Timing
+    path: Path
+    drift: Drift
+    pauses: Pauses
+    wait: Callable[[float], None]
+
+    def settle(self) -> None:
+        """Visits the sentinel until there is something to compare with."""
+        if not self.drift.settled:
+            for visit in self._visits(lambda: self.drift.settled):
+                self.drift.add(_median_s(visit))
+
+    def hot(self, visit: protocol.Visit) -> bool:
+        """The sentinel is too slow, and waiting may help: a machine that tells neither clock nor heat is not hot."""
+        return self.drift.excessive and self.pauses.possible and bool(visit.clock_khz or visit.temp_mc)
+
+    def still_slow(self) -> bool:
+        """Visits the sentinel once more, at once: one slow visit may have been disturbed."""
+        for visit in self._visits(lambda: False):
+            self.drift.add(_median_s(visit))
+            break
+        return self.drift.excessive
+
+    def wait_until_recovered(self) -> None:
+        """Waits for a machine that has become slow, as long as ``pauses`` allows."""
+        if not self.drift.excessive:
+            return
+        for pause in self.pauses:
+            self.wait(pause)
+            for visit in self._visits(lambda: self.drift.ratio <= 1 + RECOVERED):
+                self.drift.add(_median_s(visit))
+            if self.drift.ratio <= 1 + RECOVERED:
+                return
+
+    def _visits(self, enough: Callable[[], bool]) -> Iterator[protocol.Visit]:
+        """Visits to the sentinel alone, one after another in one process, until they are enough."""
+        bench, limit = self.bench, STARTUP_S + self.timing.timeout_s
+        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+            listing = Path(folder, "list.tsv")
+            listing.write_text(f"{protocol.SENTINEL}\t{bench.transport.push(self.path)}\n")
+            options = _options(bench, self.timing, list=bench.transport.push(listing), rounds=MAX_REFERENCE_VISITS)
+            process = bench.spawn(options)
+            try:
+                while not enough() and (line := process.read_line(limit)) is not None:
+                    message = protocol.parse_line(line)
+                    if isinstance(message, protocol.Error):
+                        raise self.broken(message)
+                    if isinstance(message, protocol.Visit):
+                        yield message
+            except (TimeoutError, protocol.MalformedLine):
+                return  # the turn that follows meets the same and says so
+            finally:
+                process.kill()
+
+    def broken(self, message: protocol.Error) -> InvalidFile:
+        """What to raise where the sentinel does not load or run."""
+        return InvalidFile(f"{self.path}: the sentinel cannot be run: {message.reason}")
+
+
+def _median_s(visit: protocol.Visit) -> float:
+    return statistics.median(visit.samples_ns) * 1e-9
 
 
 def check_artifact(
@@ -266,6 +351,20 @@ def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> Op
     raise CheckFailed(f"{path}: no profile: {ended}")
 
 
+def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) -> Session:
+    return Session(
+        samples_s=tuple(ns * 1e-9 for ns in visit.samples_ns),
+        cpu_s=visit.cpu_ns * 1e-9,
+        wall_s=visit.wall_ns * 1e-9,
+        involuntary_switches=visit.nivcsw,
+        load_s=load.load_ns * 1e-9 if load else 0.0,
+        first_s=load.first_ns * 1e-9 if load else 0.0,
+        clock_hz=visit.clock_khz * 1e3,
+        temperature_celsius=visit.temp_mc * 1e-3,
+        drift=drift,
+    )
+
+
 def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
     values: dict[str, object] = {
         "threads": bench.threads,
@@ -289,8 +388,8 @@ class _Turn:
     on_session: Callable[[Artifact, Session], None]
     bench: Bench
     timing: Timing
-    sentinel: Path | None
-    drift: Drift
+    reference: _Reference | None
+    on_drift: Callable[[Artifact, Session, float], None]
     failures: list[Failure] = field(default_factory=list)
     progress: int = 0
     last_end: str = ""
@@ -300,14 +399,32 @@ class _Turn:
         self._loads: dict[str, protocol.Load] = {}
         self._strikes: Counter[str] = Counter()
         self._current = ""
+        self.stopped = False
+        # Sessions since the last visit to the sentinel, with the time at their middle, and what it said.
+        self._since: list[tuple[Artifact, Session, int]] = []
+        self._before = 1.0
+        self._after = 1.0
+        self._from_ns: int | None = None
+        self._to_ns: int | None = None
 
     @property
     def unfinished(self) -> bool:
         """There are visits left."""
         return any(self._left.values())
 
+    def go_on(self, seed: int) -> None:
+        """Makes the visits left, as far as the runner and the heat let it."""
+        if self.reference is None:
+            return self.run_once(seed)
+        self._current = protocol.SENTINEL
+        self.reference.settle()
+        self.run_once(seed)
+        if self.stopped:
+            self.judge(self.reference.still_slow())
+            self.reference.wait_until_recovered()
+
     def run_once(self, seed: int) -> None:
-        """Starts the runner for the visits left, and reads until it ends."""
+        """Starts the runner for the visits left, and reads until it ends, or until the machine has become hot."""
         transport, timing = self.bench.transport, self.timing
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
@@ -319,14 +436,18 @@ class _Turn:
                 timing,
                 list=transport.push(listing),
                 seed=seed,
-                sentinel=transport.push(self.sentinel) if self.sentinel else "",
+                sentinel=transport.push(self.reference.path) if self.reference else "",
                 sentinel_every=timing.sentinel_every,
             )
             self._current = ""
+            self.stopped = False
+            self._since.clear()
             process = self.bench.spawn(options)
             try:
                 for line in self._lines(process):
                     self._take(line)
+                    if self.stopped:
+                        break
             finally:
                 process.kill()
 
@@ -370,15 +491,39 @@ class _Turn:
             case protocol.Load():
                 self._loads[message.id] = message
             case protocol.Visit(id=protocol.SENTINEL):
-                self.drift.add(statistics.median(message.samples_ns) * 1e-9)
+                self._sentinel(message)
             case protocol.Visit():
                 self._session(message)
             case protocol.Error(id=protocol.SENTINEL):
-                raise InvalidFile(f"{self.sentinel}: the sentinel cannot be run: {message.reason}")
+                assert self.reference is not None
+                raise self.reference.broken(message)
             case protocol.Error():
                 self._fail(message.id, Outcome.LOAD if message.stage == "load" else Outcome.CRASH, message.reason)
             case protocol.End():
                 self._current = ""
+
+    def _sentinel(self, visit: protocol.Visit) -> None:
+        """Notes what the sentinel says; one that was disturbed itself says nothing."""
+        assert self.reference is not None
+        drift = self.reference.drift
+        self.progress += 1
+        if self._to_ns is not None and doubt(_session(visit, None, 1.0)):
+            return
+        self._before, self._from_ns = drift.ratio, self._to_ns
+        drift.add(_median_s(visit))
+        self._after, self._to_ns = drift.ratio, visit.at_ns
+        self.stopped = self.reference.hot(visit)
+        if not self.stopped:
+            self.judge(True)
+
+    def judge(self, believed: bool) -> None:
+        """Corrects the sessions since the visit before by what the last one said, if that is believed."""
+        start, end = self._from_ns, self._to_ns
+        if believed and start is not None and end is not None:
+            for artifact, session, at in self._since:
+                share = (at - start) / max(end - start, 1)
+                self.on_drift(artifact, session, between(self._before, self._after, share))
+        self._since.clear()
 
     def _check_start(self, message: protocol.Start) -> None:
         """A number taken with other threads or on other processors than asked for is no number."""
@@ -394,21 +539,14 @@ class _Turn:
         # A file that failed before is out, whatever still comes about it.
         if not self._left.get(visit.id):
             return
-        load = self._loads.get(visit.id)
-        session = Session(
-            samples_s=tuple(ns * 1e-9 for ns in visit.samples_ns),
-            cpu_s=visit.cpu_ns * 1e-9,
-            wall_s=visit.wall_ns * 1e-9,
-            involuntary_switches=visit.nivcsw,
-            load_s=load.load_ns * 1e-9 if load else 0.0,
-            first_s=load.first_ns * 1e-9 if load else 0.0,
-            clock_hz=visit.clock_khz * 1e3,
-            temperature_celsius=visit.temp_mc * 1e-3,
-            drift=self.drift.ratio,
-        )
+        session = _session(visit, self._loads.get(visit.id), self.reference.drift.ratio if self.reference else 1.0)
         self._left[visit.id] -= 1
         self.progress += 1
-        self.on_session(self.artifacts[int(visit.id)], session)
+        artifact = self.artifacts[int(visit.id)]
+        if self.reference is not None:
+            self.reference.pauses.measured_s += session.wall_s
+        self.on_session(artifact, session)
+        self._since.append((artifact, session, visit.at_ns))
 
     def _ended(self, process: Process) -> None:
         try:

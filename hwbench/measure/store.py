@@ -144,8 +144,8 @@ class MeasurementStore:
                 db.execute("UPDATE measurements SET artifact_sha256 = ? WHERE id = ?", (artifact_sha256, row))
         return int(row)
 
-    def add_session(self, row: int, session: Session, *, suspect: str = "") -> None:
-        """Keeps the raw samples of one session; they are on the disk when this returns.
+    def add_session(self, row: int, session: Session, *, suspect: str = "") -> int:
+        """Keeps the raw samples of one session; they are on the disk when this returns its number.
 
         Args:
             row: What ``begin`` returned.
@@ -157,12 +157,18 @@ class MeasurementStore:
         samples = json.dumps([round(s * 1e9) for s in session.samples_s], separators=(",", ":"))
         numbers = [getattr(session, name) for name in _SESSION_NUMBERS]
         with self._transaction() as db:
-            db.execute(
+            added = db.execute(
                 f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, "
                 "taken_at) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
                 f"{', '.join('?' * len(numbers))}, ?, ?)",
                 (row, row, samples, *numbers, suspect, _now()),
             )
+            return int(added.lastrowid or 0)
+
+    def correct_session(self, number: int, drift: float, *, suspect: str = "") -> None:
+        """Notes a better drift of a session, and what that says about it; its samples stay as they were taken."""
+        with self._transaction() as db:
+            db.execute("UPDATE sessions SET drift = ?, suspect = ? WHERE id = ?", (drift, suspect, number))
 
     def finish(self, row: int) -> None:
         """Marks a row as measured.

@@ -27,6 +27,7 @@ _PYTHON_FILES = (
     "specs/*.py",
     "runtimes/__init__.py",
     "runtimes/base.py",
+    "runtimes/machine.py",
     "runtimes/protocol.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",

@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import importlib.metadata
 import json
 import os
-import resource
 import signal
 import statistics
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import SENTINEL, Options
-from hwbench.runtimes.python_models import Failure, Model, load_engine, load_model, mix
+from hwbench.runtimes.python_models import Failure, Model, mix
 
-# Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
-PROCESSOR_ZONES = ("cpu", "pkg", "big", "mid", "little", "core", "soc")
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
 
@@ -50,89 +46,41 @@ def stable(runs: Sequence[int]) -> bool:
     return abs(after - before) <= before / 50
 
 
-def warm_up(model: Model, warm_ms: float) -> None:
+def warm_up(machine: Machine, model: Model, warm_ms: float) -> None:
     """At least the time asked for, then until the executions are stable, at most four times as long."""
     runs: list[int] = []
-    start, ms = time.monotonic_ns(), 0.0
+    start, ms = machine.now_ns(), 0.0
     while ms < 4 * warm_ms and (ms < warm_ms or not stable(runs)):
         runs.append(model.run())
-        ms = (time.monotonic_ns() - start) / 1e6
+        ms = (machine.now_ns() - start) / 1e6
 
 
-def sample(model: Model, options: Options) -> list[int]:
-    """The samples of one visit in nanoseconds; the garbage collector waits until they are taken."""
+def sample(machine: Machine, model: Model, options: Options) -> list[int]:
+    """The samples of one visit in nanoseconds."""
     samples: list[int] = []
-    gc.disable()
-    try:
-        start, ms = time.monotonic_ns(), 0.0
-        while not samples or (ms < options.max_ms and (len(samples) < options.min_samples or ms < options.min_ms)):
-            samples.append(model.run())
-            ms = (time.monotonic_ns() - start) / 1e6
-    finally:
-        gc.enable()
+    start, ms = machine.now_ns(), 0.0
+    while not samples or (ms < options.max_ms and (len(samples) < options.min_samples or ms < options.min_ms)):
+        samples.append(model.run())
+        ms = (machine.now_ns() - start) / 1e6
     return samples
 
 
-def time_session(model: Model, options: Options) -> dict[str, Any]:
+def time_session(machine: Machine, model: Model, options: Options) -> dict[str, Any]:
     """Samples, and what the machine did meanwhile: the fields of a ``session`` line."""
-    before = resource.getrusage(resource.RUSAGE_SELF)
-    cpu, wall = time.process_time_ns(), time.monotonic_ns()
-    samples = sample(model, options)
-    end, cpu_end = time.monotonic_ns(), time.process_time_ns()
-    after = resource.getrusage(resource.RUSAGE_SELF)
+    before, start = machine.usage(), machine.now_ns()
+    samples = sample(machine, model, options)
+    end, after = machine.now_ns(), machine.usage()
     return {
         "samples_ns": samples,
-        "cpu_ns": cpu_end - cpu,
-        "wall_ns": end - wall,
-        "nivcsw": after.ru_nivcsw - before.ru_nivcsw,
-        "majflt": after.ru_majflt - before.ru_majflt,
-        "maxrss_kb": after.ru_maxrss,
-        "clock_khz": clock_khz(),
-        "temp_mc": temperature_mc(),
-        "at_ns": wall + (end - wall) // 2,
+        "cpu_ns": after.cpu_ns - before.cpu_ns,
+        "wall_ns": end - start,
+        "nivcsw": after.nivcsw - before.nivcsw,
+        "majflt": after.majflt - before.majflt,
+        "maxrss_kb": after.maxrss_kb,
+        "clock_khz": machine.clock_khz(),
+        "temp_mc": machine.temperature_mc(),
+        "at_ns": start + (end - start) // 2,
     }
-
-
-def _read(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
-
-
-def clock_khz() -> int:
-    """Clock of the first processor we are bound to; 0: unknown."""
-    cpu = min(os.sched_getaffinity(0))
-    return _number(_read(f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"))
-
-
-def temperature_mc() -> int:
-    """Hottest thermal zone of the processors (of all kinds where none is called so), in millidegrees; 0: unknown."""
-    return hottest([(_read(f"{folder}/type").lower(), _read(f"{folder}/temp")) for folder in _thermal_zones()])
-
-
-def hottest(zones: Sequence[tuple[str, str]]) -> int:
-    """Of (kind, reading): the hottest of the processors, else of all, in millidegrees; 0: unknown."""
-    processors = [reading for kind, reading in zones if any(part in kind for part in PROCESSOR_ZONES)]
-    return max(map(millidegrees, processors or [reading for _, reading in zones]), default=0)
-
-
-def millidegrees(reading: str) -> int:
-    """Zones tell millidegrees, some old phones' tenths or whole degrees; 0 for what no sensor of a phone can mean."""
-    value = _number(reading)
-    if 0 < value < 150:
-        return value * 1000
-    if 150 <= value < 1500:
-        return value * 100
-    return value if value < 150_000 else 0
-
-
-def _thermal_zones() -> list[str]:
-    return [str(folder) for folder in Path("/sys/class/thermal").glob("thermal_zone*")]
 
 
 @dataclass
@@ -155,57 +103,65 @@ def read_list(path: str, rounds: int) -> list[Entry]:
     return entries
 
 
+Answer = dict[str, Any]
+
+
 class Session:
-    """One process of the runner: its options and the stream of its answers."""
+    """One run of the runner: what it answers, as an iterator, so that each answer is out before the next step."""
 
-    def __init__(self, options: Options, out: IO[str]) -> None:
+    def __init__(self, options: Options, machine: Machine | None = None) -> None:
         self.options = options
-        self._out = out
+        self.machine = machine or Machine()
+        self.status = 0
 
-    def write(self, kind: str, **values: Any) -> None:
-        """One answer, flushed."""
-        self._out.write(json.dumps({"kind": kind, **values}, separators=(",", ":")) + "\n")
-        self._out.flush()
+    def answers(self) -> Generator[Answer, None, None]:
+        """Everything, from ``start`` to the end; afterwards ``status`` is the exit status."""
+        yield self.start()
+        yield from self.check() if self.options.check else self.rounds()
 
-    def start(self) -> None:
-        """Says who we are."""
+    def start(self) -> Answer:
+        """Who we are."""
         versions = {name: _version(name) for name in ("executorch", "onnxruntime", "torch")}
-        cpus = sorted(os.sched_getaffinity(0))
-        self.write(
+        cpus = self.machine.cpus()
+        return _answer(
             "start", runner="python", versions=versions, threads=self.options.threads, cpus=cpus, pid=os.getpid()
         )
 
-    def visit(self, entry: Entry, number: int, kind: str) -> None:
+    def visit(self, entry: Entry, number: int, kind: str) -> Iterator[Answer]:
         """Loads on the first visit. ``begin`` comes before the file is touched, so that a crash has a name."""
         if entry.failed:
             return
-        signal.alarm(self.options.timeout_s)
-        self.write("begin", id=entry.id, round=number)
+        self.machine.limit(self.options.timeout_s)
+        yield _answer("begin", id=entry.id, round=number)
         try:
-            model = entry.model or self._load(entry)
-            gc.collect()
-            warm_up(model, self.options.warm_ms)
-            if self.options.profile:
-                total = round(statistics.median(model.run() for _ in range(10)))
-                self.write("ops", id=entry.id, total_ns=total, ops=model.operations(PROFILED_RUNS))
-            else:
-                self.write(kind, id=entry.id, round=number, **time_session(model, self.options))
+            if entry.model is None:
+                yield self._load(entry)
+            yield self._time(entry, number, kind)
         except Failure as failure:
             entry.failed, entry.model = True, None
-            self.write("error", id=entry.id, stage=failure.stage, reason=str(failure))
-        signal.alarm(0)
+            yield _answer("error", id=entry.id, stage=failure.stage, reason=str(failure))
+        self.machine.limit(0)
 
-    def _load(self, entry: Entry) -> Model:
-        load_engine(entry.path, self.options.threads)
-        start = time.monotonic_ns()
-        model = load_model(entry.path, self.options)
-        load_ns = time.monotonic_ns() - start
+    def _load(self, entry: Entry) -> Answer:
+        self.machine.load_engine(entry.path, self.options.threads)
+        start = self.machine.now_ns()
+        model = self.machine.load(entry.path, self.options)
+        load_ns = self.machine.now_ns() - start
         first_ns = model.run()
-        self.write("load", id=entry.id, load_ns=load_ns, first_ns=first_ns)
         entry.model = model
-        return model
+        return _answer("load", id=entry.id, load_ns=load_ns, first_ns=first_ns)
 
-    def rounds(self) -> int:
+    def _time(self, entry: Entry, number: int, kind: str) -> Answer:
+        model = entry.model
+        assert model is not None
+        with self.machine.collecting_before():
+            warm_up(self.machine, model, self.options.warm_ms)
+            if not self.options.profile:
+                return _answer(kind, id=entry.id, round=number, **time_session(self.machine, model, self.options))
+        total = round(statistics.median(model.run() for _ in range(10)))
+        return _answer("ops", id=entry.id, total_ns=total, ops=model.operations(PROFILED_RUNS))
+
+    def rounds(self) -> Iterator[Answer]:
         """Files with fewer visits join later, so that all are done in the last round."""
         options = self.options
         entries = read_list(options.list, options.rounds)
@@ -213,35 +169,44 @@ class Session:
         sentinel = Entry(SENTINEL, options.sentinel, 0, failed=not options.sentinel or options.profile)
         counter, visited = mix(options.seed + 1), 0
         if rounds:
-            self.visit(sentinel, 0, "sentinel")
+            yield from self.visit(sentinel, 0, "sentinel")
         for number in range(rounds):
             active = [entry for entry in entries if entry.visits + number >= rounds and not entry.failed]
             order, counter = shuffled(len(active), counter)
             for at in order:
-                self.visit(active[at], number, "session")
+                yield from self.visit(active[at], number, "session")
                 visited += 1
                 if visited % options.sentinel_every == 0:
-                    self.visit(sentinel, number, "sentinel")
-        self.write("end")
-        return 0
+                    yield from self.visit(sentinel, number, "sentinel")
+        yield _answer("end")
 
-    def check(self) -> int:
+    def check(self) -> Iterator[Answer]:
         """One execution of one file; the output goes to a file as raw float32 in the order of its axes."""
-        load_engine(self.options.check, self.options.threads)
-        signal.alarm(self.options.timeout_s)
+        options, machine = self.options, self.machine
+        machine.load_engine(options.check, options.threads)
+        machine.limit(options.timeout_s)
         try:
-            start = time.monotonic_ns()
-            model = load_model(self.options.check, self.options)
-            load_ns = time.monotonic_ns() - start
+            start = machine.now_ns()
+            model = machine.load(options.check, options)
+            load_ns = machine.now_ns() - start
             first_ns = model.run()
             output = model.output()
         except Failure as failure:
-            self.write("error", id="check", stage=failure.stage, reason=str(failure))
-            return 1
-        if self.options.output:
-            output.tofile(self.options.output)
-        self.write("check", shape=list(output.shape), load_ns=load_ns, first_ns=first_ns)
-        return 0
+            self.status = 1
+            yield _answer("error", id="check", stage=failure.stage, reason=str(failure))
+            return
+        if options.output:
+            output.tofile(options.output)
+        yield _answer("check", shape=list(output.shape), load_ns=load_ns, first_ns=first_ns)
+
+
+def _answer(kind: str, **values: Any) -> Answer:
+    return {"kind": kind, **values}
+
+
+def encode(answer: Answer) -> str:
+    """An answer as one line, without the line end."""
+    return json.dumps(answer, separators=(",", ":"))
 
 
 def _version(distribution: str) -> str:
@@ -252,20 +217,8 @@ def _version(distribution: str) -> str:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """Reads the arguments of ``hwbench.runtimes.protocol``; a wrong one ends the process with status 2."""
-    parser = argparse.ArgumentParser(prog="python_runner", allow_abbrev=False)
-    readers: Mapping[type, Callable[[str], Any]] = {str: str, int: int, float: float, tuple: _cpus}
-    for option in fields(Options):
-        name = f"--{option.name.replace('_', '-')}"
-        if option.name == "profile":
-            parser.add_argument(name, action="store_true")
-        else:
-            parser.add_argument(name, type=readers[type(option.default)], default=option.default)
-    options = Options(**vars(parser.parse_args(argv)))
-    if bool(options.list) == bool(options.check):
-        parser.error("give --list FILE or --check FILE")
-    if min(options.threads, options.sentinel_every) < 1:
-        parser.error("--threads and --sentinel-every start at 1")
+    """Reads the arguments and binds the process to its processors; a wrong one ends the process with status 2."""
+    parser, options = read_arguments(argv)
     try:
         if options.list:
             read_list(options.list, options.rounds)
@@ -281,6 +234,24 @@ def parse(argv: Sequence[str]) -> Options:
     return options
 
 
+def read_arguments(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Options]:
+    """Reads the arguments of ``hwbench.runtimes.protocol``; a wrong one ends the process with status 2."""
+    parser = argparse.ArgumentParser(prog="python_runner", allow_abbrev=False)
+    readers: Mapping[type, Callable[[str], Any]] = {str: str, int: int, float: float, tuple: _cpus}
+    for option in fields(Options):
+        name = f"--{option.name.replace('_', '-')}"
+        if option.name == "profile":
+            parser.add_argument(name, action="store_true")
+        else:
+            parser.add_argument(name, type=readers[type(option.default)], default=option.default)
+    options = Options(**vars(parser.parse_args(argv)))
+    if bool(options.list) == bool(options.check):
+        parser.error("give --list FILE or --check FILE")
+    if min(options.threads, options.sentinel_every) < 1:
+        parser.error("--threads and --sentinel-every start at 1")
+    return parser, options
+
+
 def _cpus(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(","))
 
@@ -292,9 +263,11 @@ def main() -> int:
     options = parse(sys.argv[1:])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    session = Session(options, out)
-    session.start()
-    return session.check() if options.check else session.rounds()
+    session = Session(options)
+    for answer in session.answers():
+        out.write(encode(answer) + "\n")
+        out.flush()
+    return session.status
 
 
 if __name__ == "__main__":

@@ -35,6 +35,8 @@ class FakeDevice:
         failures: Workloads whose every visit fails, and how.
         interrupt_after: Number of sessions after which ``measure`` raises KeyboardInterrupt, once.
         preempted: Workloads whose sessions lose the processor in the middle.
+        drifts: What becomes known of the drift of a workload's first sessions, after each of them.
+        clocks: Clock in hertz of a workload's first sessions; the others, and those that follow: 2.4 GHz.
     """
 
     folder: Path
@@ -44,6 +46,8 @@ class FakeDevice:
     failures: Mapping[Workload, tuple[Outcome, str]] = field(default_factory=dict)
     interrupt_after: int | None = None
     preempted: frozenset[Workload] = frozenset()
+    drifts: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
+    clocks: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     builds: Counter[Workload] = field(default_factory=Counter)
     visits: list[Workload] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -69,6 +73,7 @@ class FakeDevice:
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
+        on_drift: Callable[[Artifact, Session, float], None] | None = None,
     ) -> Sequence[Failure]:
         """Visits every artifact once per round in random order; a broken one fails at its first visit."""
         chance = random.Random(seed)
@@ -83,12 +88,17 @@ class FakeDevice:
                 if self.interrupt_after is not None and len(self.visits) >= self.interrupt_after:
                     self.interrupt_after = None
                     raise KeyboardInterrupt
+                at = self.visits.count(workload)
                 self.visits.append(workload)
-                on_session(artifact, self.session(workload, chance))
+                session = self.session(workload, chance, at)
+                on_session(artifact, session)
+                if on_drift is not None and at < len(self.drifts.get(workload, ())):
+                    on_drift(artifact, session, self.drifts[workload][at])
         return list(broken.values())
 
-    def session(self, workload: Workload, chance: random.Random) -> Session:
+    def session(self, workload: Workload, chance: random.Random, number: int = 0) -> Session:
         """Twenty samples around the true latency."""
+        clocks = self.clocks.get(workload, ())
         centre = self.law(workload) * chance.gauss(1.0, self.noise)
         samples = tuple(centre * chance.gauss(1.0, self.noise / 5) for _ in range(20))
         lost = workload in self.preempted
@@ -99,4 +109,5 @@ class FakeDevice:
             involuntary_switches=len(samples) if lost else 0,
             load_s=0.001,
             first_s=samples[0],
+            clock_hz=clocks[number] if number < len(clocks) else 2.4e9,
         )

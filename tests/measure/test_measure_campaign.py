@@ -23,6 +23,11 @@ WORKLOADS = [
 FIRST, SECOND, THIRD, *REST = WORKLOADS
 
 
+def slow(workload):
+    """A law of milliseconds: the stop rule does not care about less than three microseconds."""
+    return 100 * proportional(workload)
+
+
 @pytest.fixture
 def store(tmp_path):
     with MeasurementStore(tmp_path / "measurements.sqlite") as opened:
@@ -132,14 +137,14 @@ def test_rows_stop_when_their_interval_is_narrow_and_at_the_cap_otherwise(store,
     quiet = FakeDevice(tmp_path / "files", noise=1e-6)
     campaign(store, quiet).run(WORKLOADS[:4])
     assert set(Counter(quiet.visits).values()) == {TIMING.min_rounds}
-    loud = FakeDevice(tmp_path / "files", noise=0.02)
+    loud = FakeDevice(tmp_path / "files", law=slow, noise=0.02)
     rows = campaign(store, loud, timing=replace(TIMING, ci_ratio=0.0001)).run(WORKLOADS[:4]).ok
     assert set(Counter(loud.visits).values()) == {TIMING.max_rounds}
     assert {row.stats.num_sessions for row in rows} == {TIMING.max_rounds}
 
 
 def test_every_turn_has_an_order_of_its_own(store, tmp_path):
-    device = FakeDevice(tmp_path / "files", noise=0.02)
+    device = FakeDevice(tmp_path / "files", law=slow, noise=0.02)
     campaign(store, device, batch=7).run(WORKLOADS)
     assert len(set(device.seeds)) == len(device.seeds) > 1
     assert device.visits[:7] != device.visits[7:14]
@@ -189,7 +194,7 @@ def test_a_runner_that_says_nothing_about_a_file_is_not_asked_for_ever(store, tm
 
 
 def test_doubted_sessions_are_taken_again_a_few_times_and_then_judged_by_the_interval(store, tmp_path):
-    device = FakeDevice(tmp_path / "files", noise=0.02, preempted=frozenset({FIRST}))
+    device = FakeDevice(tmp_path / "files", law=slow, noise=0.02, preempted=frozenset({FIRST}))
     timing = replace(TIMING, ci_ratio=0.001)
     result = campaign(store, device, timing=timing).run([FIRST, SECOND])
     assert Counter(device.visits) == {FIRST: timing.max_rounds + REPEATS, SECOND: timing.max_rounds}
@@ -197,7 +202,7 @@ def test_doubted_sessions_are_taken_again_a_few_times_and_then_judged_by_the_int
 
 
 def test_a_row_that_is_too_noisy_is_no_latency_until_it_is_tried_anew(store, tmp_path):
-    loud = FakeDevice(tmp_path / "files", noise=0.6)
+    loud = FakeDevice(tmp_path / "files", law=slow, noise=0.6)
     noisy = campaign(store, loud).run([FIRST]).failed
     assert [row.outcome for row in noisy] == [Outcome.NOISY]
     assert "interval" in noisy[0].reason
@@ -207,6 +212,23 @@ def test_a_row_that_is_too_noisy_is_no_latency_until_it_is_tried_anew(store, tmp
     assert row.stats == LatencyStats.of(row.sessions)
     assert len(row.sessions) == TIMING.min_rounds
     assert row.stats.median_s == pytest.approx(proportional(FIRST), rel=0.001)
+
+
+def test_a_drift_that_is_known_later_is_noted_and_doubted(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=1e-6, drifts={FIRST: [1.02, 1.0, 1.5, 1.0]})
+    rows = campaign(store, device).run([FIRST, SECOND]).ok
+    assert [s.drift for s in rows[0].sessions] == [1.02, 1.0, 1.0]  # the one at 1.5 is doubted, and another was taken
+    assert [s.drift for s in rows[1].sessions] == [1.0, 1.0, 1.0]
+    everything = store.sessions(FIRST, TARGET, TIMING, CONDITIONS, build=f"build of {FIRST.sha256}")
+    assert [s.drift for s in everything] == [1.02, 1.0, 1.5, 1.0]
+    assert rows[0].sessions[0].median_s == pytest.approx(proportional(FIRST) / 1.02, rel=1e-4)
+
+
+def test_a_session_at_another_clock_is_taken_again(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=1e-6, clocks={FIRST: [2.4e9, 1.8e9]})
+    (row,) = campaign(store, device).run([SECOND, FIRST, THIRD]).ok[1:2]
+    assert [s.clock_hz for s in row.sessions] == [2.4e9] * 3
+    assert Counter(device.visits) == {FIRST: 4, SECOND: 3, THIRD: 3}
 
 
 def test_a_new_build_with_the_same_bytes_is_not_measured_again(store, tmp_path):

@@ -1,6 +1,19 @@
+import random
+import statistics
+
 import pytest
 
-from hwbench.measure.quality import REPEATS, doubt, half_width, robust_half_width, sessions_needed, verdict
+from hwbench.measure.quality import (
+    FLOOR_S,
+    REPEATS,
+    bootstrap_interval,
+    doubt,
+    half_width,
+    narrow_enough,
+    robust_half_width,
+    sessions_needed,
+    verdict,
+)
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 
 TIMING = Timing(min_rounds=3, max_rounds=6, ci_ratio=0.01)
@@ -19,7 +32,8 @@ def clean(*medians):
     [
         (session(), ""),
         (session(cpu_s=0.0199, wall_s=0.02, involuntary_switches=1), ""),
-        (session(cpu_s=0.01, wall_s=0.02, involuntary_switches=5), ""),
+        (Session(samples_s=(0.001,) * 17 + (0.006,) * 3, cpu_s=0.02, wall_s=0.035, involuntary_switches=5), ""),
+        (session(cpu_s=0.019, wall_s=0.02), "waited for the processor for 5% of a typical sample"),
         (session(involuntary_switches=6), "preempted 6 times in 20 samples"),
         (session(cpu_s=0.016, wall_s=0.02, involuntary_switches=6), "on the processor for 80% of the time"),
         (session(drift=1.05), "sentinel moved by +5.0%"),
@@ -32,6 +46,54 @@ def test_doubt_says_what_speaks_against_a_session(one, expected):
     reason = doubt(one)
     assert expected in reason
     assert bool(reason) == bool(expected)
+
+
+def test_a_clock_unlike_the_usual_one_is_doubted():
+    assert doubt(session(clock_hz=2.3e9), 2.4e9) == ""
+    assert "2.10 GHz instead of 2.40" in doubt(session(clock_hz=2.1e9), 2.4e9)
+    assert doubt(session(clock_hz=0.0), 2.4e9) == doubt(session(clock_hz=2.1e9), 0.0) == ""
+
+
+def drawn(chance, sessions, between, within=0.01, samples=31):
+    """Sessions whose truth is one second."""
+    found = []
+    for _ in range(sessions):
+        centre = chance.gauss(1.0, between)
+        found.append(Session(samples_s=tuple(chance.gauss(centre, within) for _ in range(samples))))
+    return found
+
+
+def test_the_bootstrap_interval_holds_the_truth_as_often_as_it_says():
+    chance = random.Random(1)
+    intervals = [bootstrap_interval(drawn(chance, 6, 0.005), 200) for _ in range(300)]
+    assert 0.92 <= statistics.fmean(low <= 1.0 <= high for low, high in intervals) <= 0.99
+    assert bootstrap_interval(drawn(random.Random(2), 3, 0.005)) == bootstrap_interval(
+        drawn(random.Random(2), 3, 0.005)
+    )
+
+
+def test_the_bootstrap_draws_the_median_of_as_many_samples_as_there_are():
+    (one,) = drawn(random.Random(3), 1, 0.0, samples=21)
+    chance = random.Random(4)
+    plain = sorted(statistics.median(chance.choices(one.samples_s, k=21)) for _ in range(4000))
+    low, high = bootstrap_interval([one], 4000)
+    assert low == pytest.approx(plain[100], abs=5e-4)
+    assert high == pytest.approx(plain[3900], abs=5e-4)
+
+
+def test_between_sessions_counts_more_than_within_them():
+    def width(between, within):
+        low, high = bootstrap_interval(drawn(random.Random(5), 8, between, within))
+        return high - low
+
+    assert width(0.01, 0.001) > 1.5 * width(0.001, 0.01)
+
+
+def test_short_rows_stop_at_the_floor():
+    short = [session(1e-5 + k * FLOOR_S / 3) for k in range(3)]
+    assert half_width(short) > 0.1
+    assert narrow_enough(short, TIMING)
+    assert not narrow_enough([session(1e-5 + k * FLOOR_S * 1.1) for k in (-1, 0, 1)], TIMING)
 
 
 def test_half_width_is_relative_to_the_median():
@@ -51,6 +113,10 @@ def test_half_width_is_relative_to_the_median():
         ([*clean(0.001, 0.0011, 0.0012, 0.001, 0.0011), (session(0.0012), "preempted")], 1),
         ([*clean(0.001, 0.0011, 0.0012, 0.001, 0.0011), *[(session(0.0013), "preempted")] * (1 + REPEATS)], 0),
         ([*clean(0.001, 0.001, 0.001), (session(0.009), "preempted")], 0),
+        ([*clean(0.001, 0.001), (session(0.001), "preempted")], 1),
+        ([*clean(0.001), *[(session(0.001), "preempted")] * 2], 2),
+        ([*clean(0.001), *[(session(0.001), "preempted")] * 9], 0),
+        ([(session(0.001), "preempted")] * (6 + REPEATS), 0),
     ],
 )
 def test_sessions_needed(sessions, needed):

@@ -17,7 +17,7 @@ from hwbench.devices import Device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, DeviceUnreachable, InvalidFile, InvalidValue
 from hwbench.measure.campaign import Campaign
-from hwbench.measure.drift import Drift
+from hwbench.measure.drift import MAX_REFERENCE_VISITS, Drift, Pauses
 from hwbench.measure.runner import Bench, check_artifact, measure_sessions, open_bench, profile_ops
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.native.build import build_runner
@@ -77,6 +77,7 @@ def measure(artifacts, bench, *, rounds=2, seed=0, timing=QUICK, **options):
     """The sessions in the order in which they came, and the failures by file name."""
     sessions = []
     options.setdefault("on_session", lambda a, s: None)
+    options.setdefault("wait", lambda seconds: None)
     inner = options.pop("on_session")
 
     def keep(a, s):
@@ -221,8 +222,8 @@ def say(kind, **values):
     print(json.dumps({"kind": kind, **values}), flush=True)
 
 def visit(id, ns=1000, kind="session", **more):
-    values = dict(id=id, round=0, samples_ns=[ns, ns, ns], cpu_ns=1, wall_ns=3 * ns, nivcsw=0, majflt=0, maxrss_kb=1,
-                  clock_khz=2000000, temp_mc=41500, at_ns=1)
+    values = dict(id=id, round=0, samples_ns=[ns, ns, ns], cpu_ns=3 * ns, wall_ns=3 * ns, nivcsw=0, majflt=0,
+                  maxrss_kb=1, clock_khz=2000000, temp_mc=41500, at_ns=1)
     say("begin", id=id, round=0)
     say(kind, **{**values, **more})
 
@@ -250,7 +251,7 @@ def test_values_become_seconds_and_hertz(scripted):
     ((_, session),), _ = measure([artifact(SMALL)], bench, rounds=1)
     assert session.samples_s == pytest.approx((2.5e-6,) * 3)
     assert session.wall_s == pytest.approx(7.5e-6)
-    assert (session.cpu_s, session.involuntary_switches, session.drift) == (1e-9, 2, 1.0)
+    assert (session.cpu_s, session.involuntary_switches, session.drift) == (pytest.approx(7.5e-6), 2, 1.0)
     assert (session.clock_hz, session.temperature_celsius) == (2e9, 41.5)
 
 
@@ -351,33 +352,114 @@ def test_other_threads_or_processors_than_asked_for_are_refused(scripted, tmp_pa
         measure(copies(tmp_path, 1), scripted(lines, start=False))
 
 
-def test_the_sentinel_tells_the_drift_of_what_follows(scripted, tmp_path):
-    lines = """
-    for ns in (1000, 1000, 1000):
-        visit("sentinel", ns, "sentinel")
-    visit(ids[0])
-    for ns in (1020, 9000, 1020):
-        visit("sentinel", ns, "sentinel")
-    visit(ids[0])
-    say("end")
-    """
-    drift = Drift()
-    sessions, _ = measure(copies(tmp_path, 1), scripted(lines), sentinel=SMALL, drift=drift)
-    assert [session.drift for _, session in sessions] == pytest.approx([1.0, 1.02])
-    assert sessions[1][1].median_s == pytest.approx(1e-6 / 1.02)
-    again, _ = measure(copies(tmp_path, 1), scripted('visit(ids[0]); say("end")'), rounds=1, drift=drift)
-    assert again[0][1].drift == pytest.approx(1.02)
+# Alone, the sentinel gets faster until it settles at a microsecond; SPEEDS are its visits between those to a file.
+SENTINELS = """
+if ids == ["sentinel"]:
+    for ns in ALONE:
+        visit("sentinel", ns)
+else:
+    visit("sentinel", 1000, "sentinel", at_ns=0)
+    for at, ns in enumerate(SPEEDS):
+        visit(ids[0], at_ns=1000 * at + 250)
+        visit("sentinel", ns, "sentinel", at_ns=1000 * (at + 1), **MORE)
+say("end")
+"""
 
 
-def test_one_disturbed_sentinel_moves_nothing():
+def sentinels(scripted, speeds, alone=(3000, 1500, 1000, 1005, 1000, 1000), more="{}"):
+    values = {"SPEEDS": speeds, "ALONE": alone, "MORE": more}
+    text = SENTINELS
+    for name, value in values.items():
+        text = text.replace(name, str(value))
+    return scripted(text)
+
+
+def corrected(bench, tmp_path, speeds, **options):
+    """What each session was handed over with, what became of it, and how long was waited."""
+    given, known, waited = [], [], []
+    measure(
+        copies(tmp_path, 1), bench, rounds=len(speeds), sentinel=SMALL,
+        on_session=lambda a, s: given.append(s.drift), on_drift=lambda a, s, drift: known.append(drift),
+        wait=waited.append, **options
+    )  # fmt: skip
+    return given, known, waited
+
+
+def test_a_session_has_the_drift_of_the_sentinel_before_and_then_that_between_two(scripted, tmp_path):
+    given, known, _ = corrected(sentinels(scripted, (1020, 1020)), tmp_path, (1020, 1020))
+    assert given == pytest.approx([1.0, 1.02])
+    assert known == pytest.approx([1.02**0.25, 1.02])
+
+
+def test_a_sentinel_that_was_disturbed_says_nothing(scripted, tmp_path):
+    given, known, _ = corrected(sentinels(scripted, (9000, 9000), more="dict(nivcsw=9)"), tmp_path, (1, 1))
+    assert given == [1.0, 1.0]
+    assert known == []
+
+
+def test_the_reference_outlives_a_turn(scripted, transport, tmp_path):
     drift = Drift()
-    assert drift.ratio == 1.0
-    for seconds in (1.0, 1.01, 0.99, 1.0, 1.0, 5.0):
-        drift.add(seconds)
-    assert drift.ratio == pytest.approx(1.0)
+    bench = sentinels(scripted, (1020,))
+    measure(copies(tmp_path, 1), bench, rounds=1, sentinel=SMALL, drift=drift)
+    assert (drift.settled, drift.ratio) == (True, pytest.approx(1.02))
+    measure(copies(tmp_path, 1), bench, rounds=1, sentinel=SMALL, drift=drift)
+    assert len(transport.started) == 3
+
+
+def test_a_hot_machine_is_waited_for_and_a_moment_of_noise_is_not(scripted, tmp_path):
+    hot, warm = Pauses(measured_s=1000.0), Pauses(measured_s=1000.0)
+    always = sentinels(scripted, (1200,), alone=(1000,) * 12)
+    given, known, waited = corrected(always, tmp_path, (1200,), pauses=warm)
+    assert (given, known, waited) == ([1.0], [], [])  # the visit right after it was as fast as ever
+    drift = Drift()
     for _ in range(3):
-        drift.add(1.5)
-    assert drift.ratio == pytest.approx(1.5)
+        drift.add(1e-6)
+    slow = sentinels(scripted, (1200,), alone=(1200,) * 12)
+    given, known, waited = corrected(slow, tmp_path, (1200,), pauses=hot, drift=drift)
+    assert known == pytest.approx([1.2**0.25])
+    assert waited == [5, 10, 20, 40, 60, 60, 60]
+    assert hot.given_up
+    assert not hot.possible
+
+
+def test_a_machine_that_tells_neither_clock_nor_heat_is_not_waited_for(scripted, tmp_path):
+    bench = sentinels(scripted, (1200, 1200), more="dict(clock_khz=0, temp_mc=0)")
+    given, known, waited = corrected(bench, tmp_path, (1200, 1200), pauses=Pauses(measured_s=1000.0))
+    assert (given, waited) == (pytest.approx([1.0, 1.2]), [])
+    assert known == pytest.approx([1.2**0.25, 1.2])
+
+
+def test_waiting_takes_no_more_than_its_share_and_ends_with_recovery():
+    pauses = Pauses()
+    assert not pauses.possible
+    pauses.measured_s = 10.0
+    assert list(pauses) == [5.0, 10.0]
+    assert not pauses.given_up
+    pauses.measured_s = 1000.0
+    for pause in pauses:
+        assert pause == 20.0
+        break
+    assert next(iter(pauses)) == 20.0
+
+
+def test_a_reference_is_taken_once_three_visits_agree():
+    drift = Drift()
+    for seconds in (5.0, 2.0, 1.0, 1.02, 1.0):
+        drift.add(seconds)
+        assert (drift.settled, drift.ratio, drift.excessive) == (False, 1.0, False)
+    drift.add(1.008)
+    assert not drift.settled
+    drift.add(1.005)
+    assert drift.settled
+    assert drift.ratio == 1.0
+    drift.add(1.0)
+    assert drift.ratio == pytest.approx(1.0 / 1.005)
+    drift.add(1.5)
+    assert (drift.ratio, drift.excessive) == (pytest.approx(1.5 / 1.005), True)
+    restless = Drift()
+    for number in range(MAX_REFERENCE_VISITS):
+        restless.add(1.0 + number % 2)
+    assert restless.settled
 
 
 def test_without_a_compiler_the_python_runner_measures(monkeypatch, tmp_path):

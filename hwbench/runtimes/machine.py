@@ -1,0 +1,107 @@
+"""The machine under the Python runner; ``hwbench.testing.simulated_phone`` puts another one there, in virtual time."""
+
+from __future__ import annotations
+
+import gc
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_models import Model, load_engine, load_model
+
+# Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
+PROCESSOR_ZONES = ("cpu", "pkg", "big", "mid", "little", "core", "soc")
+
+
+class Usage(NamedTuple):
+    """What the process has used since it started."""
+
+    cpu_ns: int
+    nivcsw: int
+    majflt: int
+    maxrss_kb: int
+
+
+class Machine:
+    """This machine: its clocks, its processors, and the engines that run files."""
+
+    def load_engine(self, path: str, threads: int) -> None:
+        """Gets ready what runs a file of this kind; no part of the time that loading a file takes."""
+        load_engine(path, threads)
+
+    def load(self, path: str, options: Options) -> Model:
+        """A file with its input in place.
+
+        Raises:
+            Failure: It does not load.
+        """
+        return load_model(path, options)
+
+    def now_ns(self) -> int:
+        """CLOCK_MONOTONIC."""
+        return time.monotonic_ns()
+
+    def usage(self) -> Usage:
+        """CPU time, involuntary switches, major faults and largest memory of this process."""
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return Usage(time.process_time_ns(), used.ru_nivcsw, used.ru_majflt, used.ru_maxrss)
+
+    def cpus(self) -> list[int]:
+        """The processors that this process is bound to."""
+        return sorted(os.sched_getaffinity(0))
+
+    def clock_khz(self) -> int:
+        """Clock of the first processor we are bound to; 0: unknown."""
+        return _number(_read(f"/sys/devices/system/cpu/cpu{self.cpus()[0]}/cpufreq/scaling_cur_freq"))
+
+    def temperature_mc(self) -> int:
+        """Hottest thermal zone of the processors (of any kind where none is called so), in millidegrees; 0: unknown."""
+        folders = Path("/sys/class/thermal").glob("thermal_zone*")
+        return hottest([(_read(f"{folder}/type").lower(), _read(f"{folder}/temp")) for folder in folders])
+
+    def limit(self, seconds: int) -> None:
+        """Ends the process by SIGALRM after so many seconds; 0 takes that back."""
+        signal.alarm(seconds)
+
+    @contextmanager
+    def collecting_before(self) -> Iterator[None]:
+        """Collects garbage before a visit and not within it."""
+        gc.collect()
+        gc.disable()
+        try:
+            yield
+        finally:
+            gc.enable()
+
+
+def hottest(zones: Sequence[tuple[str, str]]) -> int:
+    """Of (kind, reading): the hottest of the processors, else of all, in millidegrees; 0: unknown."""
+    processors = [reading for kind, reading in zones if any(part in kind for part in PROCESSOR_ZONES)]
+    return max(map(millidegrees, processors or [reading for _, reading in zones]), default=0)
+
+
+def millidegrees(reading: str) -> int:
+    """Zones tell millidegrees, some old phones' tenths or whole degrees; 0 for what no sensor of a phone can mean."""
+    value = _number(reading)
+    if 0 < value < 150:
+        return value * 1000
+    if 150 <= value < 1500:
+        return value * 100
+    return value if value < 150_000 else 0
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
