@@ -331,6 +331,7 @@ class PhoneTransport:
     def __init__(self, machine: PhoneMachine | None = None) -> None:
         self.machine = machine or PhoneMachine()
         self.started = 0
+        self.identity = f"simulated {id(self.machine)}"
 
     def run(
         self, argv: Sequence[str], *, timeout_s: float, env: Mapping[str, str] | None = None, stdin: str = ""
