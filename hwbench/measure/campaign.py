@@ -210,16 +210,16 @@ class Campaign:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
             suspect = doubt(session, statistics.median(clocks))
-            row.numbers[id(session)] = self.store.add_session(row.id, session, suspect=suspect)
-            row.sessions.append((session, suspect))
+            row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
             row = rows[artifact.workload]
             corrected = replace(session, drift=drift)
             suspect = doubt(corrected, statistics.median(clocks))
-            self.store.correct_session(row.numbers.pop(id(session)), drift, suspect=suspect)
-            row.sessions = [(corrected, suspect) if s is session else (s, why) for s, why in row.sessions]
+            place, number = row.places[id(session)]
+            self.store.correct_session(number, drift, suspect=suspect)
+            row.sessions[place] = (corrected, suspect)
 
         artifacts = [row.artifact for row in rows.values()]
         # A seed of its own for every batch and turn, and for the turns of a campaign that goes on.
@@ -273,14 +273,22 @@ class Campaign:
 class _Row:
     """A row that is being measured: its number in the store, its file, its sessions with their doubts.
 
-    ``numbers`` are those in the store of the sessions whose drift may still be corrected, by identity.
+    ``places`` tells of each session of this run, by its identity when it came, where it stands in ``sessions`` and its
+    number in the store; ``came`` keeps these identities alive.
     """
 
     id: int
     artifact: Artifact
     sessions: list[tuple[Session, str]]
-    numbers: dict[int, int] = field(default_factory=dict)
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    came: list[Session] = field(default_factory=list)
     turns_without: int = 0
+
+    def add(self, session: Session, suspect: str, number: int) -> None:
+        """One more session, under its number in the store."""
+        self.places[id(session)] = (len(self.sessions), number)
+        self.came.append(session)
+        self.sessions.append((session, suspect))
 
     def silent(self, before: int) -> int:
         """Counts the turns in a row without a session; ``before`` is the number of sessions before the last turn."""

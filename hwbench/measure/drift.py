@@ -37,6 +37,7 @@ class Drift:
         self._first: list[float] = []
         self._reference_s = 0.0
         self._latest_s = 0.0
+        self._faster: list[float] = []
 
     @property
     def settled(self) -> bool:
@@ -45,12 +46,25 @@ class Drift:
         agreed = len(latest) == WINDOW and max(latest) <= min(latest) * (1 + SETTLED)
         return agreed or len(self._first) >= MAX_REFERENCE_VISITS
 
-    def add(self, seconds: float) -> None:
-        """Notes the median of one visit to the sentinel."""
+    def add(self, seconds: float) -> float:
+        """Notes the median of one visit to the sentinel.
+
+        A machine that has been faster than the reference by more than ``DRIFT`` for ``WINDOW`` visits in a row was
+        disturbed when the reference was taken; it is taken anew.
+
+        Returns:
+            By what all ratios so far are to be multiplied: 1.0, except where the reference is taken anew.
+        """
+        self._latest_s = seconds
         if not self.settled:
             self._first.append(seconds)
             self._reference_s = statistics.median(self._first[-WINDOW:])
-        self._latest_s = seconds
+            return 1.0
+        self._faster = [*self._faster, seconds] if self.ratio < 1 - DRIFT else []
+        if len(self._faster) < WINDOW:
+            return 1.0
+        old, self._reference_s, self._faster = self._reference_s, statistics.median(self._faster), []
+        return old / self._reference_s
 
     @property
     def ratio(self) -> float:

@@ -152,7 +152,8 @@ def measure_sessions(
         on_session: Called with the artifact and its session; an exception ends the runner and passes through.
         bench: Where and with what.
         timing: Warm-up, samples and time limit of a visit; its stop rule is the caller's.
-        on_drift: Called with an artifact, a session that was handed over, and the drift that it is now known to have.
+        on_drift: Called with an artifact, a session that was handed over, and the drift that it is now known to have;
+            more than once where a later visit to the sentinel tells more.
         sentinel: A file whose time tells how fast the machine is at present; None: no drift is known.
         drift: What the sentinel said so far; pass the same object to all calls that are to share a reference.
         pauses: How long to wait for a slow machine; pass the same object to all calls of a campaign.
@@ -380,6 +381,16 @@ def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
 
 
 @dataclass
+class _Handed:
+    """A session that was handed over: the time at its middle, and what its drift is known to be by now."""
+
+    artifact: Artifact
+    session: Session
+    at_ns: int
+    drift: float
+
+
+@dataclass
 class _Turn:
     """One call of ``measure_sessions``: what is still to visit, and what came of the rest."""
 
@@ -400,8 +411,9 @@ class _Turn:
         self._strikes: Counter[str] = Counter()
         self._current = ""
         self.stopped = False
-        # Sessions since the last visit to the sentinel, with the time at their middle, and what it said.
-        self._since: list[tuple[Artifact, Session, int]] = []
+        self._handed: list[_Handed] = []
+        # What the last two visits to the sentinel said, and when; how many sessions were handed over before the last.
+        self._told = 0
         self._before = 1.0
         self._after = 1.0
         self._from_ns: int | None = None
@@ -441,7 +453,7 @@ class _Turn:
             )
             self._current = ""
             self.stopped = False
-            self._since.clear()
+            self._told = len(self._handed)
             process = self.bench.spawn(options)
             try:
                 for line in self._lines(process):
@@ -509,9 +521,12 @@ class _Turn:
         self.progress += 1
         if self._to_ns is not None and doubt(_session(visit, None, 1.0)):
             return
-        self._before, self._from_ns = drift.ratio, self._to_ns
-        drift.add(_median_s(visit))
-        self._after, self._to_ns = drift.ratio, visit.at_ns
+        before, self._from_ns = drift.ratio, self._to_ns
+        factor = drift.add(_median_s(visit))
+        if factor != 1.0:
+            for handed in self._handed:
+                self._correct(handed, handed.drift * factor)
+        self._before, self._after, self._to_ns = before * factor, drift.ratio, visit.at_ns
         self.stopped = self.reference.hot(visit)
         if not self.stopped:
             self.judge(True)
@@ -520,10 +535,14 @@ class _Turn:
         """Corrects the sessions since the visit before by what the last one said, if that is believed."""
         start, end = self._from_ns, self._to_ns
         if believed and start is not None and end is not None:
-            for artifact, session, at in self._since:
-                share = (at - start) / max(end - start, 1)
-                self.on_drift(artifact, session, between(self._before, self._after, share))
-        self._since.clear()
+            for handed in self._handed[self._told :]:
+                share = (handed.at_ns - start) / max(end - start, 1)
+                self._correct(handed, between(self._before, self._after, share))
+        self._told = len(self._handed)
+
+    def _correct(self, handed: _Handed, drift: float) -> None:
+        handed.drift = drift
+        self.on_drift(handed.artifact, handed.session, drift)
 
     def _check_start(self, message: protocol.Start) -> None:
         """A number taken with other threads or on other processors than asked for is no number."""
@@ -546,7 +565,7 @@ class _Turn:
         if self.reference is not None:
             self.reference.pauses.measured_s += session.wall_s
         self.on_session(artifact, session)
-        self._since.append((artifact, session, visit.at_ns))
+        self._handed.append(_Handed(artifact, session, visit.at_ns, session.drift))
 
     def _ended(self, process: Process) -> None:
         try:

@@ -397,6 +397,17 @@ def test_a_sentinel_that_was_disturbed_says_nothing(scripted, tmp_path):
     assert known == []
 
 
+def test_a_reference_that_was_disturbed_is_taken_anew_and_what_came_before_is_corrected(scripted, tmp_path):
+    speeds = (1000, 800, 800, 800, 800)
+    drift = Drift()
+    given, known, _ = corrected(sentinels(scripted, speeds), tmp_path, speeds, drift=drift)
+    assert given == pytest.approx([1.0, 1.0, 0.8, 0.8, 1.0])
+    assert known[:3] == pytest.approx([1.0, 0.8**0.25, 0.8])
+    assert known[3:6] == pytest.approx([1.25, 0.8**0.25 * 1.25, 1.0])  # the three sessions before, by the new reference
+    assert known[-2:] == pytest.approx([1.0, 1.0])
+    assert drift.ratio == 1.0
+
+
 def test_the_reference_outlives_a_turn(scripted, transport, tmp_path):
     drift = Drift()
     bench = sentinels(scripted, (1020,))
