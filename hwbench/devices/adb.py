@@ -145,6 +145,11 @@ class AdbLink:
         # The number of the device itself: the same over USB and over the network.
         return f"adb:{self._unit or self._serial}"
 
+    @property
+    def over_usb(self) -> bool:
+        """It is on a cable: neither an address, nor a name of the network's directory, nor an emulator."""
+        return not (is_address(self._serial) or "._adb" in self._serial or self._serial.startswith("emulator-"))
+
     def open(self, command: str) -> AdbChannel:
         channel = AdbChannel(self._program, self._serial, command)
         self._channels = [one for one in self._channels if not one.closed] + [channel]

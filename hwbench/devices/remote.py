@@ -86,6 +86,11 @@ class RemoteTransport:
     def identity(self) -> str:
         return self._link.identity
 
+    @property
+    def over_usb(self) -> bool:
+        """It is on a cable, so that its radios may be switched off."""
+        return getattr(self._link, "over_usb", False)
+
     def run(
         self,
         argv: Sequence[str],

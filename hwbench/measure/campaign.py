@@ -11,7 +11,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost
 from hwbench.measure.builder import BuildFailure
@@ -53,6 +53,11 @@ class Measure(Protocol):
         on_session: Callable[[Artifact, Session], None],
         on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]: ...
+
+
+def no_state() -> Mapping[str, Any]:
+    """The state of a device that is not asked."""
+    return {}
 
 
 class Watch:
@@ -101,6 +106,7 @@ class Campaign:
         retry: Outcomes that are tried again; the others stand.
         emulated: The target runs under emulation: its rows are never latencies.
         seed: Of the random orders.
+        state: How the device is at present, for the record; asked before and after each run of sessions.
     """
 
     store: MeasurementStore
@@ -114,6 +120,7 @@ class Campaign:
     emulated: bool = False
     seed: int = 0
     batch: int = BATCH
+    state: Callable[[], Mapping[str, Any]] = no_state
 
     @property
     def fingerprint(self) -> str:
@@ -210,7 +217,7 @@ class Campaign:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
             suspect = doubt(session, statistics.median(clocks))
-            row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect))
+            row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
@@ -225,7 +232,10 @@ class Campaign:
         # A seed of its own for every batch and turn, and for the turns of a campaign that goes on.
         seed = self.seed + int(artifacts[0].workload.sha256[:6], 16)
         seed += turn + sum(len(row.sessions) for row in rows.values())
-        return self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
+        run = self.store.begin_run(self.target, self.conditions, self.state())
+        failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
+        self.store.end_run(run, self.state())
+        return failures
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

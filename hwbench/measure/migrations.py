@@ -58,7 +58,22 @@ _SCHEMA_1 = (
     "CREATE INDEX sessions_by_measurement ON sessions (measurement)",
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1,)
+_SCHEMA_2 = (
+    """
+    CREATE TABLE runs (
+        id         INTEGER PRIMARY KEY,
+        target     TEXT NOT NULL,  -- Target.key
+        conditions TEXT NOT NULL,  -- digest, as in "conditions"
+        before     TEXT NOT NULL,  -- JSON object: the device's state, what of it was held, why the rest was not
+        after      TEXT,           -- JSON object: the device's state; NULL where the run did not come to its end
+        started_at TEXT NOT NULL,  -- UTC, ISO 8601
+        ended_at   TEXT
+    )
+    """,
+    "ALTER TABLE sessions ADD COLUMN run INTEGER REFERENCES runs (id)",  # NULL: of schema 1, or taken without a run
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2)
 
 LATEST = len(MIGRATIONS)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from hwbench.devices import Conditions, Device
-from hwbench.errors import CheckFailed
+from hwbench.devices import Conditions, Device, DeviceState, probe_device, read_state
+from hwbench.devices.preflight import Level, passing, wait_until_cool
+from hwbench.errors import CheckFailed, DeviceLost
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Failure
 from hwbench.measure.drift import Drift, Pauses
@@ -72,6 +74,7 @@ def campaign_on(
             build_key=builder.cache.key,
             retry=retry,
             emulated=device.emulated,
+            state=_State(device, bench),
         )
 
 
@@ -126,6 +129,35 @@ def measure_artifact(
         conditions=bench.conditions,
         emulated=device.emulated,
     )
+
+
+class _State:
+    """Reads the device's state. Before the first time it says what speaks against measuring, and lets it cool down."""
+
+    def __init__(self, device: Device, bench: Bench) -> None:
+        self._device = device
+        self._bench = bench
+        self._asked = False
+
+    def __call__(self) -> Mapping[str, Any]:
+        try:
+            state = read_state(self._bench.transport, self._device.work_dir)
+            if not self._asked:
+                self._asked = True
+                state = self._first(state)
+        except DeviceLost:  # whoever measures next reaches it again, or says that it is lost
+            return {}
+        control = self._bench.control
+        return {**state.as_json(), "conditions": control.conditions, "held": control.held, "free": control.free}
+
+    def _first(self, state: DeviceState) -> DeviceState:
+        report = self._bench.report
+        if report is None:
+            return state
+        for finding in passing(self._device, probe_device(self._bench.transport), state):
+            if finding.level is not Level.OK:
+                report(str(finding))
+        return wait_until_cool(self._device, self._bench.transport, state, report)
 
 
 class _Measure:

@@ -17,7 +17,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwbench.devices import CommandResult, Conditions, Device, Process, Transport, controlled, leased, probe_device
+from hwbench.devices import (
+    CommandResult,
+    Conditions,
+    Control,
+    Device,
+    Process,
+    Transport,
+    controlled,
+    leased,
+    probe_device,
+)
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
 from hwbench.measure.campaign import Failure
 from hwbench.measure.device_runner import check_runtime, install_runner
@@ -51,7 +61,8 @@ class Bench:
     """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
 
     ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
-    ``report`` is told in words when the device went away and came back. ``work_dir`` is where files go on the device.
+    ``report`` is told in words when the device went away and came back. ``control`` is what of
+    the device is held still.
     """
 
     transport: Transport
@@ -60,7 +71,7 @@ class Bench:
     cpus: tuple[int, ...] = ()
     conditions: Mapping[str, str] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
-    work_dir: str = "/tmp"
+    control: Control = field(default_factory=Control)
 
     def command(self, options: protocol.Options) -> list[str]:
         """The command line of the runner on the device."""
@@ -118,7 +129,7 @@ def open_bench(
             known = control.row(probe, cpus, runner.label)
             if runner.libraries:
                 known["libraries"] = runner.libraries[:16]
-            yield Bench(transport, runner, threads, cpus, known, report, device.work_dir)
+            yield Bench(transport, runner, threads, cpus, known, report, control)
 
 
 def measure_sessions(

@@ -71,6 +71,21 @@ class StoredRow:
     finished_at: str
 
 
+@dataclass(frozen=True)
+class Run:
+    """Sessions taken one after another on a device, and its state before and after (None: it did not come to its end).
+
+    Times are UTC, ISO 8601; ``sessions`` is their number.
+    """
+
+    id: int
+    before: Mapping[str, Any]
+    after: Mapping[str, Any] | None
+    started_at: str
+    ended_at: str
+    sessions: int
+
+
 class MeasurementStore:
     """All measurements of a workspace; opened on construction, made and migrated when needed.
 
@@ -144,13 +159,40 @@ class MeasurementStore:
                 db.execute("UPDATE measurements SET artifact_sha256 = ? WHERE id = ?", (artifact_sha256, row))
         return int(row)
 
-    def add_session(self, row: int, session: Session, *, suspect: str = "") -> int:
+    def begin_run(self, target: Target, conditions: Mapping[str, str], before: Mapping[str, Any]) -> int:
+        """Notes that sessions are about to be taken, and the state of the device then; returns the run's number."""
+        with self._transaction() as db:
+            added = db.execute(
+                "INSERT INTO runs (target, conditions, before, started_at) VALUES (?, ?, ?, ?)",
+                (target.key, fingerprint(conditions), _json(before), _now()),
+            )
+            return int(added.lastrowid or 0)
+
+    def end_run(self, run: int, after: Mapping[str, Any]) -> None:
+        """Notes the state of the device when its sessions were taken."""
+        with self._transaction() as db:
+            db.execute("UPDATE runs SET after = ?, ended_at = ? WHERE id = ?", (_json(after), _now(), run))
+
+    def runs(self, target: Target) -> list[Run]:
+        """All runs on a target, in the order in which they began."""
+        rows = self._select(
+            "SELECT id, before, after, started_at, ended_at, (SELECT count(*) FROM sessions WHERE run = runs.id) "
+            "FROM runs WHERE target = ? ORDER BY id",
+            (target.key,),
+        )
+        return [
+            Run(number, json.loads(before), json.loads(after) if after else None, started, ended or "", sessions)
+            for number, before, after, started, ended, sessions in rows
+        ]
+
+    def add_session(self, row: int, session: Session, *, suspect: str = "", run: int | None = None) -> int:
         """Keeps the raw samples of one session; they are on the disk when this returns its number.
 
         Args:
             row: What ``begin`` returned.
             session: One visit; samples are kept as whole nanoseconds.
             suspect: Why the session is doubted, in words; such a session is kept and told apart.
+            run: What ``begin_run`` returned; None where the device's state is not known.
         """
         if not session.samples_s:
             raise InvalidValue("a session without samples is a failure, not a measurement")
@@ -159,9 +201,9 @@ class MeasurementStore:
         with self._transaction() as db:
             added = db.execute(
                 f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, "
-                "taken_at) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
-                f"{', '.join('?' * len(numbers))}, ?, ?)",
-                (row, row, samples, *numbers, suspect, _now()),
+                "taken_at, run) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
+                f"{', '.join('?' * len(numbers))}, ?, ?, ?)",
+                (row, row, samples, *numbers, suspect, _now(), run),
             )
             return int(added.lastrowid or 0)
 
@@ -380,6 +422,10 @@ def trusted(sessions: Sequence[tuple[Session, str]], timing: Timing) -> tuple[Se
 def _session(samples: str, numbers: Sequence[float]) -> Session:
     values = dict(zip(_SESSION_NUMBERS, numbers, strict=True))
     return Session(samples_s=tuple(ns / 1e9 for ns in json.loads(samples)), **values)  # type: ignore[arg-type]
+
+
+def _json(values: Mapping[str, Any]) -> str:
+    return json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
 
 
 def _conditions_json(conditions: Mapping[str, str]) -> str:

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 import hwbench
-from hwbench.devices import Device, load_device
-from hwbench.errors import InvalidValue
+from hwbench.devices import CommandResult, Conditions, Device, knobs, load_device
+from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.measure.builder import Builder
 from hwbench.measure.on_device import SENTINEL, campaign_on, measure_artifact
+from hwbench.measure.repeatability import check_repeatability, compare_with_itself
+from hwbench.measure.runner import open_bench
 from hwbench.measure.store import MeasurementStore
-from hwbench.specs import Outcome, Timing, Workload
+from hwbench.specs import Artifact, DelegationReport, Outcome, Timing, Workload
 from hwbench.workspace import Workspace
 
 QUICK = Timing(warmup_s=0.005, min_samples=5, min_session_s=0.01, min_rounds=3, max_rounds=3, ci_ratio=1.0)
@@ -59,6 +61,55 @@ def test_rows_say_where_and_how_they_were_taken(result):
         assert row.artifact_sha256
         assert not row.emulated
         assert len(row.sessions) >= QUICK.min_rounds
+
+
+def test_runs_say_how_the_device_was_before_and_after(workspace, local, result):
+    with MeasurementStore(workspace.store) as store:
+        runs = store.runs(result.target)
+    assert sum(run.sessions for run in runs) == sum(len(row.sessions) for row in result.measurements)
+    for run in runs:
+        assert run.before["conditions"] == "stock"
+        assert run.before["held"] == {}
+        assert run.before["boot"] == run.after["boot"]
+        assert run.before["free_bytes"] > 0
+
+
+def test_the_same_file_twice(workspace, local, result):
+    found = check_repeatability(local, cache_dir=workspace.cache, pairs=3, timing=QUICK)
+    assert found.pairs == 3
+    assert found.low <= found.difference <= found.high
+    missing = Artifact(workspace.root / "none.pte", "0" * 64, SMALL, "executorch", "1.5.1", DelegationReport(1))
+    with (
+        open_bench(local, "executorch", cache_dir=workspace.cache) as bench,
+        pytest.raises(CheckFailed, match="A/A test: push"),
+    ):
+        compare_with_itself(missing, bench=bench, timing=QUICK)
+
+
+def test_a_device_under_control_has_rows_of_its_own(workspace, local, result, monkeypatch):
+    # Nothing of the machine that runs the tests is turned.
+    monkeypatch.setattr(knobs, "as_root", lambda transport, *argv: CommandResult(126, "", "needs root"))
+    said = []
+    with (
+        MeasurementStore(workspace.store) as store,
+        campaign_on(
+            local,
+            store=store,
+            cache_dir=workspace.cache,
+            timing=QUICK,
+            conditions=Conditions.CONTROLLED,
+            report=said.append,
+        ) as campaign,
+    ):
+        controlled = campaign.run([SMALL])
+        last = store.runs(result.target)[-1]
+    (row,) = controlled.ok
+    assert row.conditions["conditions"] == "controlled"
+    assert row.conditions["free"] or row.conditions["held"]
+    assert set(row.conditions) == {*result.measurements[0].conditions, "conditions", "held", "free"}
+    assert last.before["conditions"] == "controlled"
+    assert last.before["held"]["cores"]
+    assert any(text.startswith("held: ") for text in said)
 
 
 def test_what_is_measured_needs_neither_sentinel_nor_build(workspace, local, result, monkeypatch):

@@ -340,3 +340,31 @@ def test_a_copy_of_the_file_alone_is_complete(path, tmp_path):
         assert os.listdir(path.parent) == [path.name]
     with MeasurementStore(tmp_path / "copy.sqlite") as copy:
         assert copy.counts() == {"ok": 1}
+
+
+def test_runs_keep_the_state_of_the_device_before_and_after(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        run = store.begin_run(TARGET, CONDITIONS, {"load": 0.5, "held": {"governor": "performance"}})
+        store.add_session(row, session(), run=run)
+        store.add_session(row, session(), run=run)
+        store.add_session(row, session())
+        (open_run,) = store.runs(TARGET)
+        assert (open_run.id, open_run.sessions, open_run.after, open_run.ended_at) == (run, 2, None, "")
+        store.end_run(run, {"load": 0.75})
+        (ended,) = store.runs(TARGET)
+        assert ended.before == {"load": 0.5, "held": {"governor": "performance"}}
+        assert ended.after == {"load": 0.75}
+        assert ended.started_at <= ended.ended_at
+        assert store.runs(Target("other", "executorch", "1.5.1", 1)) == []
+        assert len(store.row_sessions(row)) == 3
+
+
+def test_runs_of_the_second_schema(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript((GOLDEN / "schema-2.sql").read_text())
+    connection.close()
+    with MeasurementStore(path) as store:
+        (run,) = store.runs(TARGET)
+        assert (run.sessions, run.after) == (1, {"load": 0.5})
