@@ -46,3 +46,34 @@ def _options(board: lab.Board, identity: Path | None = None) -> list[str]:
     }
     words = [word for name, value in said.items() for word in ("-o", f"{name}={value}")]
     return ["-F", "none", "-i", str(identity or board.options["identity"]), *words]
+
+
+def run(device: lab.LabDevice, command: str) -> subprocess.CompletedProcess[str]:
+    """A command through the device's own way in."""
+    return ssh(device, command) if isinstance(device, lab.Board) else adb_on(_phone(device), "shell", command)
+
+
+def push(device: lab.LabDevice, source: Path, target: str) -> subprocess.CompletedProcess[str]:
+    """A file through the device's own way in."""
+    if isinstance(device, lab.Board):
+        return sftp(device, source.parent, f"put {source} {target}")
+    return adb_on(_phone(device), "push", str(source), target)
+
+
+def pull(device: lab.LabDevice, source: str, target: Path) -> subprocess.CompletedProcess[str]:
+    """A file through the device's own way in."""
+    if isinstance(device, lab.Board):
+        return sftp(device, target.parent, f"get {source} {target}")
+    return adb_on(_phone(device), "pull", source, str(target))
+
+
+def attach_anew(device: lab.LabDevice) -> None:
+    """After a connection was lost: an adb server keeps a device as offline until it is told to connect again."""
+    if isinstance(device, lab.Phone):
+        device.disconnect()
+        device.connect()
+
+
+def _phone(device: lab.LabDevice) -> lab.Phone:
+    assert isinstance(device, lab.Phone)
+    return device

@@ -6,8 +6,8 @@ into an aarch64 root under proot and qemu. Timings taken there are no latencies:
 
 from hwbench.testing.lab.devices import Board, LabDevice, Phone, adb_server, android_phone, jump_host, ssh_board
 from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.needs import REQUIRED, requirements, skip_if_missing
 from hwbench.testing.lab.network import Direction, Network
-from hwbench.testing.lab.requirements import REQUIRED, requirements, skip_if_missing
 
 __all__ = [
     "REQUIRED",

@@ -3,7 +3,7 @@
 import sys
 
 from hwbench.errors import MissingDependency
-from hwbench.testing.lab.requirements import fetch_busybox, requirements
+from hwbench.testing.lab.needs import fetch_busybox, requirements
 
 try:
     fetch_busybox()

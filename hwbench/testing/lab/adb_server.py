@@ -13,8 +13,8 @@ from pathlib import Path
 from hwbench.testing.lab import android
 from hwbench.testing.lab.adbd import Configuration
 from hwbench.testing.lab.machine import Machine
-from hwbench.testing.lab.processes import HOST, free_port, kill_tree, wait_until_listening
-from hwbench.testing.lab.requirements import require
+from hwbench.testing.lab.needs import require
+from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wait_until_listening
 from hwbench.testing.lab.root import user_id
 
 PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
@@ -41,17 +41,9 @@ class AdbServer:
         """Starts it; returns when it takes connections."""
         environment = {**os.environ, **self.environment, "HOME": str(self.folder), "ADB_USB": "0"}
         environment["ADB_MDNS_AUTO_CONNECT"] = "0"
-        log = self.folder / "server.log"
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [require("adb"), "-P", str(self.port), "nodaemon", "server"],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=environment,
-                start_new_session=True,
-            )
-        wait_until_listening(self.port, self._process, log)
+        argv = [require("adb"), "-P", str(self.port), "nodaemon", "server"]
+        self._process = launch(argv, self.folder, environment)
+        wait_until_listening(self.port, self._process, self.folder)
 
     def kill(self) -> None:
         """Kills it; a client that finds none starts one by itself."""
@@ -87,14 +79,6 @@ class Adbd:
         """Nobody allows it: the state of a phone whose dialogue waits."""
         (self.folder / "authorised").unlink(missing_ok=True)
 
-    def truncate(self, kept_bytes: int | None) -> None:
-        """Files that are sent keep so many bytes, and are confirmed all the same; None ends it."""
-        path = self.folder / "truncate"
-        if kept_bytes is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_text(str(kept_bytes))
-
     def start(self) -> None:
         """Starts it; returns when it takes connections."""
         told = Configuration(
@@ -103,21 +87,14 @@ class Adbd:
             user=user_id(),
             banner=_banner(android.read_properties(self._machine.root)),
             authorised=str(self.folder / "authorised"),
-            truncate=str(self.folder / "truncate"),
+            truncate=str(self._machine.faults / "truncate"),
         )
-        log = self.folder / "adbd.log"
-        with socket.socket() as listener, log.open("ab") as out:
+        with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, self.port))
             listener.listen(16)
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hwbench.testing.lab.adbd", str(listener.fileno()), json.dumps(asdict(told))],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                pass_fds=[listener.fileno()],
-                start_new_session=True,
-            )
+            argv = [sys.executable, "-m", "hwbench.testing.lab.adbd", str(listener.fileno()), json.dumps(asdict(told))]
+            self._process = launch(argv, self.folder, pass_fds=[listener.fileno()])
 
     def kill(self) -> None:
         """Kills it; what it started on the device runs on."""

@@ -24,9 +24,9 @@ from pathlib import Path
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
 from hwbench.testing.lab.machine import Machine, make_folder, sweep
+from hwbench.testing.lab.needs import requirements
 from hwbench.testing.lab.network import Network
 from hwbench.testing.lab.processes import HOST
-from hwbench.testing.lab.requirements import requirements
 from hwbench.testing.lab.root import Flavour
 from hwbench.testing.lab.sshd import Sshd
 
@@ -265,30 +265,25 @@ def android_phone(
     authorised: bool = True,
     connected: bool = True,
 ) -> Iterator[Phone]:
-    """An Android phone that is up, until the end of the block; clients in this process use a private adb server.
+    """An Android phone that is up, until the end of the block.
 
     Args:
         serial: ``ro.serialno``.
         properties: Values of ``getprop`` that differ from the usual ones.
         rooted: Commands may write to governor and clocks.
         authorised: It accepts this computer.
-        connected: The private adb server knows it.
+        connected: It is attached to a private adb server, which clients in this process use; else to none.
 
     Raises:
         MissingDependency: What the laboratory needs is missing; says how to get it.
     """
     told = {**(properties or {}), "ro.serialno": serial}
-    with _machine(Flavour.PHONE, told, rooted=rooted) as machine, adb_server():
+    with _machine(Flavour.PHONE, told, rooted=rooted) as machine:
         phone = Phone(machine)
         if not authorised:
             phone.adbd.unauthorise()
-        with _serving(phone):
-            if connected:
-                phone.connect()
-            try:
-                yield phone
-            finally:
-                phone.disconnect()
+        with _serving(phone), _attached(phone) if connected else contextlib.nullcontext():
+            yield phone
 
 
 _server_lock = threading.Lock()
@@ -358,6 +353,16 @@ def _serving(device: LabDevice) -> Iterator[None]:
     finally:
         device.network.close()
         device.kill_server()
+
+
+@contextlib.contextmanager
+def _attached(phone: Phone) -> Iterator[None]:
+    with adb_server():
+        phone.connect()
+        try:
+            yield
+        finally:
+            phone.disconnect()
 
 
 def _toml(text: str) -> str:

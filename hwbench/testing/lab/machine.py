@@ -19,8 +19,9 @@ from pathlib import Path
 
 from hwbench.errors import DeviceError
 from hwbench.testing.lab import android, enter, hardware
-from hwbench.testing.lab.requirements import SFTP_SERVER, require
-from hwbench.testing.lab.root import INIT, SFTP_PRELOAD, Flavour, make_root, user_id
+from hwbench.testing.lab.needs import SFTP_SERVER, require
+from hwbench.testing.lab.processes import end_recorded, process_numbers
+from hwbench.testing.lab.root import INIT, SFTP_FAULTS, SFTP_PRELOAD, Flavour, make_root, user_id
 
 PREFIX = "hwbench-lab-"
 # Its default, `max`, computes wrong int8 results (SVE kernels); the release keeps fingerprints equal on all hosts.
@@ -45,6 +46,8 @@ class Machine:
         self._rooted = rooted
         self.root = self.folder / "root"
         self.socket = str(self.folder / "init.sock")
+        self.faults = self.folder / "faults"
+        self.faults.mkdir(mode=0o755)
         self._proot: subprocess.Popen[bytes] | None = None
         self._mounted = False
         try:
@@ -156,9 +159,17 @@ class Machine:
     def sftp_server(self) -> list[str]:
         """The command that serves its files: the host's sftp-server, with the root as its only view."""
         libraries = _shared_libraries(SFTP_SERVER)
-        binds = [word for path in (str(SFTP_SERVER), *libraries) for word in ("-b", path)]
+        shown = [str(SFTP_SERVER), *libraries, f"{self.faults}:{SFTP_FAULTS}"]
+        binds = [word for path in shown for word in ("-b", path)]
         loader = next(path for path in libraries if Path(path).name.startswith("ld"))
         return [*self._entry(qemu=False), *binds, loader, "--preload", SFTP_PRELOAD, str(SFTP_SERVER)]
+
+    def truncate_pushes(self, kept_bytes: int | None) -> None:
+        """Files that are sent keep so many bytes, and are confirmed all the same; None ends it."""
+        path = self.faults / "truncate"
+        path.unlink(missing_ok=True)
+        if kept_bytes is not None:
+            path.write_text(str(kept_bytes))
 
     def set_temperature(self, celsius: float) -> None:
         """Of the case; the cores are a little warmer. Android's thermal status follows."""
@@ -254,7 +265,7 @@ def watched(tracer: int) -> list[int]:
     """The processes that a proot watches: all that were ever started in it and live."""
     mark = f"TracerPid:\t{tracer}\n"
     found = []
-    for pid in _process_numbers():
+    for pid in process_numbers():
         with contextlib.suppress(OSError):
             status = Path(f"/proc/{pid}/status").read_text()
             if mark in status and "State:\tZ" not in status:
@@ -270,10 +281,6 @@ def end_watched(tracer: int) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(0.01)
-
-
-def _process_numbers() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _shared_libraries(program: Path) -> list[str]:
@@ -300,8 +307,9 @@ def sweep() -> None:
 
 
 def _remove(folder: Path) -> None:
+    end_recorded(folder)
     mark = os.fsencode(folder / "root")
-    for pid in _process_numbers():
+    for pid in process_numbers():
         with contextlib.suppress(OSError):
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             if words[0].endswith(b"proot") and mark in words:

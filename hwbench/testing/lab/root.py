@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hwbench.errors import MissingDependency
 from hwbench.testing.lab import android, hardware
-from hwbench.testing.lab.requirements import cache, fetch_busybox, require
+from hwbench.testing.lab.needs import cache, fetch_busybox, require
 
 CROSS_LIBRARIES = Path("/usr/aarch64-linux-gnu/lib")
 # Loader and libraries that a C++ program for glibc asks for.
@@ -28,6 +28,7 @@ LIBRARIES = (
 )
 INIT = "/sbin/hwbench-init"
 SFTP_PRELOAD = "/sbin/hwbench-sftp.so"
+SFTP_FAULTS = "/sbin/hwbench-faults"
 # Applets that would shadow the scripts of a phone, or reach for the host.
 LEFT_OUT = {
     "busybox",
@@ -43,6 +44,8 @@ LEFT_OUT = {
     "pivot_root",
 }
 COMPILE_LIMIT_S = 120.0
+# Of C++ it needs no library, so that the C library is all that is shown to sftp-server.
+SFTP_FLAGS = ("-shared", "-fPIC", "-fno-threadsafe-statics", "-Wl,--as-needed", "-ldl")
 
 
 class Flavour(Enum):
@@ -75,7 +78,7 @@ def make_root(root: Path, flavour: Flavour) -> None:
     _programs(root / flavour.programs[1:])
     _libraries(root / "lib")
     shutil.copy(compiled("init", require("aarch64-linux-gnu-g++"), ("-static",)), root / INIT[1:])
-    shutil.copy(compiled("sftp", require("c++"), ("-shared", "-fPIC")), root / SFTP_PRELOAD[1:])
+    shutil.copy(compiled("sftp", require("c++"), SFTP_FLAGS), root / SFTP_PRELOAD[1:])
     (root / "etc/passwd").write_text(
         f"root:x:0:0:root:/root:/bin/sh\nshell:x:{user_id()}:{user_id()}:shell:{flavour.temporary}:/bin/sh\n"
     )
@@ -130,7 +133,7 @@ def compiled(name: str, compiler: str, flags: tuple[str, ...]) -> Path:
         MissingDependency: It does not build.
     """
     source = Path(__file__).with_name(f"{name}.cpp")
-    target = cache() / f"{name}-{hashlib.sha256(source.read_bytes()).hexdigest()[:16]}"
+    target = cache() / f"{name}-{hashlib.sha256(source.read_bytes() + repr(flags).encode()).hexdigest()[:16]}"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.{os.getpid()}.tmp")

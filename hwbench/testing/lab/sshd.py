@@ -13,8 +13,8 @@ from pathlib import Path
 
 from hwbench.testing.lab import enter
 from hwbench.testing.lab.machine import Machine
-from hwbench.testing.lab.processes import HOST, free_port, kill_tree, wait_until_listening
-from hwbench.testing.lab.requirements import require
+from hwbench.testing.lab.needs import require
+from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wait_until_listening
 
 CONFIGURATION = """\
 ListenAddress {host}:{port}
@@ -31,6 +31,8 @@ PrintLastLog no
 MaxSessions 64
 MaxStartups 64
 LogLevel VERBOSE
+# The user's own shell starts the login; what its start-up files do must neither be waited for nor be done.
+SetEnv HOME={folder} SHLVL=2
 Subsystem sftp {sftp}
 ForceCommand {forced}
 AllowTcpForwarding {forwarding}
@@ -83,16 +85,9 @@ class Sshd:
         """Starts the server; returns when it takes connections."""
         if os.geteuid() == 0:  # compiled into it as the folder of its unprivileged half
             Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)
-        log = self.folder / "sshd.log"
-        with log.open("ab") as out:
-            self._process = subprocess.Popen(
-                [require("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
-        wait_until_listening(self.port, self._process, log)
+        argv = [require("sshd"), "-D", "-e", "-f", str(self.folder / "sshd_config")]
+        self._process = launch(argv, self.folder)
+        wait_until_listening(self.port, self._process, self.folder)
 
     def kill(self) -> None:
         """Kills the server and its sessions, not what those started on the device; nothing if it is not running."""
