@@ -20,9 +20,9 @@ import numpy as np
 
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.repair import nearest_within
-from hwbench.spaces.space import StagedSpace
+from hwbench.spaces.space import Integers, StagedSpace
 from hwbench.spaces.stages import StageChoice
-from hwbench.spaces.sums import BlockNumber, CellSums, Floats, Integers, SpaceSums, StageAxis
+from hwbench.spaces.sums import BlockNumber, CellSums, Floats, SpaceSums, StageAxis
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration
 

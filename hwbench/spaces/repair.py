@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hwbench.spaces.space import Integers
 from hwbench.spaces.stages import STAGE_FIELDS, Stage
-from hwbench.spaces.sums import CellSums, Floats, Integers, SpaceSums, StageAxis
+from hwbench.spaces.sums import CellSums, Floats, SpaceSums, StageAxis
 from hwbench.specs import Architecture
 
 # A distance is one integer: number of changed choices x _CHANGE + steps on their scales. No space has this many steps.

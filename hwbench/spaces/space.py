@@ -5,11 +5,12 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
@@ -18,6 +19,9 @@ from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, Ten
 
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
+
+
+Integers = NDArray[np.int64]
 
 
 class Cell(NamedTuple):
@@ -124,6 +128,49 @@ class StagedSpace:
             raise InvalidValue(f"space {self.name!r}: no choice for {', '.join(missing)} in {architecture.key}")
         if given != list(known):
             raise InvalidValue(f"space {self.name!r}: expected the choices in the order {', '.join(known)}")
+
+    def encode(self, architectures: Iterable[Architecture]) -> Integers:
+        """Members as numbers, one row each: the place of every choice among its values, in the order of ``choices``.
+
+        Raises:
+            InvalidValue: One is not a member.
+        """
+        places = [{value: place for place, value in enumerate(values)} for values in self.choices.values()]
+        rows = []
+        for architecture in architectures:
+            self.validate(architecture)
+            rows.append([known[value] for known, (_, value) in zip(places, architecture.choices)])
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(places))
+
+    def decode(self, codes: Integers) -> list[Architecture]:
+        """The members that rows of ``encode`` stand for.
+
+        Raises:
+            InvalidValue: A number is not the place of a value.
+        """
+        self.check_codes(codes)
+        named = list(self.choices.items())
+        return [
+            Architecture(self.name, tuple((name, values[at]) for (name, values), at in zip(named, row)))
+            for row in codes.tolist()
+        ]
+
+    def random_codes(self, rng: np.random.Generator, count: int) -> Integers:
+        """``count`` members drawn uniformly, with replacement, as ``encode`` writes them."""
+        sizes = [len(values) for values in self.choices.values()]
+        return rng.integers(sizes, size=(count, len(sizes)), dtype=np.int64)
+
+    def check_codes(self, codes: Integers) -> None:
+        """Makes sure that an array is one of ``encode``.
+
+        Raises:
+            InvalidValue: Another shape, or a number that is not the place of a value.
+        """
+        sizes = np.array([len(values) for values in self.choices.values()])
+        if codes.ndim != 2 or codes.shape[1] != len(sizes):
+            raise InvalidValue(f"space {self.name!r}: expected codes of shape (N, {len(sizes)}), got {codes.shape}")
+        if codes.size and ((codes.max(axis=0) >= sizes).any() or codes.min() < 0):
+            raise InvalidValue(f"space {self.name!r}: codes run from 0 to {(sizes - 1).tolist()}")
 
     def cell(self, architecture: Architecture) -> Cell:
         """The input size that a member chooses."""

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwbench.errors import InfeasibleBudget, NotMeasured
+from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured
+from hwbench.spaces import read_space
 from hwbench.spaces.feasible import GRID, FeasibleSet
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Head, Stage, Stem
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
+from hwbench.workspace import shipped
 
 KERNELS = (((3, 3, 3),), ((1, 3, 3),), ((1, 3, 3), (3, 1, 1)))
 
@@ -60,6 +62,45 @@ def brute(space: StagedSpace, number) -> dict[Architecture, float]:
             x = block.output(x)
         totals[architecture] = total
     return totals
+
+
+@settings(max_examples=25, deadline=None)
+@given(spaces, st.integers(0, 10**6))
+def test_many_sums_at_once_are_those_one_at_a_time_to_the_last_bit(space, salt):
+    def number(block, x):
+        value = number_of(block, x, salt, whole=False)
+        if value > 380:
+            raise NotMeasured("no row")
+        return value / 7
+
+    sums = SpaceSums.of(space, number, num_classes=4, constant=0.1)
+    members = list(space.architectures())
+    codes = space.encode(members)
+    assert sums.totals(codes).tolist() == [sums.total(member) for member in members]
+    assert space.decode(codes) == members
+    assert len(np.unique(codes, axis=0)) == space.size()
+
+
+def test_more_members_than_one_piece_and_none():
+    space = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+    sums = SpaceSums.of(space, lambda b, x: number_of(b, x, 0, whole=False), num_classes=4)
+    codes = space.random_codes(np.random.default_rng(0), 40_000)
+    totals = sums.totals(codes)
+    for at in (0, 16_383, 16_384, 39_999):
+        assert totals[at] == sums.total(space.decode(codes[at : at + 1])[0])
+    assert sums.totals(codes[:0]).shape == (0,)
+    assert len(np.unique(codes, axis=0)) > 0.6 * min(space.size(), len(codes))
+
+
+def test_codes_of_another_space_are_refused():
+    space = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+    sums = SpaceSums.of(space, lambda b, x: 1.0, num_classes=4)
+    codes = space.random_codes(np.random.default_rng(0), 3)
+    for wrong in (codes[:, 1:], codes[0], codes + 99, codes - 99):
+        with pytest.raises(InvalidValue, match="codes"):
+            sums.totals(wrong)
+    with pytest.raises(InvalidValue, match="member"):
+        space.encode([Architecture("other", ())])
 
 
 def budget_of(totals: dict[Architecture, float], share: float) -> float:
