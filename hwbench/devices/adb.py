@@ -57,7 +57,7 @@ CHUNK_BYTES = 1 << 16
 TALK_BYTES = 1 << 14
 # What adb ends with when the connection does: by version; any other status was sent by the device.
 _ENDED_WITH = (0, 1, 255)
-_REFUSED = re.compile(r"failed to copy .*': remote (.*)")
+_REFUSED = re.compile(r"(?:failed to copy .*': remote |SendRequest failed: )(.*)")
 _LOCAL = re.compile(r"cannot (stat|open|read)|failed to (stat|open|read) (local|file)")
 
 _warned: set[str] = set()
