@@ -55,11 +55,14 @@ def collect(channel, stdin=b"", timeout_s=30):
         channel.close()
 
 
+@pytest.fixture(scope="module")  # opening and closing one takes seconds of emulation
+def transport(phone):
+    with connect(phone) as transport:
+        yield transport
+
+
 class TestAdbTransport(TransportConformance):
-    @pytest.fixture(scope="class")  # opening and closing one takes seconds of emulation
-    def transport(self, phone):
-        with connect(phone) as transport:
-            yield transport
+    pass
 
 
 # ---------------------------------------------------------------- commands
@@ -252,7 +255,7 @@ def test_a_device_that_goes_away_is_lost_and_found_again(link, phone, tmp_path, 
 
 
 def test_a_device_that_stays_away(link, phone, monkeypatch):
-    monkeypatch.setattr(adb_program, "CALL_S", 2.0)
+    monkeypatch.setattr(adb_program, "CALL_S", 1.0)
     monkeypatch.setattr(adb_program, "SETTLE_S", 0.5)
     phone.pull_cable()
     try:
@@ -269,7 +272,7 @@ def test_a_device_that_stays_away(link, phone, monkeypatch):
 def test_a_network_that_swallows_everything_is_given_up(link, phone, tmp_path, monkeypatch):
     for name, value in (("PUSH_S", 1.0), ("STALL_S", 1.0), ("ANSWER_S", 1.0)):
         monkeypatch.setattr(adb, name, value)
-    monkeypatch.setattr(adb_program, "CALL_S", 2.0)
+    monkeypatch.setattr(adb_program, "CALL_S", 1.0)
     monkeypatch.setattr(adb_program, "SETTLE_S", 0.5)
     (tmp_path / "source").write_bytes(b"x")
     collect(link.open("echo x > /data/local/tmp/small"))
