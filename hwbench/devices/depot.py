@@ -337,9 +337,9 @@ class Depot:
         """Keeps ``files`` below its limit, before so many bytes are added."""
         if self._held_bytes is None:
             self._held_bytes = sum(self._list().values())
-        self._held_bytes += size
-        if self._held_bytes > self._most_bytes:
+        if self._held_bytes + size > self._most_bytes:
             self._prune(LEAVE * self._most_bytes - size)
+        self._held_bytes += size
 
     def _list(self) -> dict[str, int]:
         """Bytes by name, the last used first."""

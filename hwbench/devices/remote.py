@@ -48,7 +48,8 @@ for record in "$folder"/run/*; do
   { read -r watcher watched; read -r pid start; } < "$record"
   case $watcher$watched$pid$start in *[!0-9]*) continue ;; esac
   name=${record##*/}
-  [ "${name%%.*}" != "$2" ] && same "$watcher" "$watched" && continue
+  # A watcher of state Z is dead, and nobody has asked for its end.
+  [ "${name%%.*}" != "$2" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
   if same "$pid" "$start"; then
     kill -9 "-$pid" 2>/dev/null
     kill -9 "$pid" 2>/dev/null
@@ -100,7 +101,8 @@ class RemoteTransport:
         stdin: str = "",
     ) -> CommandResult:
         with self._using():
-            return self._run(argv, timeout_s, env, stdin)
+            order = Order(argv, env or {}, self._record(), self._depot.text(stdin) if stdin else "", timeout_s)
+            return self._run(order)
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> RemoteProcess:
         with self._using():
@@ -108,7 +110,7 @@ class RemoteTransport:
             with contextlib.suppress(DeviceError):
                 self._depot.prepare()
             self._beater = self._beater or _Beater()
-            command = Supervised(self._link, Order(argv, self._record(), env or {}))
+            command = Supervised(self._link, Order(argv, env or {}, self._record()))
             process = RemoteProcess(self, command)
             self._processes.add(process)
             self._beater.add(command)
@@ -196,17 +198,17 @@ class RemoteTransport:
         return f"{self._depot.records}/{self._owner}.{self._count}"
 
     def _script(self, text: str, *arguments: str, timeout_s: float = SCRIPT_S) -> CommandResult:
-        result = self._run(["sh", "-c", text, "sh", *arguments], timeout_s, None, "")
+        # Without a record: the script that ends what was recorded would end itself.
+        result = self._run(Order(["sh", "-c", text, "sh", *arguments], {}, timeout_s=timeout_s))
         if result.timed_out:
             raise DeviceLost(f"device {self._address.name!r} is too slow: no answer in {timeout_s:.0f} s")
         return result
 
-    def _run(self, argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None, stdin: str) -> CommandResult:
-        order = Order(argv, self._record(), env or {}, self._depot.text(stdin) if stdin else "", timeout_s)
+    def _run(self, order: Order) -> CommandResult:
         try:
             command = Supervised(self._link, order)
             try:
-                return self._collect(command, timeout_s)
+                return self._collect(command, order.timeout_s or 0.0)
             finally:
                 command.close()
         except DeviceError as error:

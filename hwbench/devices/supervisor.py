@@ -42,7 +42,7 @@ stamp() {
   stamped=
   read -r line < "/proc/$1/stat" || return 1
   set -- ${line##*) }
-  stamped=${20}
+  state=$1 stamped=${20}
 }
 """
 
@@ -82,7 +82,7 @@ end() {
 setsid=
 if command -v setsid >/dev/null; then setsid=setsid; fi
 stamp $$
-{ echo "$$ $stamped" > "$record"; } 2>/dev/null
+if [ "$record" ]; then echo "$$ $stamped" > "$record"; fi
 echo "$token+"; echo "$token+" >&4
 $setsid sh -c "$inner" sh "$record" "$@" < "${input:-/dev/null}" 2>&4 3<&- 4>&- &
 pid=$!
@@ -129,7 +129,7 @@ while :; do
 done
 [ "$setsid" ] && kill -9 "-$pid"
 kill $timer $watch $guard
-rm -f "$record" ${input:+"$input"}
+if [ "$record$input" ]; then rm -f "$record" "$input"; fi
 echo "$token-$status $how"; echo "$token-" >&4
 exit 0
 """
@@ -139,7 +139,7 @@ exit 0
 _INNER = (
     STAMP
     + r"""
-{ stamp $$; echo "$$ $stamped" >> "$1"; } 2>/dev/null
+if [ "$1" ]; then { stamp $$; echo "$$ $stamped" >> "$1"; } 2>/dev/null; fi
 shift
 """
 )
@@ -149,15 +149,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, and where its record is. ``timeout_s`` None: until it ends or is ended.
+    """What to run.
+
+    Args:
+        argv: The command.
+        env: Added to its environment.
+        record: A file for who must end it when its supervisor was killed; empty: none.
+        input: A file there that is its stdin, and is removed; empty: nothing.
+        timeout_s: None: until it ends or is ended.
 
     Raises:
         InvalidValue: Nothing to run; a NUL in an argument, which no system can hand over; no name of a variable.
     """
 
     argv: Sequence[str]
-    record: str
     env: Mapping[str, str]
+    record: str = ""
     input: str = ""
     timeout_s: float | None = None
 
