@@ -126,7 +126,7 @@ class Network:
         self._end(near, far)
 
     def _pump(self, source: socket.socket, target: socket.socket, direction: Direction) -> None:
-        with contextlib.suppress(OSError):
+        try:
             while data := source.recv(CHUNK):
                 allowed = self._allowed(source, len(data), direction)
                 target.sendall(data[:allowed])
@@ -134,6 +134,11 @@ class Network:
                     self.drop()
                     return
             target.shutdown(socket.SHUT_WR)
+        except OSError:
+            # A server that is killed with unread bytes resets its side; the other one would wait for ever.
+            for connection in (source, target):
+                with contextlib.suppress(OSError):
+                    connection.shutdown(socket.SHUT_RDWR)
 
     def _allowed(self, source: socket.socket, size: int, direction: Direction) -> int:
         """Waits as the faults say; how many of the bytes may pass before the connection ends."""
