@@ -22,9 +22,9 @@ def no_phone():
 
 
 @pytest.fixture(scope="session")
-def arm_cache(tmp_path_factory):
-    """Where runners for other machines lie; shared by the processes of one run of the tests."""
+def runner_cache(tmp_path_factory):
+    """Where built runners lie: one folder for all processes of one run of the tests, so that each is built once."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "arm-cache"
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "runners"
     folder.mkdir(exist_ok=True)
     return folder

@@ -14,7 +14,7 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,14 @@ from hwbench.devices import CommandResult, Process, Transport
 from hwbench.devices.answers import sections
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError
 from hwbench.runtimes.machine import hottest
-from hwbench.runtimes.protocol import SENTINEL, Options
-from hwbench.runtimes.python_models import arrays, mix, pte_layout
+from hwbench.runtimes.protocol import SENTINEL, Error, Options, parse_line
+from hwbench.runtimes.python_models import PteLayout, arrays, mix, pte_layout
 from hwbench.runtimes.python_runner import Entry, read_list, shuffled
 from hwbench.runtimes.runners import Runner, describe_end
 
 _ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")
 _LOADED = re.compile(r"Model loaded in ([0-9.]+) ms")
-_LOG_PREFIX = re.compile(r"^.*?executor_runner\.cpp:\d+\] ?")
+_COMPLAINT = re.compile(r"^[EF] [0-9:.]+ executorch:[^ ]*\] (.*)$", re.MULTILINE)
 # Executions that tell how long one takes.
 _PILOT = 3
 # Starting a process and loading a model, on top of the limit of the visit.
@@ -86,6 +86,7 @@ class Upstream:
     transport: Transport
     runner: Runner
     _inputs: dict[str, str] = field(default_factory=dict)
+    _folder: Path = Path()
 
     def run(self, options: Options, timeout_s: float) -> CommandResult:
         """Everything that a runner says to the end; errors as ``Transport.run``."""
@@ -94,7 +95,8 @@ class Upstream:
         while (line := process.read_line(timeout_s)) is not None:
             lines.append(line + "\n")
         ended = process.wait(timeout_s)
-        return CommandResult(ended.status, "".join(lines), ended.stderr)
+        failed = bool(options.check) and any(isinstance(parse_line(line), Error) for line in lines)
+        return CommandResult(ended.status or int(failed), "".join(lines), ended.stderr)
 
     def spawn(self, options: Options) -> Process:
         """The lines of a runner, as they come.
@@ -102,7 +104,13 @@ class Upstream:
         Raises:
             DeviceLost: The device went away.
         """
-        return _Lines(self._check(options) if options.check else self._rounds(options))
+        return _Lines(self._lines(options))
+
+    def _lines(self, options: Options) -> Generator[str]:
+        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
+            self._folder = Path(folder)
+            yield self._start(options)
+            yield from self._check(options) if options.check else self._rounds(options)
 
     def _start(self, options: Options) -> str:
         cpus = sorted(options.cpus)
@@ -110,7 +118,6 @@ class Upstream:
 
     def _rounds(self, options: Options) -> Iterator[str]:
         """Files with fewer visits join later, so that all are done in the last round."""
-        yield self._start(options)
         entries = self._entries(options)
         rounds = max((entry.visits for entry in entries), default=0)
         sentinel = Entry(SENTINEL, options.sentinel, 0, failed=not options.sentinel or options.profile)
@@ -129,10 +136,9 @@ class Upstream:
         yield _line("end")
 
     def _entries(self, options: Options) -> list[Entry]:
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-            listing = Path(folder, "list.tsv")
-            self.transport.pull(options.list, listing)
-            return read_list(str(listing), options.rounds)
+        listing = self._folder / "list.tsv"
+        self.transport.pull(options.list, listing)
+        return read_list(str(listing), options.rounds)
 
     def _visit(
         self, entry: Entry, number: int, kind: str, options: Options, pilots: dict[str, Answer]
@@ -156,10 +162,11 @@ class Upstream:
             yield _line("error", id=entry.id, stage=failure.stage, reason=str(failure))
 
     def _check(self, options: Options) -> Iterator[str]:
-        yield self._start(options)
         output = self.transport.temporary(f"output-{time.monotonic_ns()}")
         try:
             layout = self._layout(options.check)
+            if not layout.outputs:
+                raise _Failed("run", "no tensor comes out")
             if any(order != sorted(order) for _, order in (*layout.inputs, *layout.outputs)):
                 raise _Failed("run", "input or output lie in another order than that of the axes; take another runner")
             answer = self._execute(options.check, 1, options, f"--output_file={output}")
@@ -186,15 +193,14 @@ class Upstream:
         result = self.transport.run(argv, timeout_s=options.timeout_s + _LOAD_LIMIT_S, env=self.runner.env)
         return read_answer(result, count)
 
-    def _layout(self, path: str) -> Any:
+    def _layout(self, path: str) -> PteLayout:
         """Shapes and orders of the axes of a file that lies on the device."""
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-            copy = Path(folder, "model.pte")
-            self.transport.pull(path, copy)
-            try:
-                return pte_layout(copy)
-            except Exception as error:  # a bad file fails in the reader as it likes
-                raise _Failed("load", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
+        copy = self._folder / "model.pte"
+        self.transport.pull(path, copy)
+        try:
+            return pte_layout(copy)
+        except Exception as error:  # a bad file fails in the reader as it likes
+            raise _Failed("load", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
 
     def _input(self, path: str) -> str:
         """The numbers that every runner takes, in files on the device."""
@@ -202,11 +208,10 @@ class Upstream:
             layout = self._layout(path)
             values = arrays([shape for shape, _ in layout.inputs], "")
             pushed = []
-            with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-                for at, (array, (_, order)) in enumerate(zip(values, layout.inputs, strict=True)):
-                    raw = Path(folder, f"input-{at}.raw")
-                    raw.write_bytes(array.transpose(order).astype("<f4").tobytes())
-                    pushed.append(self.transport.push(raw))
+            for array, (_, order) in zip(values, layout.inputs, strict=True):
+                raw = Path(self._folder, f"input-{len(self._inputs)}-{len(pushed)}.raw")
+                raw.write_bytes(array.transpose(order).astype("<f4").tobytes())
+                pushed.append(self.transport.push(raw))
             self._inputs[path] = ",".join(pushed)
         return self._inputs[path]
 
@@ -236,10 +241,9 @@ def read_answer(result: CommandResult, count: int) -> Answer:
         said = describe_end(result.status, result.stderr)
         raise DeviceError(f"the executor_runner cannot be started, or there is no taskset on the device: {said}")
     if result.status != 0:
-        lines = [_LOG_PREFIX.sub("", line).strip() for line in log.splitlines() if line.strip()]
-        status = result.status if result.status < 128 else 128 - result.status
-        ended = describe_end(status, lines[-1] if lines else "")
-        raise _Failed("run" if loaded else "load", ended)
+        status = result.status if result.status < 128 else 128 - result.status  # as a shell says a signal
+        complaints = _COMPLAINT.findall(log) or [log]
+        raise _Failed("run" if loaded else "load", describe_end(status, complaints[-1]))
     if len(times) < count:
         raise DeviceError(
             f"the executor_runner logged {len(times)} of {count} executions; expected lines 'Iteration N of M: x ms', "
@@ -281,7 +285,7 @@ def _line(kind: str, **values: Any) -> str:
 class _Lines:
     """A process whose lines are made here, of processes there that end by themselves or by their time limit."""
 
-    def __init__(self, lines: Iterator[str]) -> None:
+    def __init__(self, lines: Generator[str]) -> None:
         self._lines = lines
         self._ended = CommandResult(0)
 
@@ -298,7 +302,7 @@ class _Lines:
             return None
 
     def kill(self) -> None:
-        self._lines = iter(())
+        self._lines.close()
 
     def wait(self, timeout_s: float) -> CommandResult:
         return self._ended

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwbench.runtimes.base import installed_version
-from hwbench.runtimes.native.build import BESIDE, SOURCES, Wheel, sources
+from hwbench.runtimes.native.build import SOURCES, Wheel, sources
 from hwbench.runtimes.native.cross import LOADERS, build_for, libc_files, wheel_for
 from hwbench.runtimes.runners import NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Runner
 from hwbench.workspace import write_bytes
@@ -141,8 +141,12 @@ def _add(archive: tarfile.TarFile, name: str, data: bytes) -> None:
 def _build_script(wheel: Wheel) -> str:
     """The compiler call of ``Wheel.command``, in the folder where the archive was unpacked."""
     there = Wheel(Path("wheel"), wheel.version)
-    words = there.command(['"$@"'], Path("runner"), BESIDE)
-    replaced = {"-Lwheel/lib": "-L.", str(SOURCES / "runner.cpp"): "sources/runner.cpp"}
+    words = there.command(['"$@"'], Path("runner"))
+    replaced = {
+        "-Lwheel/lib": "-L.",
+        "-Wl,-rpath,$ORIGIN:wheel/lib": "-Wl,-rpath,$ORIGIN",
+        str(SOURCES / "runner.cpp"): "sources/runner.cpp",
+    }
     quoted = [word if word == '"$@"' else "'" + replaced.get(word, word) + "'" for word in words]
     return "set -e\n" + " ".join(quoted) + "\n"
 

@@ -203,7 +203,7 @@ class PteModel:
 
 @dataclass(frozen=True)
 class PteLayout:
-    """Shape of each input and output of a ``.pte``, and in which order its axes lie in memory."""
+    """Shape of each input and output of a ``.pte`` that is a tensor, and in which order its axes lie in memory."""
 
     inputs: tuple[tuple[tuple[int, ...], list[int]], ...]
     outputs: tuple[tuple[tuple[int, ...], list[int]], ...]
@@ -218,11 +218,11 @@ def pte_layout(path: Path) -> PteLayout:
         program = deserialize_pte_binary(path.read_bytes()).program
     plan = next(plan for plan in program.execution_plan if plan.name == "forward")
 
-    def tensor(index: int) -> tuple[tuple[int, ...], list[int]]:
-        value = plan.values[index].val
-        return tuple(map(int, value.sizes)), list(map(int, value.dim_order))
+    def tensors(indices: Sequence[int]) -> tuple[tuple[tuple[int, ...], list[int]], ...]:
+        values = [plan.values[index].val for index in indices]
+        return tuple((tuple(map(int, v.sizes)), list(map(int, v.dim_order))) for v in values if hasattr(v, "dim_order"))
 
-    return PteLayout(tuple(map(tensor, plan.inputs)), tuple(map(tensor, plan.outputs)))
+    return PteLayout(tensors(plan.inputs), tensors(plan.outputs))
 
 
 def _stored(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:

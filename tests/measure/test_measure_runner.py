@@ -32,8 +32,8 @@ CPU = min(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="module")
-def native(tmp_path_factory):
-    return Runner(NATIVE, (str(build_runner(tmp_path_factory.mktemp("runner"))),))
+def native(runner_cache):
+    return Runner(NATIVE, (str(build_runner(runner_cache)),))
 
 
 class Watched(LocalTransport):

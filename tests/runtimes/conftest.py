@@ -7,8 +7,8 @@ from hwbench.testing.models import write_pte
 
 
 @pytest.fixture(scope="session")
-def native(tmp_path_factory):
-    return Runner(NATIVE, (str(build_runner(tmp_path_factory.mktemp("runner"))),))
+def native(runner_cache):
+    return Runner(NATIVE, (str(build_runner(runner_cache)),))
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,8 @@ VERSION = "1.5.1"
 
 
 @pytest.fixture(scope="module")
-def kits(arm_cache):
-    return arm.kits(arm_cache)
+def kits(runner_cache):
+    return arm.kits(runner_cache)
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +72,12 @@ def test_what_a_kit_holds(kits):
     assert native.runner("/there").command[0].startswith("/there/runner-")
 
 
-def test_the_binary_is_made_once(kits, arm_cache):
+def test_the_binary_is_made_once(kits, runner_cache):
     said = []
-    binary, wheel, _ = build_for("aarch64", arm_cache, said.append)
+    binary, wheel, _ = build_for("aarch64", runner_cache, said.append)
     assert said == []
     assert binary == kits[NATIVE].files[0]
-    assert wheel == fetch_wheel("aarch64", arm_cache, version=VERSION, report=said.append)
+    assert wheel == fetch_wheel("aarch64", runner_cache, version=VERSION, report=said.append)
 
 
 def test_no_cross_compiler(monkeypatch, tmp_path):

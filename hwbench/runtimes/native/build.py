@@ -37,8 +37,6 @@ LIBRARIES = (
     "executorch_kernels_optimized",
     "executorch_kernels_quantized",
 )
-# The libraries lie in the runner's own folder.
-BESIDE = "$ORIGIN"
 FLAGS = ("-std=c++20", "-O2", "-fvisibility=hidden", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_USE_THREADPOOL")
 
 
@@ -78,8 +76,8 @@ class Wheel:
         """The shared libraries that a runner needs beside it."""
         return tuple(self.root / "lib" / f"lib{name}.so" for name in LIBRARIES)
 
-    def command(self, compiler: Sequence[str], output: Path, rpath: str | None = None) -> list[str]:
-        """The compiler call that makes ``output``, which looks for its libraries in ``rpath`` (default: the wheel)."""
+    def command(self, compiler: Sequence[str], output: Path) -> list[str]:
+        """The compiler call that makes ``output``, which looks for its libraries beside itself, then in the wheel."""
         include, lib = self.root / "include", self.root / "lib"
         return [
             *compiler,
@@ -90,7 +88,7 @@ class Wheel:
             str(SOURCES / "runner.cpp"),
             *("-o", str(output)),
             f"-L{lib}",
-            f"-Wl,-rpath,{lib if rpath is None else rpath}",
+            f"-Wl,-rpath,$ORIGIN:{lib}",
             "-Wl,--no-as-needed",
             *(f"-l{name}" for name in LIBRARIES),
         ]
@@ -115,7 +113,6 @@ def build_runner(
     *,
     wheel: Wheel | None = None,
     compiler: Sequence[str] | None = None,
-    rpath: str | None = None,
     install: str = INSTALL_COMPILER,
     report: Callable[[str], None] | None = None,
 ) -> Path:
@@ -125,7 +122,6 @@ def build_runner(
         cache_dir: Made when needed; holds the binary and a lock file.
         wheel: What to link against; default: the installed one.
         compiler: The command; default: ``find_compiler()``.
-        rpath: Where the runner looks for the libraries; default: in the wheel. ``BESIDE`` for one that is pushed.
         install: The command that installs a compiler, for messages.
         report: Told in words when a build begins.
 
@@ -135,7 +131,7 @@ def build_runner(
     """
     wheel = wheel or Wheel.installed()
     compiler = tuple(compiler or find_compiler())
-    binary = cache_dir / f"runner-{_key(wheel, compiler, rpath)[:16]}"
+    binary = cache_dir / f"runner-{_key(wheel, compiler)[:16]}"
     if binary.is_file():
         return binary
     with writing(cache_dir):
@@ -144,7 +140,7 @@ def build_runner(
             if not binary.is_file():
                 if report is not None:
                     report(f"building the C++ runner with {compiler[0]} (once, about 10 s)")
-                _compile(wheel, compiler, rpath, binary, install)
+                _compile(wheel, compiler, binary, install)
     return binary
 
 
@@ -153,22 +149,22 @@ def sources() -> tuple[Path, ...]:
     return (SOURCES / "runner.cpp", *sorted(SOURCES.glob("*.h")))
 
 
-def _key(wheel: Wheel, compiler: Sequence[str], rpath: str | None) -> str:
+def _key(wheel: Wheel, compiler: Sequence[str]) -> str:
     """Digest of all that decides about the binary: sources, wheel, place of the wheel, compiler, flags."""
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
     )
     contents = [path.read_text() for path in sources()]
-    parts = (*contents, version.stdout, *wheel.command(compiler, Path("runner"), rpath))
+    parts = (*contents, version.stdout, *wheel.command(compiler, Path("runner")))
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _compile(wheel: Wheel, compiler: Sequence[str], rpath: str | None, binary: Path, install: str) -> None:
+def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path, install: str) -> None:
     with tempfile.TemporaryDirectory(prefix=".runner-", dir=binary.parent) as folder:
         output = Path(folder, "runner")
         try:
             done = subprocess.run(
-                wheel.command(compiler, output, rpath),
+                wheel.command(compiler, output),
                 env={**os.environ, "TMPDIR": folder},
                 capture_output=True,
                 text=True,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hwbench.errors import MissingDependency
-from hwbench.runtimes.native.build import BESIDE, INSTALL_COMPILER, Wheel, build_runner, find_compiler
+from hwbench.runtimes.native.build import INSTALL_COMPILER, Wheel, build_runner, find_compiler
 from hwbench.runtimes.native.wheels import fetch_wheel
 
 # Kinds of machines that the executorch wheel has libraries for, and the loader that glibc has there.
@@ -58,8 +58,6 @@ def build_for(
 ) -> tuple[Path, Wheel, tuple[str, ...]]:
     """The runner for that kind of machine, the wheel that it was linked against, and the compiler that made it.
 
-    The runner looks for its libraries beside it.
-
     Raises:
         MissingDependency: No compiler or no wheel; says what to install.
         InvalidFile: The wheel is another one than expected.
@@ -67,9 +65,7 @@ def build_for(
     """
     compiler = find_compiler_for(machine)
     wheel = wheel_for(machine, cache_dir, report)
-    binary = build_runner(
-        cache_dir, wheel=wheel, compiler=compiler, rpath=BESIDE, install=install_command(machine), report=report
-    )
+    binary = build_runner(cache_dir, wheel=wheel, compiler=compiler, install=install_command(machine), report=report)
     return binary, wheel, compiler
 
 
