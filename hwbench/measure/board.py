@@ -30,20 +30,18 @@ def version(name):
         return "-"
 print("hwbench", "%d.%d" % sys.version_info[:2], version("executorch"), version("torch"), version("numpy"))
 """
-# Unpacks and compiles beside the archive, once: the folder appears when it is complete.
+# Unpacks and compiles, once: the folder appears when it is complete. Arguments: archive, folder, a folder for the way.
 _BUILD = r"""
-set -e
-archive=$1; target=$2; shift 2
+archive=$1; target=$2; part=$3; shift 3
 [ -x "$target/runner" ] && exit 0
-part="$target.part$$"
-trap 'rm -rf "$part"' EXIT
-mkdir -p "$part"
+set -e
+rm -rf "$part" "$target"
+mkdir -p "$part/temporary"
 cd "$part"
 tar xzf "$archive"
-TMPDIR="$part" sh build.sh "$@"
-rm -rf wheel sources
-mkdir -p "$target"
-mv ./* "$target/"
+TMPDIR="$part/temporary" sh build.sh "$@"
+rm -rf wheel sources temporary
+mv "$part" "$target"
 """
 
 
@@ -121,8 +119,10 @@ def compile_there(transport: Transport, archive: str, compiler: str) -> str:
     Raises:
         DeviceError: It does not compile; says what the compiler said.
     """
-    folder = str(PurePosixPath(archive)).removesuffix(".tar.gz")
-    result = transport.run(["sh", "-c", _BUILD, "sh", archive, folder, compiler], timeout_s=COMPILE_LIMIT_S)
+    path = PurePosixPath(archive)
+    folder = str(path.with_name(path.name.partition(".")[0] + ".built"))
+    argv = ["sh", "-c", _BUILD, "sh", archive, folder, transport.temporary("build"), compiler]
+    result = transport.run(argv, timeout_s=COMPILE_LIMIT_S)
     if not result.ok:
         lines = result.stderr.strip().splitlines() or [f"exit status {result.status}"]
         said = "it took too long" if result.timed_out else next((x for x in lines if "error" in x), lines[-1])

@@ -7,10 +7,12 @@ executorch. A runner works when it was started there and said how it wants to be
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from hwbench.devices import Device, Probe, Transport
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue, MissingDependency
@@ -48,9 +50,15 @@ RUNTIME = "executorch"
 
 @dataclass(frozen=True)
 class Installed:
-    """A runner on a device. ``folder`` is where it lies there; ``size_bytes`` is what was carried there for it, ever.
+    """A runner on a device.
 
-    ``note`` says what is not certain about it; empty where nothing is.
+    Args:
+        runner: Its command there.
+        folder: Where it lies there.
+        size_bytes: Of the files that it is made of.
+        seconds: What it took to make it, carry it there and start it; 0 bytes may have been sent.
+        note: What is not certain about it; empty where nothing is.
+        again: Brings the same files to the same place, where they may have gone: after a restart of the device.
     """
 
     runner: Runner
@@ -58,6 +66,7 @@ class Installed:
     size_bytes: int
     seconds: float
     note: str = ""
+    again: Callable[[], object] = lambda: None
 
 
 class _Unfit(Exception):
@@ -108,15 +117,19 @@ def install_runner(
         runner = python_runner() if device.runner == PYTHON else choose_runner(runtime, cache_dir, report)
         return Installed(runner, str(cache_dir), 0, time.monotonic() - start)
     way = _Way(device, transport, probe, cache_dir, say)
-    runner, folder, size_bytes = way.named() if device.runner not in ("", *KINDS) else way.first()
+    found = way.named() if device.runner not in ("", *KINDS) else way.first()
     note = ""
-    if runner.kind == NATIVE_LOADER and probe.android:
+    if found.runner.kind == NATIVE_LOADER and probe.android:
         note = "experimental: glibc's loader on Android works under emulation and is not confirmed on a phone yet"
         say(f"{note}; please tell whether it works on {probe.model}")
-    return Installed(runner, folder, size_bytes, time.monotonic() - start, note)
+    return Installed(found.runner, found.folder, found.size_bytes, time.monotonic() - start, note, found.again)
 
 
-_Found = tuple[Runner, str, int]
+class _Found(NamedTuple):
+    runner: Runner
+    folder: str
+    size_bytes: int
+    again: Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -169,9 +182,11 @@ class _Way:
                 f"device {self.device.name!r}: runner = {path!r}: there is no such file, neither there nor here; "
                 f"expected a path, or one of {', '.join(KINDS)}"
             )
-        size_bytes = 0 if there else Path(path).stat().st_size
-        program = path if there else self.transport.push(Path(path))
-        return Runner(EXECUTOR_RUNNER, (program,)), str(PurePosixPath(program).parent), size_bytes
+        runner = Runner(EXECUTOR_RUNNER, (path if there else self.transport.push(Path(path)),))
+        folder = str(PurePosixPath(runner.command[0]).parent)
+        if there:
+            return _Found(runner, folder, 0, lambda: None)
+        return _Found(runner, folder, Path(path).stat().st_size, lambda: self.transport.push(Path(path)))
 
     def _native(self, machine: str, board: Board) -> _Found:
         if not board.loader:
@@ -183,21 +198,25 @@ class _Way:
 
     def _carry(self, kit: Kit) -> _Found:
         folder = self.transport.push_all(kit.files)
-        return self._started(kit.runner(folder)), folder, kit.size_bytes
+        again = functools.partial(self.transport.push_all, kit.files)
+        return _Found(self._started(kit.runner(folder)), folder, kit.size_bytes, again)
 
     def _board(self, machine: str, board: Board) -> _Found:
         if not board.compilers or not {"tar", "gzip"} <= board.programs:
             raise _Unfit("it has no C++ compiler" if not board.compilers else "it has no tar and gzip")
         kit = sources_kit(machine, self.cache_dir, self.say)
-        archive = self.transport.push(kit.files[0])
         self.say(f"building the C++ runner on {self.device.name} with {board.compilers[0]} (once, up to some minutes)")
+
+        def build() -> str:
+            return compile_there(self.transport, self.transport.push(kit.files[0]), board.compilers[0])
+
         try:
-            folder = compile_there(self.transport, archive, board.compilers[0])
+            folder = build()
         except DeviceLost:
             raise
         except DeviceError as error:
             raise _Unfit(str(error)) from None
-        return self._started(kit.runner(folder)), folder, kit.size_bytes
+        return _Found(self._started(kit.runner(folder)), folder, kit.size_bytes, build)
 
     def _python(self, command: str) -> _Found:
         found, version = ask_python(self.transport, command), engine_version()

@@ -63,6 +63,7 @@ class Bench:
     ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
     ``report`` is told in words when the device went away and came back. ``control`` is what of
     the device is held still.
+    ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
     """
 
     transport: Transport
@@ -72,6 +73,7 @@ class Bench:
     conditions: Mapping[str, str] = field(default_factory=dict)
     report: Callable[[str], None] | None = None
     control: Control = field(default_factory=Control)
+    again: Callable[[], object] = lambda: None
 
     def command(self, options: protocol.Options) -> list[str]:
         """The command line of the runner on the device."""
@@ -124,12 +126,13 @@ def open_bench(
         probe = probe_device(transport)
         device.recognise(probe)
         cpus = device.pinned(threads, probe)
-        runner = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report).runner
+        installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
+        runner = installed.runner
         with controlled(conditions or device.conditions, probe, transport, report) as control:
             known = control.row(probe, cpus, runner.label)
             if runner.libraries:
                 known["libraries"] = runner.libraries[:16]
-            yield Bench(transport, runner, threads, cpus, known, report, control)
+            yield Bench(transport, runner, threads, cpus, known, report, control, installed.again)
 
 
 def measure_sessions(
@@ -420,6 +423,7 @@ class _Turn:
         self._left = {str(index): self.rounds for index in range(len(self.artifacts))}
         self._loads: dict[str, protocol.Load] = {}
         self._strikes: Counter[str] = Counter()
+        self._gone = False
         self._current = ""
         self.stopped = False
         self._handed: list[_Handed] = []
@@ -449,6 +453,9 @@ class _Turn:
     def run_once(self, seed: int) -> None:
         """Starts the runner for the visits left, and reads until it ends, or until the machine has become hot."""
         transport, timing = self.bench.transport, self.timing
+        if self._gone:
+            self.bench.again()
+            self._gone = False
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
             listing.write_text("".join(self._list_lines()))
@@ -601,6 +608,7 @@ class _Turn:
 
     def lost(self, error: DeviceLost) -> None:
         """The device went away; which file was under way is remembered."""
+        self._gone = True
         self.last_end = str(error)
         if self.bench.report is not None:
             self.bench.report(f"{error}; the session under way is lost, trying again ...")

@@ -28,6 +28,7 @@ _PYTHON_FILES = (
     "runtimes/__init__.py",
     "runtimes/base.py",
     "runtimes/machine.py",
+    "runtimes/machine.py",
     "runtimes/protocol.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",
