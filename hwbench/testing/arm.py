@@ -11,9 +11,8 @@ import pytest
 
 from hwbench.runtimes.kits import Kit, loader_kit, native_kit
 from hwbench.runtimes.runners import Runner
+from hwbench.testing.lab import REQUIRED
 
-# Set where tests of other machines may not be left out.
-REQUIRED = "HWBENCH_REQUIRE_LAB"
 PROGRAMS = {"aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu", "qemu-aarch64-static": "qemu-user-static"}
 # The default processor of the emulator computes wrong results in int8.
 EMULATOR = ("qemu-aarch64-static", "-cpu", "cortex-a76")

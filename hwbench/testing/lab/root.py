@@ -76,7 +76,8 @@ def make_root(root: Path, flavour: Flavour) -> None:
     if flavour is Flavour.PHONE:
         (root / "bin").symlink_to("system/bin")
     _programs(root / flavour.programs[1:])
-    _libraries(root / "lib")
+    if flavour is Flavour.BOARD:  # a phone has no glibc
+        _libraries(root / "lib")
     shutil.copy(compiled("init", require("aarch64-linux-gnu-g++"), ("-static",)), root / INIT[1:])
     shutil.copy(compiled("sftp", require("c++"), SFTP_FLAGS), root / SFTP_PRELOAD[1:])
     (root / "etc/passwd").write_text(
