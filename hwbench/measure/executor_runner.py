@@ -207,7 +207,7 @@ class Upstream:
         if path not in self._inputs:
             layout = self._layout(path)
             values = arrays([shape for shape, _ in layout.inputs], "")
-            pushed = []
+            pushed: list[str] = []
             for array, (_, order) in zip(values, layout.inputs, strict=True):
                 raw = Path(self._folder, f"input-{len(self._inputs)}-{len(pushed)}.raw")
                 raw.write_bytes(array.transpose(order).astype("<f4").tobytes())

@@ -28,7 +28,6 @@ _PYTHON_FILES = (
     "runtimes/__init__.py",
     "runtimes/base.py",
     "runtimes/machine.py",
-    "runtimes/machine.py",
     "runtimes/protocol.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",
