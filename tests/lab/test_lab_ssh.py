@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,19 @@ def test_no_command_reaches_the_host(kind: str, request: pytest.FixtureRequest, 
     status, _ = device.machine.run(f"kill -0 1 || touch {tmp_path}/x")
     assert status != 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jump_host_leads_on_and_runs_nothing(board: lab.Board, tmp_path: Path) -> None:
+    with lab.jump_host() as jump:
+        (tmp_path / "known").write_text(jump.known_hosts_line() + board.known_hosts.read_text())
+        (tmp_path / "config").write_text(
+            f"Host *\n  User {jump.user}\n  HostName 127.0.0.1\n  BatchMode yes\n  IdentitiesOnly yes\n"
+            f"  UserKnownHostsFile {tmp_path}/known\n  StrictHostKeyChecking yes\n"
+            f"Host jump\n  Port {jump.port}\n  IdentityFile {jump.identity}\n"
+            f"Host board\n  Port {board.options['port']}\n  IdentityFile {board.options['identity']}\n"
+            "  ProxyJump jump\n"
+        )
+        argv = ["ssh", "-F", str(tmp_path / "config")]
+        through = subprocess.run([*argv, "board", "uname -m"], capture_output=True, text=True, timeout=60)
+        assert (through.stdout, through.returncode) == ("aarch64\n", 0), through.stderr
+        assert subprocess.run([*argv, "jump", "true"], capture_output=True, timeout=60).returncode != 0

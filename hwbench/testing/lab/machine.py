@@ -110,7 +110,7 @@ class Machine:
         if self._mounted:
             subprocess.run(["umount", "--lazy", str(self._disk())], check=False, capture_output=True)
             self._mounted = False
-        shutil.rmtree(self.folder, ignore_errors=True)
+        remove_folder(self.folder)
 
     @property
     def up(self) -> bool:
@@ -206,16 +206,18 @@ class Machine:
 
     def _own(self) -> None:
         """Makes the tree readable, gives what may be written to the device's user, and mounts a disk if we may."""
+        written = {name for folder in self._written() for name in (folder, *folder.rglob("*"))}
         for name in (self.root, *self.root.rglob("*")):
             if not name.is_symlink():
-                name.chmod(name.stat().st_mode | (0o555 if name.is_dir() or os.access(name, os.X_OK) else 0o444))
+                mode = name.stat().st_mode | (0o555 if name.is_dir() or os.access(name, os.X_OK) else 0o444)
+                # Where we are the device's user ourselves, the mode alone keeps it from the rest.
+                name.chmod(mode if name in written else mode & ~0o222)
         if os.geteuid() == 0:
+            for name in written:
+                os.chown(name, user_id(), user_id(), follow_symlinks=False)
             options = f"size={DISK_BYTES},uid={user_id()},gid={user_id()},mode=0771"
             argv = ["mount", "-t", "tmpfs", "-o", options, PREFIX + "disk", str(self._disk())]
             self._mounted = subprocess.run(argv, check=False, capture_output=True).returncode == 0
-        for folder in self._written():
-            for name in (folder, *folder.rglob("*")):
-                os.chown(name, user_id(), user_id(), follow_symlinks=False)
 
     def _written(self) -> list[Path]:
         """Folders that commands may write to; the rest belongs to whoever runs the laboratory."""
@@ -297,6 +299,14 @@ def make_folder() -> Path:
     return folder
 
 
+def remove_folder(folder: Path) -> None:
+    """Removes a folder of the laboratory, also what may not be written in it."""
+    for inner, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            os.chmod(inner, 0o755)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def sweep() -> None:
     """Removes what laboratories left behind whose owner is gone."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -318,4 +328,4 @@ def _remove(folder: Path) -> None:
     for flavour in Flavour:
         disk = folder / "root" / flavour.temporary[1:]
         subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)

@@ -12,7 +12,7 @@ import threading
 import time
 from enum import Enum
 
-from hwbench.testing.lab.processes import HOST
+from hwbench.testing.lab.processes import HOST, free_port
 
 CHUNK = 16 * 1024
 # Ends a connection with RST in place of FIN: what the far side sees of a cable that is pulled, once it answers again.
@@ -38,7 +38,7 @@ class Network:
         self._delay_s = 0.0
         self._left: dict[Direction, int] = {}
         self.passed = dict.fromkeys(Direction, 0)
-        self.port = 0
+        self.port = free_port()
         self.connect()
 
     def connect(self) -> None:
@@ -50,7 +50,6 @@ class Network:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, self.port))
             listener.listen(64)
-            self.port = listener.getsockname()[1]
             self._listener = listener
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
 

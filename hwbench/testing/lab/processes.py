@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -13,14 +14,18 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 END_S = 10.0
+# Below what Linux takes for outgoing connections (from 32768).
+PORTS = range(20_000, 32_000)
 LOG, RECORD = "server.log", "processes"
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return int(found.getsockname()[1])
+    """A port that nobody listens on now, and that the kernel gives to no outgoing connection while a server is down."""
+    while True:
+        port = random.choice(PORTS)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind((HOST, port))
+            return port
 
 
 def listens(port: int) -> bool:
