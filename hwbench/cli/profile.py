@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from hwbench.cli.output import Json, emit, say
 from hwbench.errors import DeviceError, InvalidValue
 
 if TYPE_CHECKING:
-    from hwbench.devices import Device
+    from hwbench.devices import Conditions, Device
     from hwbench.latency import LatencyRow
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.measure.store import MeasurementStore
@@ -47,6 +48,10 @@ def profile(
     variants: Annotated[
         str, typer.Option(help="Also measure these layouts of convolutions over time: names with commas, or all.")
     ] = "",
+    conditions: Annotated[
+        str | None,
+        typer.Option(help="stock leaves the device as it is, controlled holds its clocks and more; default: its file."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure the blocks of a search space on a device and publish the latency table.
@@ -56,11 +61,12 @@ def profile(
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
+    held = parse_conditions(conditions)
     workspace = Workspace.find()
     if "," in device:
         rest: dict[str, object] = {"space": space, "precision": precision, "threads": threads, "runtime": runtime}
         rest |= {"limit": limit, "classes": classes, "calibrate": calibrate, "processes": processes}
-        rest |= {"variants": variants or None, "retry": retry}
+        rest |= {"variants": variants or None, "retry": retry, "conditions": conditions}
         _several(workspace, device, rest, as_json)
         return
     result, tables = profile_space(
@@ -76,6 +82,7 @@ def profile(
         processes=processes,
         retry=retry,
         variants=parse_variants(variants),
+        conditions=held,
     )
     emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
 
@@ -118,6 +125,7 @@ def profile_space(
     processes: int | None = None,
     retry: bool = False,
     variants: Sequence[str] = (),
+    conditions: Conditions | None = None,
 ) -> tuple[CampaignResult, list[Path]]:
     """Measures what is missing of a space and publishes a table for each precision; bars and failures go to stderr.
 
@@ -134,6 +142,7 @@ def profile_space(
         processes: Build processes; default: what fits.
         retry: Measure failed rows again.
         variants: Layouts whose rows are measured beside those of the built-in choice.
+        conditions: Whether the knobs of the device are held; default: what the device file says.
 
     Raises:
         UnknownName: No such device, space or runtime.
@@ -147,6 +156,7 @@ def profile_space(
     from hwbench.spaces import load_space
 
     place = load_device(workspace, device)
+    place = replace(place, conditions=conditions or place.conditions)
     staged = load_space(workspace, space)
     for one in precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(device, runtime, threads), one)
@@ -223,6 +233,21 @@ def parse_precisions(text: str) -> list[Precision]:
     if not found:
         raise InvalidValue(f'--precision: expected fp32, int8 or "fp32,int8", got {text!r}')
     return found
+
+
+def parse_conditions(text: str | None) -> Conditions | None:
+    """Reads ``stock`` or ``controlled``; None where nothing was said.
+
+    Raises:
+        InvalidValue: Something else.
+    """
+    from hwbench.devices import Conditions
+
+    if text is None:
+        return None
+    if text not in tuple(Conditions):
+        raise InvalidValue(f"--conditions: expected {' or '.join(Conditions)}, got {text!r}")
+    return Conditions(text)
 
 
 def parse_variants(text: str) -> list[str]:

@@ -43,7 +43,7 @@ fi
 echo "needs root: not root, sudo asks for a password, and there is no su for us" >&2
 exit 126
 """
-_READ = r"""for file; do if [ -r "$file" ]; then echo "$file: $(cat "$file" 2>/dev/null)"; fi; done"""
+_READ = r"""for file; do if [ -r "$file" ]; then value=; read -r value <"$file"; echo "$file: $value"; fi; done"""
 # Twice: the lowest clock cannot be set above the highest, and the highest not below the lowest.
 _WRITE = r"""
 write() { while [ $# -gt 1 ]; do printf '%s\n' "$2" >"$1"; shift 2; done; }

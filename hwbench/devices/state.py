@@ -13,7 +13,7 @@ from typing import Any
 from hwbench.devices.answers import MAX_CPUS, clean, decimal, fields, number, sections
 from hwbench.devices.base import Transport
 
-TIME_LIMIT_S = 30.0
+TIME_LIMIT_S = 60.0
 
 # Portable as the script of ``probe.py``. Its argument is the folder whose free space counts, or will be made there.
 SCRIPT = r"""
@@ -23,29 +23,38 @@ done
 folder=$1
 while [ -n "$folder" ] && [ "$folder" != / ] && [ ! -d "$folder" ]; do folder=$(dirname -- "$folder"); done
 echo; echo "== df"; df -Pk -- "$folder" 2>/dev/null || df -k "$folder" 2>/dev/null
+echo; echo "== blocks"; stat -f -c '%a %S' "$folder" 2>/dev/null
 for name in scaling_cur_freq scaling_governor scaling_min_freq scaling_max_freq; do
   echo; echo "== $name"
   for file in /sys/devices/system/cpu/cpu[0-9]*/cpufreq/$name; do
-    if [ -r "$file" ]; then echo "$file: $(cat "$file" 2>/dev/null)"; fi
+    if [ -r "$file" ]; then value=; read -r value <"$file"; echo "$file: $value"; fi
   done
 done
 echo; echo "== zones"
 for zone in /sys/class/thermal/thermal_zone*; do
   if [ -r "$zone/temp" ]; then
-    echo "${zone##*/thermal_zone}:$(cat "$zone/temp" 2>/dev/null):$(cat "$zone/type" 2>/dev/null)"
+    value= kind=
+    read -r value <"$zone/temp"; read -r kind <"$zone/type"
+    echo "${zone##*/thermal_zone}:$value:$kind"
   fi
 done
 for supply in /sys/class/power_supply/*; do
-  if [ "$(cat "$supply/type" 2>/dev/null)" = Battery ]; then
+  kind=
+  if [ -r "$supply/type" ]; then read -r kind <"$supply/type"; fi
+  if [ "$kind" = Battery ]; then
     echo; echo "== supply"
-    for name in capacity status temp; do echo "$name: $(cat "$supply/$name" 2>/dev/null)"; done
+    for name in capacity status temp; do
+      value=
+      if [ -r "$supply/$name" ]; then read -r value <"$supply/$name"; fi
+      echo "$name: $value"
+    done
     break
   fi
 done
 if command -v dumpsys >/dev/null 2>&1; then
-  echo; echo "== battery"; dumpsys -t 5 battery 2>/dev/null
-  echo; echo "== thermal"; dumpsys -t 5 thermalservice 2>/dev/null
-  echo; echo "== power"; dumpsys -t 5 power 2>/dev/null | grep -E "^ *(mWakefulness=|Display Power: state=)"
+  echo; echo "== battery"; dumpsys battery 2>/dev/null
+  echo; echo "== thermal"; dumpsys thermalservice 2>/dev/null
+  echo; echo "== power"; dumpsys power 2>/dev/null | grep -E "^ *(mWakefulness=|Display Power: state=)"
   echo; echo "== saver"; settings get global low_power 2>/dev/null
 fi
 """
@@ -131,7 +140,7 @@ def parse(text: str) -> DeviceState:
         uptime_s=decimal(_word(parts.get("/proc/uptime", "")), 0, 1e10),
         load=decimal(_word(parts.get("/proc/loadavg", "")), 0, 1e6),
         memory_available_bytes=_available(fields(parts.get("/proc/meminfo", ""))),
-        free_bytes=_free(parts.get("df", "")),
+        free_bytes=_free(parts.get("df", ""), parts.get("blocks", "")),
         governors={cpu: clean(value, 32) for cpu, value in _by_cpu(parts.get("scaling_governor", "")).items()},
         clocks_khz={cpu: number(value) for cpu, value in _by_cpu(parts.get("scaling_cur_freq", "")).items()},
         clock_limits_khz={cpu: (low[cpu], high[cpu]) for cpu in low if cpu in high},
@@ -153,10 +162,16 @@ def _available(memory: Mapping[str, str]) -> int | None:
     return number(found.removesuffix("kB")) * 1024 if found else None
 
 
-def _free(text: str) -> int | None:
-    """The number before the percentage, in kilobytes; a long name of a disk may have a line of its own."""
-    found = re.search(r"\s([0-9]{1,15})\s+[0-9]{1,3}%(\s|$)", "\n".join(text.splitlines()[1:]))
-    return int(found[1]) * 1024 if found else None
+def _free(table: str, blocks: str) -> int | None:
+    """Of ``df`` the number before the percentage, in kilobytes; a long name of a disk may have a line of its own.
+
+    Where it finds no disk, as in a changed root, the number and size of free blocks.
+    """
+    found = re.search(r"\s([0-9]{1,15})\s+[0-9]{1,3}%(\s|$)", "\n".join(table.splitlines()[1:]))
+    if found:
+        return int(found[1]) * 1024
+    pair = re.fullmatch(r"([0-9]{1,15}) ([0-9]{1,7})", blocks)
+    return int(pair[1]) * int(pair[2]) if pair else None
 
 
 def _by_cpu(text: str) -> dict[int, str]:

@@ -180,6 +180,12 @@ def test_free_space(table, free):
     assert state.parse(f"== df\n{table}").free_bytes == free
 
 
+def test_free_space_of_a_root_that_is_no_disk():
+    table = "Filesystem 1024-blocks Used Available Capacity Mounted on\n"
+    assert state.parse(f"== df\n{table}\n== blocks\n1000 4096\n").free_bytes == 4096000
+    assert state.parse(f"== df\n{table}\n== blocks\n%a %S\n").free_bytes is None
+
+
 def test_what_is_not_known_is_not_recorded():
     assert state.parse("").as_json() == {}
     assert set(state_of("server").as_json()) == {"boot", "uptime_s", "load", "memory_available_bytes", "free_bytes"}
