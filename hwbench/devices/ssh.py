@@ -14,7 +14,9 @@ import logging
 import os
 import selectors
 import shlex
+import signal
 import socket
+import subprocess
 import threading
 import time
 import weakref
@@ -273,6 +275,7 @@ class _Connection:
         self.hop = hop
         self._address = address
         self._stalled = False
+        self._command: subprocess.Popen[bytes] | None = None
         sock = self._socket(through)
         try:
             self.transport = paramiko.Transport(sock, packetizer_class=_watched())
@@ -284,6 +287,7 @@ class _Connection:
             self._shake_hands()
         except BaseException:
             sock.close()
+            self._end_command()
             raise
 
     @property
@@ -315,7 +319,16 @@ class _Connection:
         self._watch()
 
     def close(self) -> None:
+        """Ends it; calling it again does nothing."""
         self.transport.close()
+        self._end_command()
+
+    def _end_command(self) -> None:
+        if self._command is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._command.pid, signal.SIGKILL)
+            self._command.wait()
+            self._command = None
 
     def _watch(self) -> None:
         """Asks for a sign of life, and ends the connection when there was none for long."""
@@ -340,7 +353,7 @@ class _Connection:
             except (paramiko.SSHException, EOFError, OSError) as error:
                 raise self._unreachable(f"the host before it does not reach {hop}: {error}") from error
         if hop.command:
-            return paramiko.ProxyCommand(hop.command)
+            return self._start(hop.command)
         try:
             sock = socket.create_connection((hop.host, hop.port), CONNECT_S)
             # A command is several small packets, each of which would wait for the last to be acknowledged.
@@ -349,11 +362,27 @@ class _Connection:
         except OSError as error:
             raise self._unreachable(_no_connection(hop, error)) from error
 
+    def _start(self, command: str) -> socket.socket:
+        """Starts a ProxyCommand, in a shell as ssh does; it speaks over the other end of the socket."""
+        ours, its = socket.socketpair()
+        with its:
+            self._command = subprocess.Popen(
+                command,
+                shell=True,
+                stdin=its.fileno(),
+                stdout=its.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return ours
+
     def _shake_hands(self) -> None:
         import paramiko
 
         try:
             self.transport.start_client(timeout=HANDSHAKE_S)
+            if not self.transport.initial_kex_done:
+                raise paramiko.SSHException(f"no answer in {HANDSHAKE_S:g} s")
         except (paramiko.SSHException, EOFError, OSError) as error:
             self.transport.close()
             raise self._unreachable(f"what answers at {self.hop} does not speak SSH as it should: {error}") from error

@@ -1,10 +1,25 @@
 import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import sshd as server
 
+from hwbench.devices import ssh
 from hwbench.devices.base import Address, transports
+from hwbench.devices.known_hosts import HostKey
+from hwbench.devices.ssh import SshLink, fetch_host_key, trust
+from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, WorkspaceError
 from hwbench.testing.transports import TransportConformance
+from hwbench.workspace import Workspace
 
 # Where the laboratory must run, so must this.
 pytestmark = pytest.mark.skipif(
@@ -42,3 +57,330 @@ class TestSshTransport(TransportConformance):
     def transport(self, sshd, tmp_path_factory):
         with connect(sshd, tmp_path_factory.mktemp("device")) as transport:
             yield transport
+
+
+@pytest.fixture(scope="module")
+def dropbear(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dropbear")
+    login = folder / "login"
+    login.write_text(
+        '#!/bin/sh\nprintf "\\033[2JWelcome\\nno newline"; echo warning >&2\nexec /bin/sh -c "$SSH_ORIGINAL_COMMAND"\n'
+    )
+    login.chmod(0o755)
+    sshd = server.Sshd(folder / "server", f"ForceCommand {login}")
+    sshd.known()
+    yield sshd
+    sshd.stop()
+
+
+class TestSshTransportByShell(TransportConformance):
+    """A board whose server has no sftp, and whose login scripts talk."""
+
+    @pytest.fixture
+    def transport(self, dropbear, tmp_path_factory):
+        with connect(dropbear, tmp_path_factory.mktemp("device")) as transport:
+            yield transport
+
+
+def test_files_that_the_shell_there_refuses(tmp_path, tmp_path_factory):
+    sshd = server.Sshd(tmp_path_factory.mktemp("plain") / "server", "")
+    sshd.known()
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    try:
+        link = SshLink(address(sshd, tmp_path))
+        with pytest.raises(DeviceError, match="cannot write /proc/none"):
+            link.put(tmp_path / "file", "/proc/none")
+        with pytest.raises(DeviceError, match="cannot read /proc/none"):
+            link.get("/proc/none", tmp_path / "back", 10)
+        with pytest.raises(DeviceError, match="longer than the 99999 bytes"):
+            link.get(str(tmp_path / "file"), tmp_path / "back", 99_999)
+        link.close()
+    finally:
+        sshd.stop()
+
+
+def test_files_that_sftp_refuses(sshd, tmp_path):
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    link = SshLink(address(sshd, tmp_path))
+    with pytest.raises(DeviceError, match="cannot write /proc/none"):
+        link.put(tmp_path / "file", "/proc/none")
+    with pytest.raises(DeviceError, match="cannot read /proc/none"):
+        link.get("/proc/none", tmp_path / "back", 10)
+    with pytest.raises(DeviceError, match="longer than the 99999 bytes"):
+        link.get(str(tmp_path / "file"), tmp_path / "back", 99_999)
+    with pytest.raises(DeviceError, match="longer than the 5 bytes"):
+        link.get("/dev/zero", tmp_path / "back", 5)
+    with pytest.raises(WorkspaceError):
+        link.get(str(tmp_path / "file"), tmp_path / "none" / "back", 100_000)
+    link.close()
+    with pytest.raises(DeviceLost):
+        link.open("true")
+
+
+# Who is at the other end.
+
+
+def fingerprint(sshd):
+    said = subprocess.run(["ssh-keygen", "-lf", str(sshd.folder / "host_key")], capture_output=True, text=True)
+    return said.stdout.split()[1]
+
+
+def test_an_unknown_host_is_refused_until_it_is_trusted(sshd, tmp_path):
+    workspace = Workspace(tmp_path / "ws")
+    there = replace(address(sshd, tmp_path), workspace=workspace)
+    there = replace(there, options={name: value for name, value in there.options.items() if name != "known_hosts"})
+    expected = (
+        rf"'board': the host key of 127.0.0.1:{sshd.port} is not known: ssh-ed25519 {re.escape(fingerprint(sshd))}"
+    )
+    with pytest.raises(DeviceUnreachable, match=f"{expected}.*ssh-keygen -lf .*ed25519.*hwbench devices trust board$"):
+        transports.get("ssh").connect(there)
+    key = fetch_host_key(there)
+    assert (key.kind, key.sha256) == ("ssh-ed25519", fingerprint(sshd))
+    path = trust(there, key)
+    assert path == workspace.root / "profiles" / "board" / "known_hosts"
+    assert path.read_text() == f"{key.line}\n"
+    with transports.get("ssh").connect(there) as transport:
+        assert transport.run(["true"], timeout_s=20).ok
+    assert fetch_host_key(there) == key
+
+
+def test_a_changed_host_key_is_refused(sshd, tmp_path):
+    file = tmp_path / "known"
+    other = server.make_key(tmp_path / "other")
+    old = " ".join(other.with_suffix(".pub").read_text().split()[:2])
+    file.write_text(f"[127.0.0.1]:{sshd.port} {old}\n")
+    with pytest.raises(DeviceUnreachable, match="has changed") as caught:
+        connect(sshd, tmp_path, known_hosts=str(file))
+    for said in (fingerprint(sshd), f"({file}:1)", "hwbench devices trust board"):
+        assert said in str(caught.value)
+    there = address(sshd, tmp_path, known_hosts=str(file))
+    trust(there, fetch_host_key(there))
+    with transports.get("ssh").connect(there):
+        pass
+    assert len(file.read_text().splitlines()) == 1
+
+
+def test_a_revoked_host_key_is_refused(sshd, tmp_path):
+    file = tmp_path / "known"
+    key = fetch_host_key(address(sshd, tmp_path))
+    file.write_text(f"{key.line}\n@revoked * {key.line.partition(' ')[2]}\n")
+    with pytest.raises(DeviceUnreachable, match="revoked"):
+        connect(sshd, tmp_path, known_hosts=str(file))
+
+
+def test_trust_needs_a_workspace():
+    with pytest.raises(WorkspaceError, match="hwbench init"):
+        trust(Address("board", {"host": "x"}), HostKey("x", "ssh-ed25519", b""))
+
+
+# Who we are.
+
+
+def test_a_key_that_is_not_accepted_is_named(sshd, tmp_path):
+    stranger = server.make_key(tmp_path / "stranger")
+    with pytest.raises(DeviceUnreachable, match=f"does not let '{sshd.user}' in with .*: {stranger}; .*ssh-copy-id"):
+        connect(sshd, tmp_path, identity=str(stranger))
+    with pytest.raises(DeviceUnreachable, match=r"no key to offer .*none"):
+        connect(sshd, tmp_path, identity=str(tmp_path / "none"))
+    (tmp_path / "broken").write_text("no key")
+    with pytest.raises(DeviceUnreachable, match="broken cannot be read"):
+        connect(sshd, tmp_path, identity=str(tmp_path / "broken"))
+
+
+@pytest.fixture
+def agent(tmp_path, monkeypatch):
+    """A real agent; adds keys."""
+    socket = tmp_path / "agent.sock"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 20
+    while not socket.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+    yield lambda key: subprocess.run(["ssh-add", "-q", str(key)], check=True)
+    process.kill()
+    process.wait()
+
+
+def test_a_locked_key_needs_an_agent(sshd, tmp_path, agent):
+    key = tmp_path / "key"
+    shutil.copy(sshd.key, key)
+    shutil.copy(sshd.key.with_suffix(".pub"), tmp_path / "key.pub")
+    agent(key)
+    subprocess.run(["ssh-keygen", "-q", "-p", "-N", "secret words", "-f", str(key)], check=True, capture_output=True)
+    with pytest.raises(DeviceUnreachable, match=r"locked with a passphrase.*ssh-add .*/key, and write agent = true"):
+        connect(sshd, tmp_path, identity=str(key))
+    with connect(sshd, tmp_path, identity=str(key), agent=True) as transport:
+        assert transport.run(["true"], timeout_s=20).ok
+    # With a key named, the agent's others are not offered.
+    stranger = server.make_key(tmp_path / "stranger")
+    with pytest.raises(DeviceUnreachable, match=f": {stranger};"):
+        connect(sshd, tmp_path, identity=str(stranger), agent=True)
+
+
+# The way there.
+
+
+def test_an_alias_of_the_configuration(sshd, tmp_path, home):
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").write_text(
+        f"Host lab\n  HostName 127.0.0.1\n  Port {sshd.port}\n  IdentityFile {sshd.key}\n"
+        f"  UserKnownHostsFile {sshd.folder}/known_hosts\n"
+        f"Host piped\n  ProxyCommand {sys.executable} {__file__} {sshd.port}\n  HostKeyAlias [127.0.0.1]:{sshd.port}\n"
+        f"  IdentityFile {sshd.key}\n  UserKnownHostsFile {sshd.folder}/known_hosts\n"
+    )
+    for host in ("lab", "piped"):
+        there = Address("board", {"host": host, "user": sshd.user}, str(tmp_path / "work"))
+        with transports.get("ssh").connect(there) as transport:
+            assert transport.run(["echo", "ran"], timeout_s=20).stdout == "ran\n"
+
+
+def test_a_jump_host_is_checked_too(sshd, tmp_path, tmp_path_factory, home):
+    jump = server.Sshd(tmp_path_factory.mktemp("jump") / "server")
+    (home / ".ssh").mkdir()
+    known_hosts = home / ".ssh" / "mine"
+    (home / ".ssh" / "config").write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  IdentityFile {jump.key}\n  Port {jump.port}\n"
+    )
+    there = address(sshd, tmp_path, jump=f"{jump.user}@jump", known_hosts=str(known_hosts))
+    try:
+        with pytest.raises(DeviceUnreachable, match=rf"host key of 127.0.0.1:{jump.port} is not known"):
+            transports.get("ssh").connect(there)
+        for expected in (jump, sshd):
+            key = fetch_host_key(there)
+            assert key.sha256 == fingerprint(expected)
+            trust(there, key)
+        with transports.get("ssh").connect(there) as transport:
+            assert transport.run(["echo", "through"], timeout_s=20).stdout == "through\n"
+            assert transport.identity == f"ssh:127.0.0.1:{sshd.port}"
+            assert len(jump.sessions()) > 0
+        beyond = replace(there, options={**there.options, "port": 1})
+        with pytest.raises(DeviceUnreachable, match=r"the host before it does not reach 127\.0\.0\.1:1"):
+            transports.get("ssh").connect(beyond)
+    finally:
+        jump.stop()
+
+
+def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
+    with pytest.raises(DeviceUnreachable, match=r"'board': the name no-such-host\.invalid is not known"):
+        connect(sshd, tmp_path, host="no-such-host.invalid")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        port = silent.getsockname()[1]
+        with pytest.raises(DeviceUnreachable, match=f"nothing takes connections at 127.0.0.1:{port}"):
+            connect(sshd, tmp_path, port=port)
+        silent.listen(0)
+        monkeypatch.setattr(ssh, "HANDSHAKE_S", 0.5)
+        monkeypatch.setattr(ssh, "LOGIN_S", 0.5)
+        with pytest.raises(DeviceUnreachable, match=r"does not speak SSH as it should: no answer in 0\.5 s"):
+            connect(sshd, tmp_path, port=port)
+        monkeypatch.setattr(ssh, "CONNECT_S", 0.2)
+        fill = [socket.socket() for _ in range(4)]
+        for one in fill:
+            one.setblocking(False)
+            one.connect_ex(("127.0.0.1", port))
+        with pytest.raises(DeviceUnreachable, match="gave no answer in 0 s; is it switched on"):
+            connect(sshd, tmp_path, port=port)
+        for one in fill:
+            one.close()
+
+
+# Faults.
+
+
+def alive(pid):
+    try:
+        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition, limit_s=20.0):
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_dropped_connection_costs_the_command(sshd, tmp_path):
+    with connect(sshd, tmp_path) as transport:
+        process = transport.spawn(["sh", "-c", "echo $$; sleep 60"])
+        number = process.read_line(20)
+        sshd.drop()
+        start = time.monotonic()
+        with pytest.raises(DeviceLost, match=f"'board': the connection to 127.0.0.1:{sshd.port} ended"):
+            process.read_line(20)
+        assert time.monotonic() - start < 5
+        process.kill()
+        assert transport.run(["echo", "again"], timeout_s=20).stdout == "again\n"
+        wait_for(lambda: not alive(number))
+
+
+def test_a_server_that_is_away_for_a_while(sshd, tmp_path):
+    with connect(sshd, tmp_path) as transport:
+        assert transport.run(["true"], timeout_s=20).ok
+        sshd.stop()
+        with pytest.raises(DeviceLost):
+            transport.run(["true"], timeout_s=20)
+        timer = threading.Timer(1.5, sshd.start)
+        timer.start()
+        assert transport.run(["echo", "back"], timeout_s=20).stdout == "back\n"
+        timer.join()
+
+
+def test_a_stalled_connection_is_given_up(sshd, tmp_path, monkeypatch):
+    monkeypatch.setattr(ssh, "STALL_S", 2.0)
+    monkeypatch.setattr(ssh, "PING_S", 0.5)
+    with connect(sshd, tmp_path) as transport:
+        process = transport.spawn(["sh", "-c", "echo on; sleep 60"])
+        assert process.read_line(20) == "on"
+        # Nobody speaks for longer than that, and both are there.
+        with pytest.raises(TimeoutError):
+            process.read_line(3.5)
+        stopped = sshd.sessions()
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            start = time.monotonic()
+            with pytest.raises(DeviceLost, match="no sign of life for 2 s"):
+                process.read_line(30)
+            assert time.monotonic() - start < 10
+            assert transport.run(["echo", "again"], timeout_s=20).stdout == "again\n"
+        finally:
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+
+
+CLIENT = """
+import sys
+from hwbench.devices.base import Address, transports
+options = dict(zip(("host", "port", "user", "identity", "known_hosts"), sys.argv[2:]))
+options["port"] = int(options["port"])
+transport = transports.get("ssh").connect(Address("board", options, sys.argv[1]))
+print("ready", flush=True)
+script = 'echo $$ > "$1"; sleep 300'
+transport.run(["sh", "-c", script, "sh", sys.argv[1] + "/pid"], timeout_s=200)
+"""
+
+
+def test_a_killed_client_leaves_nothing_running(sshd, tmp_path):
+    work = tmp_path / "work"
+    work.mkdir()
+    options = [str(sshd.options[key]) for key in ("host", "port", "user", "identity", "known_hosts")]
+    with subprocess.Popen(
+        [sys.executable, "-c", "import hwbench.devices\n" + CLIENT, str(work), *options], stdout=subprocess.PIPE
+    ) as client:
+        wait_for(lambda: (work / "pid").exists() and (work / "pid").read_text().strip())
+        number = (work / "pid").read_text()
+        assert alive(number)
+        client.kill()
+    wait_for(lambda: not alive(number))
+
+
+if __name__ == "__main__":  # as a ProxyCommand: carries bytes to a port of this machine
+    sock = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    threading.Thread(
+        target=lambda: shutil.copyfileobj(sys.stdin.buffer.raw, sock.makefile("wb", 0)), daemon=True
+    ).start()
+    while block := sock.recv(65536):
+        os.write(1, block)

@@ -1,0 +1,115 @@
+import getpass
+from pathlib import Path
+
+import pytest
+
+from hwbench.devices.base import Address
+from hwbench.devices.route import route
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.workspace import Workspace
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    """Writes ~/.ssh/config of a home folder of our own."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".ssh").mkdir()
+
+    def write(text, name="config"):
+        (tmp_path / ".ssh" / name).write_text(text)
+
+    return write
+
+
+def way(workspace=None, **options):
+    return route(Address("pi5", {"user": "pi", **options}, workspace=workspace))
+
+
+def test_without_a_configuration(tmp_path, config, monkeypatch):
+    monkeypatch.setattr(getpass, "getuser", lambda: "me")
+    (hop,) = route(Address("pi5", {"host": "pi5.local"}, workspace=Workspace(tmp_path / "ws")))
+    assert (hop.host, hop.port, hop.user, hop.name, hop.agent) == ("pi5.local", 22, "me", "pi5.local", False)
+    assert [key.name for key in hop.keys] == ["id_ed25519", "id_ecdsa", "id_rsa"]
+    assert hop.known_hosts[:2] == (tmp_path / "ws/profiles/pi5/known_hosts", tmp_path / ".ssh/known_hosts")
+
+
+def test_an_alias_and_what_the_device_file_puts_before_it(tmp_path, config):
+    config("Include conf.d/*\nHost *\n  User star\n")
+    (tmp_path / ".ssh" / "conf.d").mkdir()
+    config(
+        "Host board\n  HostName 10.0.0.7\n  Port 2222\n  User config\n  IdentityFile ~/.ssh/id_board\n"
+        "  HostKeyAlias Board\n  UserKnownHostsFile ~/.ssh/a ~/.ssh/b\n  IdentitiesOnly yes\n",
+        "conf.d/board",
+    )
+    (hop,) = route(Address("pi5", {"host": "board"}))
+    assert (hop.host, hop.port, hop.user, hop.name, hop.only_keys) == ("10.0.0.7", 2222, "config", "board", True)
+    assert hop.keys == (tmp_path / ".ssh/id_board",)
+    assert hop.known_hosts[:2] == (tmp_path / ".ssh/a", tmp_path / ".ssh/b")
+    (hop,) = way(host="board", port=23, identity="/key", agent=True, known_hosts="/known")
+    assert (hop.user, hop.port, hop.keys, hop.agent) == ("pi", 23, (Path("/key"),), True)
+    assert hop.known_hosts[0] == Path("/known")
+    (hop,) = way(host="other")
+    assert (hop.host, hop.user) == ("other", "pi")
+
+
+def test_jump_hosts(config):
+    config(
+        "Host board\n  ProxyJump me@near:2200,far\nHost near\n  HostName 10.0.0.1\n  ProxyJump outer\n"
+        "Host far\n  User you\n  ProxyJump ignored\nHost outer\n  ProxyCommand connect %h %p\n"
+    )
+    hops = way(host="board")
+    assert [hop.host for hop in hops] == ["outer", "10.0.0.1", "far", "board"]
+    assert [(hop.user, hop.port) for hop in hops[1:]] == [("me", 2200), ("you", 22), ("pi", 22)]
+    assert [hop.command for hop in hops] == ["connect outer 22", "", "", ""]
+    assert [hop.host for hop in way(host="board", jump="x@[fe80::1]:23")] == ["fe80::1", "board"]
+    assert [hop.host for hop in way(host="board", jump="none")] == ["board"]
+
+
+def test_a_chain_without_end(config):
+    config("Host a\n  ProxyJump b\nHost b\n  ProxyJump a\n")
+    with pytest.raises(InvalidValue, match="more than 8 jump hosts"):
+        way(host="a")
+
+
+def test_root_must_be_meant(config, monkeypatch):
+    config("Host board\n  User root\n")
+    with pytest.raises(InvalidValue, match=r"less than root.*profiles/pi5/device\.toml"):
+        route(Address("pi5", {"host": "board"}))
+    monkeypatch.setattr(getpass, "getuser", lambda: "root")
+    with pytest.raises(InvalidValue, match="less than root"):
+        route(Address("pi5", {"host": "other"}))
+    assert route(Address("pi5", {"host": "board", "user": "root"}))[0].user == "root"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"host": "-oProxyCommand=touch x"},
+        {"host": "a b"},
+        {"host": "$(touch x)"},
+        {"host": "a;touch x"},
+        {"host": ""},
+        {"host": "board", "user": "-l"},
+        {"host": "board", "user": "a`id`"},
+        {"host": "board", "jump": "x@$(touch x)"},
+        {"host": "board", "port": 0},
+        {"host": "board", "port": 1 << 16},
+    ],
+)
+def test_names_that_a_shell_would_take_apart(tmp_path, config, monkeypatch, options):
+    monkeypatch.chdir(tmp_path)
+    # What is fit for a shell reaches Match exec: where it is plain: the host.
+    match = "" if options["host"] == "board" else 'Match exec "touch ran-%h"\n  User x\n'
+    config(f'{match}Host *\n  ProxyCommand sh -c "nc %h %p"\n')
+    with pytest.raises(InvalidValue, match="'pi5'"):
+        way(**options)
+    assert [path.name for path in tmp_path.iterdir()] == [".ssh"]
+
+
+def test_a_configuration_that_cannot_be_read(config, tmp_path):
+    config("Host a\n  nonsense\n")
+    with pytest.raises(InvalidFile, match=r"\.ssh/config: expected a configuration of ssh"):
+        way(host="a")
+    (tmp_path / ".ssh" / "config").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidFile, match=r"\.ssh/config"):
+        way(host="a")
