@@ -216,10 +216,10 @@ class RemoteTransport:
 
     def _collect(self, command: Supervised, timeout_s: float) -> CommandResult:
         output = {stream: bytearray() for stream in Stream}
-        start = heard = time.monotonic()
+        start = heard = beat = time.monotonic()
         while not command.ended:
             try:
-                stream, data = command.read(BEAT_S)
+                stream, data = command.read(min(1.0, BEAT_S))
             except TimeoutError:
                 if time.monotonic() > max(start + timeout_s, heard) + ANSWER_S:
                     raise DeviceLost(f"no answer {ANSWER_S:.0f} s after the time limit of the command") from None
@@ -228,7 +228,9 @@ class RemoteTransport:
                 output[stream] += data
                 if len(output[stream]) > MOST_OUTPUT_BYTES:
                     raise DeviceError(too_much(stream))
-            command.beat()
+            if time.monotonic() - beat >= BEAT_S:
+                command.beat()
+                beat = time.monotonic()
         status, late = command.status()
         out, err = (output[stream].decode(errors="replace") for stream in (Stream.STDOUT, Stream.STDERR))
         return CommandResult(status, out, err, late)

@@ -118,7 +118,8 @@ def test_a_silent_client_is_given_up_and_one_that_beats_is_not(transport, monkey
     monkeypatch.setattr(remote, "BEAT_S", 0.2)
     beating = transport.spawn(["sleep", "60"])
     with pytest.raises(TimeoutError):
-        beating.wait(3)
+        beating.wait(2.5)
+    assert transport.run(["sh", "-c", "sleep 2.5; echo end"], timeout_s=30).stdout == "end\n"
 
 
 def test_what_a_dead_client_left_over_is_ended_and_what_a_live_one_runs_is_not(client, work, link):
