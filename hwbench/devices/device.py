@@ -33,7 +33,7 @@ from typing import Any
 from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
-from hwbench.devices.probe import Probe
+from hwbench.devices.probe import Probe, probe_device
 from hwbench.errors import DeviceError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.registry import suggest
@@ -98,9 +98,12 @@ class Device:
 
         Raises:
             DeviceUnreachable: It does not answer.
+            DeviceError: It is of another model than its file says.
         """
         transport = transports.get(self.transport_name).connect(self.address)
         try:
+            if self.model:  # before anything is written to it
+                self._check_model(probe_device(transport))
             put_back_left_over(transport, report)
         except BaseException:
             transport.close()
@@ -113,12 +116,8 @@ class Device:
         Raises:
             DeviceError: It is another one, or it was updated; its rows would be mixed with those that are there.
         """
+        self._check_model(probe)
         found = printable(f"{probe.model}, {probe.kernel}, {probe.build}", 200).strip(", ")
-        if self.model and not any(fnmatchcase(f" {probe.model}", f"* {name}") for name in self.model):
-            raise DeviceError(
-                f"device {self.name!r}: expected model {' or '.join(self.model)}, got {printable(probe.model, 100)!r}: "
-                "connect the right one, or give this one a name of its own: hwbench devices add NAME"
-            )
         if self.fingerprint not in ("", probe.fingerprint):
             wrong = f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): it was updated, or"
         elif self.unit and probe.unit and self.unit != probe.unit:
@@ -129,6 +128,13 @@ class Device:
             f"device {self.name!r}: {wrong} it is another one. To go on with it as it is now, with new rows: "
             f"hwbench devices add {self.name} --force. To keep both: hwbench devices add ANOTHER_NAME"
         )
+
+    def _check_model(self, probe: Probe) -> None:
+        if self.model and not any(fnmatchcase(f" {probe.model}", f"* {name}") for name in self.model):
+            raise DeviceError(
+                f"device {self.name!r}: expected model {' or '.join(self.model)}, got {printable(probe.model, 100)!r}: "
+                "connect the right one, or give this one a name of its own: hwbench devices add NAME"
+            )
 
     def pinned(self, threads: int, probe: Probe) -> tuple[int, ...]:
         """The processors that a run with so many threads is bound to, one each.

@@ -10,7 +10,9 @@ TIME_LIMIT_S = 30.0
 
 # Writes a program that the device's own shell runs, and starts it; the status of the last step tells which one failed.
 SCRIPT = r"""
-printf '#!%s\nexit 42\n' "$(command -v sh)" > "$1" || exit 43
+shell=$(command -v sh)
+case $shell in /*) ;; *) shell=/bin/sh; [ -x $shell ] || shell=/system/bin/sh ;; esac
+printf '#!%s\nexit 42\n' "$shell" > "$1" || exit 43
 chmod 700 "$1" || exit 43
 "$1"
 status=$?

@@ -11,14 +11,16 @@ import time
 
 import pytest
 
-from hwbench.devices import adb, adb_program
+from hwbench.devices import adb, adb_program, load_device
 from hwbench.devices.adb import MAX_COMMAND_BYTES, AdbLink, open_link
 from hwbench.devices.adb_program import AdbProgram, attached
 from hwbench.devices.base import Address, transports
 from hwbench.devices.link import Stream
+from hwbench.devices.workplace import work_dir_fault
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, InvalidValue, WorkspaceError
 from hwbench.testing import lab
 from hwbench.testing.transports import ARGUMENTS, TransportConformance
+from hwbench.workspace import Workspace, shipped
 
 MEGA = 1 << 20
 
@@ -329,6 +331,21 @@ def test_another_device_at_the_same_place_is_noticed(link, phone):
     finally:
         phone.machine.set_property("ro.serialno", "HWLAB0001")
     link.reconnect()
+
+
+def test_the_s9_is_taken_without_a_serial_and_another_model_is_not(phone):
+    device = load_device(Workspace(shipped()), "s9")
+    phone.machine.set_property("ro.product.model", "SM-G965F")
+    try:
+        with pytest.raises(DeviceError, match=r"'s9': expected model SM-G960F or .*, got 'hwbench SM-G965F'") as caught:
+            device.transport()
+        assert caught.value.exit_status == 3
+        phone.machine.set_property("ro.product.model", "SM-G960F")
+        with device.transport() as transport:
+            assert transport.identity == "adb:HWLAB0001"
+            assert work_dir_fault(transport) == ""
+    finally:
+        phone.machine.set_property("ro.product.model", "lab phone")
 
 
 def test_several_one_of_which_is_locked(phone, monkeypatch):
