@@ -499,6 +499,8 @@ class _Turn:
                 line = process.read_line(limit)
             except TimeoutError:
                 process.kill()
+                # A device out of reach says nothing either; asking it raises then.
+                self.bench.transport.run(["true"], timeout_s=STARTUP_S)
                 self._timed_out(f"said nothing for {limit:.0f} s")
                 return
             if line is None:

@@ -1,0 +1,61 @@
+"""Every fault at every moment over both transports, on lab devices: what is lost? See README.md.
+
+python experiments/004-device-faults/run.py [--transports ssh adb] [--actions push run pull] [--faults "reboot" ...]
+"""
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from hwbench.testing import lab
+from hwbench.testing.faults import ACTIONS, FAULTS, Case, run_case
+from hwbench.workspace import Workspace
+
+HERE = Path(__file__).parent
+DEVICES = {"ssh": lab.ssh_board, "adb": lab.android_phone}
+
+
+def table(cases: list[Case]) -> str:
+    lines = [
+        "| transport | during | fault | rows before | rows after | sessions before | after | wanted | the command | ok |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case in cases:
+        ended = "exit 3, then again" if case.ended else "went on"
+        lines.append(
+            f"| {case.transport} | {case.action} | {case.fault} | {case.rows_before} | {case.rows_after} "
+            f"| {case.sessions_before} | {case.sessions_after} | {case.sessions_wanted} | {ended} "
+            f"| {'yes' if case.ok else 'NO'} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--transports", nargs="+", default=list(DEVICES), choices=list(DEVICES))
+    options.add_argument("--actions", nargs="+", default=ACTIONS, choices=ACTIONS)
+    options.add_argument("--faults", nargs="+", default=[fault.name for fault in FAULTS])
+    options.add_argument("--out", type=Path, default=HERE)
+    given = options.parse_args()
+    workspace = Workspace.create(Workspace.find().state / "faults")
+    cases = []
+    given.out.mkdir(parents=True, exist_ok=True)
+    for transport in given.transports:
+        with DEVICES[transport]() as device:
+            for fault in FAULTS:
+                for action in given.actions if fault.name in given.faults else ():
+                    case = run_case(device, fault, action, workspace=workspace)
+                    cases.append(case)
+                    print(
+                        f"{transport} {action} {fault.name}: {'ok' if case.ok else case} {case.seconds} s", flush=True
+                    )
+                    (given.out / "cases.json").write_text(json.dumps([asdict(one) for one in cases], indent=1) + "\n")
+                    (given.out / "table.md").write_text(table(cases))
+    bad = [case for case in cases if not case.ok]
+    print(f"{len(cases)} cases, {len(bad)} of them lost or left something")
+    raise SystemExit(bool(bad))
+
+
+if __name__ == "__main__":
+    main()
