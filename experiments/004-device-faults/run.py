@@ -18,7 +18,7 @@ DEVICES = {"ssh": lab.ssh_board, "adb": lab.android_phone}
 
 def table(cases: list[Case]) -> str:
     lines = [
-        "| transport | during | fault | rows before | rows after | sessions before | after | wanted | the command | ok |",
+        "| transport | during | fault | rows before | after | sessions before | after | wanted | the command | ok |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for case in cases:

@@ -13,13 +13,14 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from hwbench.devices import Device, load_device
 from hwbench.errors import DeviceError, HwbenchError
-from hwbench.measure.campaign import Watch
+from hwbench.measure.campaign import Campaign, Watch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Measurement, Outcome, Timing, Workload
@@ -96,10 +97,10 @@ FAULTS = (
 class Case:
     """What came of one fault.
 
-    ``rows_before`` and ``sessions_before`` were stored when it struck; ``sessions_after`` at the end, ``sessions_wanted``
-    is what the protocol asks for. ``kept`` says that everything stored before is stored unchanged. ``ended`` is the
-    message with which the first campaign ended, empty where it went on by itself. ``left`` are processes of ours that
-    still ran on the device, and unfinished files, after everything was closed.
+    ``rows_before`` and ``sessions_before`` were stored when it struck, ``sessions_after`` at the end;
+    ``sessions_wanted`` is what the protocol asks for. ``kept`` says that everything stored before is stored unchanged.
+    ``ended`` is the message with which the first campaign ended, empty where it went on by itself. ``left`` are
+    processes of ours that still ran on the device, and unfinished files, after everything was closed.
     """
 
     transport: str
@@ -146,30 +147,33 @@ def run_case(
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         path = Path(folder, "measurements.sqlite")
         stack.callback(fault.mend, device)
-        _campaign(place, path, workspace, WORKLOADS[:1], report=report)
         before: dict[int, str] = {}
         strike = _Strike(device, fault, lambda: before.update(_sessions(path)))
         ended = ""
+        rows: tuple[Measurement, ...] = ()
         try:
-            if action == "pull":
-                ended = _pulled(place, device, strike, Path(folder))
-            else:
-                _campaign(
-                    place, path, workspace, WORKLOADS, _Push(strike) if action == "push" else _Run(strike), report
-                )
+            with _campaign(place, path, workspace, report) as campaign:
+                campaign.run(WORKLOADS[:1])
+                if action == "pull":
+                    ended = _pulled(place, strike, Path(folder))
+                    rows = campaign.run(WORKLOADS).measurements
+                else:
+                    with _Push(strike) if action == "push" else _Run(strike) as watch:
+                        rows = campaign.run(WORKLOADS, watch).measurements
         except DeviceError as error:
             ended = str(error)
         strike.finish()
-        rows = _campaign(place, path, workspace, WORKLOADS, report=report)
+        if len(rows) < len(WORKLOADS):
+            with _campaign(place, path, workspace, report) as campaign:
+                rows = campaign.run(WORKLOADS).measurements
         after = _sessions(path)
         finished = [row for row in rows if row.outcome is Outcome.OK]
-        rows_before = 1
         return Case(
             transport=device.transport_name,
             action=action,
             fault=fault.name,
             struck=strike.done,
-            rows_before=rows_before,
+            rows_before=1,
             rows_after=len(finished),
             sessions_before=len(before),
             sessions_after=len(after),
@@ -205,7 +209,7 @@ class _Strike:
         """Mends what is not mended yet."""
         if self._mender is not None:
             self._mender.join()
-        elif self.done:
+        elif self.done and self._fault.after_s is None:
             self._fault.mend(self._device)
 
     @contextlib.contextmanager
@@ -230,61 +234,62 @@ class _Strike:
             network.delay(0.0)
 
 
-class _Run(Watch):
-    """Strikes after the second session, when the runner is at the third."""
-
-    def __init__(self, strike: _Strike) -> None:
-        self._strike = strike
-        self._visits = 0
-
-    def visited(self, workload: Workload) -> None:
-        self._visits += 1
-        if self._visits == 2:
-            self._strike()
-
-
-class _Push(Watch):
-    """Strikes when the files that were built go to the device."""
+class _Striking(Watch):
+    """A watch that strikes once; at the end of its block it no longer does."""
 
     def __init__(self, strike: _Strike) -> None:
         self._strike = strike
         self._stack = contextlib.ExitStack()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self._stack.close()
+
+
+class _Run(_Striking):
+    """Strikes after the second session, when the runner is at the third."""
+
+    visits = 0
+
+    def visited(self, workload: Workload) -> None:
+        self.visits += 1
+        if self.visits == 2:
+            self._strike()
+
+
+class _Push(_Striking):
+    """Strikes when the files that were built go to the device."""
+
+    left = 0
+
     def planned(self, missing: int, stored: int) -> None:
-        self._left = missing
+        self.left = missing
 
     def built(self, result: object) -> None:
-        self._left -= 1
-        if self._left == 0:
+        self.left -= 1
+        if self.left == 0:
             self._stack.enter_context(self._strike.in_transfer(Direction.TO_DEVICE, 3000))
 
     def visited(self, workload: Workload) -> None:
         self._stack.close()
 
-    def close(self) -> None:
-        """Ends the watching."""
-        self._stack.close()
 
-
+@contextlib.contextmanager
 def _campaign(
-    place: Device,
-    store_path: Path,
-    workspace: Workspace,
-    workloads: Sequence[Workload],
-    watch: Watch | None = None,
-    report: Callable[[str], None] | None = None,
-) -> tuple[Measurement, ...]:
-    with contextlib.ExitStack() as stack:
-        if isinstance(watch, _Push):
-            stack.callback(watch.close)
-        store = stack.enter_context(MeasurementStore(store_path))
-        campaign = stack.enter_context(
-            campaign_on(place, store=store, cache_dir=workspace.cache, timing=TIMING, processes=1, report=report)
-        )
-        return campaign.run(workloads, watch).measurements
+    place: Device, store: Path, workspace: Workspace, report: Callable[[str], None] | None
+) -> Iterator[Campaign]:
+    with (
+        MeasurementStore(store) as opened,
+        campaign_on(
+            place, store=opened, cache_dir=workspace.cache, timing=TIMING, processes=1, report=report
+        ) as campaign,
+    ):
+        yield campaign
 
 
-def _pulled(place: Device, device: LabDevice, strike: _Strike, folder: Path) -> str:
+def _pulled(place: Device, strike: _Strike, folder: Path) -> str:
     """Fetches a large file while the fault strikes; a second time where the first failed. How the first one ended."""
     source = folder / "large.bin"
     source.write_bytes(hashlib.sha256(b"0").digest() * (FILE_BYTES // 32))
