@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from hwbench.errors import DeviceLost
+from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
@@ -197,7 +197,7 @@ class Campaign:
             needed = min(sessions_needed(row.sessions, self.timing) for row in rows.values())
             try:
                 failures = self._visit(rows, needed, turn, watch)
-            except DeviceLost as error:
+            except (DeviceLost, DeviceUnreachable) as error:
                 for workload, row in rows.items():
                     self._end(row.id, workload, Outcome.LOST, str(error), watch)
                 raise
@@ -216,14 +216,14 @@ class Campaign:
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
-            suspect = doubt(session, statistics.median(clocks))
+            suspect = self._doubt(session, clocks)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
             row = rows[artifact.workload]
             corrected = replace(session, drift=drift)
-            suspect = doubt(corrected, statistics.median(clocks))
+            suspect = self._doubt(corrected, clocks)
             place, number = row.places[id(session)]
             self.store.correct_session(number, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
@@ -236,6 +236,10 @@ class Campaign:
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
         return failures
+
+    def _doubt(self, session: Session, clocks: Sequence[float]) -> str:
+        """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
+        return "" if self.emulated else doubt(session, statistics.median(clocks))
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:
