@@ -48,7 +48,10 @@ MAX_COMMAND_BYTES = 65_000
 # A push says nothing while it goes on, so its limit is by size: slow Wi-Fi carries 1 MB/s.
 PUSH_S, PUSH_BYTES_PER_S = 30.0, 500_000
 # No byte of a file for so long: the device is gone.
-STALL_S = 20.0
+STALL_S = 30.0
+# adb never gives up a connection that the network swallowed. Of a command that is silent for so long, the device is
+# asked whether it is there; one that has much to do answers within ALIVE_S.
+SILENCE_S, ALIVE_S = 20.0, 20.0
 # A command that only answers; the time for which adb keeps a device that is unplugged is below a second.
 ANSWER_S = 15.0
 WAIT_S = 10.0
@@ -291,6 +294,8 @@ class AdbChannel:
             )
         pipe = subprocess.PIPE
         self._process = program.popen(("shell", "-T", line), serial, pipe, pipe, pipe)
+        self._program = program
+        self._heard = time.monotonic()
         self._chunks: deque[Chunk] = deque()
         self._input: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._writer: threading.Thread | None = None
@@ -311,6 +316,8 @@ class AdbChannel:
                 continue
             if self._process.poll() is not None and not self._take(0):
                 self._end()  # a server that adb started may hold its streams open
+            elif time.monotonic() - self._heard > SILENCE_S:
+                self._ask()
             elif left <= 0:
                 raise TimeoutError(f"nothing came in {timeout_s:g} s")
         return self._chunks.popleft()
@@ -354,6 +361,8 @@ class AdbChannel:
     def _take(self, timeout_s: float) -> bool:
         """Takes what came in this time; true if something came or a stream ended."""
         events = self._selector.select(timeout_s)
+        if events:
+            self._heard = time.monotonic()
         for key, _ in events:
             data = os.read(key.fd, CHUNK_BYTES)
             if not data:
@@ -363,6 +372,13 @@ class AdbChannel:
             if data:
                 self._chunks.append(Chunk(key.data, data))
         return bool(events)
+
+    def _ask(self) -> None:
+        """Raises DeviceLost if the device does not answer."""
+        answer = self._program.call("shell", "-T", "echo here", serial=self._serial, timeout_s=ALIVE_S)
+        if answer.stdout.strip() != "here":
+            raise lost(self._serial, f"not a word for {SILENCE_S:g} s, and it does not answer")
+        self._heard = time.monotonic()
 
     def _end(self) -> None:
         for key in list(self._selector.get_map().values()):

@@ -98,6 +98,11 @@ def test_a_command_that_adb_would_drop_without_a_word_is_refused(link):
         link.open("echo a\0b")
 
 
+def test_a_silent_command_of_a_device_that_answers_goes_on(link, monkeypatch):
+    monkeypatch.setattr(adb, "SILENCE_S", 0.2)
+    assert collect(link.open("sleep 1; echo done")) == (b"done\n", b"", 0)
+
+
 def test_a_child_that_holds_the_streams_is_heard(link):
     assert collect(link.open("(sleep 0.3; echo late >&2) & echo first")) == (b"first\n", b"late\n", 0)
 
@@ -272,18 +277,23 @@ def test_a_device_that_stays_away(link, phone, monkeypatch):
 
 
 def test_a_network_that_swallows_everything_is_given_up(link, phone, tmp_path, monkeypatch):
-    for name, value in (("PUSH_S", 1.0), ("STALL_S", 1.0), ("ANSWER_S", 1.0)):
+    for name, value in (("PUSH_S", 1.0), ("STALL_S", 1.0), ("ANSWER_S", 1.0), ("ALIVE_S", 1.0)):
         monkeypatch.setattr(adb, name, value)
     monkeypatch.setattr(adb_program, "CALL_S", 1.0)
     monkeypatch.setattr(adb_program, "SETTLE_S", 0.5)
     (tmp_path / "source").write_bytes(b"x")
     collect(link.open("echo x > /data/local/tmp/small"))
+    channel = link.open("echo up; sleep 60")
+    assert channel.read(20).data == b"up\n"
     phone.network.stall()
     try:
         with pytest.raises(DeviceLost, match="a push of 1 bytes did not end"):
             link.put(tmp_path / "source", "/data/local/tmp/there")
         with pytest.raises(DeviceLost, match="no byte of /data/local/tmp/small came for 1 s"):
             link.get("/data/local/tmp/small", tmp_path / "got", MEGA)
+        monkeypatch.setattr(adb, "SILENCE_S", 0.5)
+        with pytest.raises(DeviceLost, match=r"not a word for 0\.5 s, and it does not answer"):
+            channel.read(60)
         with pytest.raises(DeviceUnreachable, match="'phone'"):
             link.reconnect()
     finally:
