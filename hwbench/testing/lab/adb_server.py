@@ -87,7 +87,7 @@ class Adbd:
             user=user_id(),
             banner=_banner(android.read_properties(self._machine.root)),
             authorised=str(self.folder / "authorised"),
-            truncate=str(self._machine.faults / "truncate"),
+            faults=str(self._machine.faults),
         )
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -36,7 +36,7 @@ class Configuration:
     user: int
     banner: str
     authorised: str
-    truncate: str
+    faults: str
 
 
 class Stream:
@@ -182,7 +182,7 @@ class Connection:
 def _service(name: str) -> Callable[[Stream, Configuration], None] | None:
     kind, _, rest = name.partition(":")
     if kind == "sync":
-        return lambda stream, told: sync.serve(stream, Path(told.root), Path(told.truncate))
+        return lambda stream, told: sync.serve(stream, Path(told.root), Path(told.faults))
     if kind == "exec" or kind == "shell" or kind.startswith("shell,"):
         command = rest or "exec sh"
         framed = kind.startswith("shell,v2")

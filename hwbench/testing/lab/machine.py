@@ -164,6 +164,11 @@ class Machine:
         loader = next(path for path in libraries if Path(path).name.startswith("ld"))
         return [*self._entry(qemu=False), *binds, loader, "--preload", SFTP_PRELOAD, str(SFTP_SERVER)]
 
+    @property
+    def full(self) -> Path:
+        """A fault: while this file exists, files that are sent find no room."""
+        return self.faults / "full"
+
     def truncate_pushes(self, kept_bytes: int | None) -> None:
         """Files that are sent keep so many bytes, and are confirmed all the same; None ends it."""
         path = self.faults / "truncate"

@@ -6,6 +6,7 @@ https://android.googlesource.com/platform/packages/modules/adb/+/main/SYNC.TXT
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import struct
@@ -15,6 +16,7 @@ from typing import Protocol
 CHUNK = 64 * 1024
 MAX_PATH = 1024
 MAX_LINKS = 40
+NO_ROOM = f"write failed: {os.strerror(errno.ENOSPC)}"
 
 
 class Peer(Protocol):
@@ -29,13 +31,14 @@ class Refused(Exception):
     """What the other side is told in a FAIL."""
 
 
-def serve(peer: Peer, root: Path, truncate: Path) -> None:
+def serve(peer: Peer, root: Path, faults: Path) -> None:
     """Answers requests until QUIT.
 
     Args:
         peer: The stream.
         root: What paths of the device are relative to.
-        truncate: A fault: while this file exists, a file that is sent keeps only as many bytes as it says.
+        faults: While ``truncate`` is in this folder, a file that is sent keeps only as many bytes as stand there; while
+            ``full`` is, it finds no room.
     """
     while True:
         name, length = _head(peer)
@@ -51,7 +54,7 @@ def serve(peer: Peer, root: Path, truncate: Path) -> None:
             elif name == b"LIST":
                 _list(peer, root, path)
             elif name == b"SEND":
-                _send(peer, root, path, truncate)
+                _send(peer, root, path, faults)
             elif name == b"RECV":
                 _recv(peer, root, path)
             else:
@@ -129,8 +132,9 @@ def _recv(peer: Peer, root: Path, path: str) -> None:
     peer.write(b"DONE" + bytes(4))
 
 
-def _send(peer: Peer, root: Path, request: str, truncate: Path) -> None:
+def _send(peer: Peer, root: Path, request: str, faults: Path) -> None:
     path, _, mode = request.rpartition(",")
+    truncate = faults / "truncate"
     kept = int(truncate.read_text()) if truncate.exists() else None
     target, failed = _opened(root, path, mode)
     size = 0
@@ -145,7 +149,7 @@ def _send(peer: Peer, root: Path, request: str, truncate: Path) -> None:
             part = data if kept is None else data[: max(0, kept - size)]
             size += len(data)
             if target is not None and failed is None:
-                failed = _written(target, part)
+                failed = NO_ROOM if (faults / "full").exists() else _written(target, part)
     finally:
         if target is not None:
             os.close(target)
