@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from hwbench.devices.answers import clean, number
@@ -179,7 +179,13 @@ def _file(path: str) -> bool:
 
 
 def _read(transport: Transport, *patterns: str) -> dict[str, str]:
-    """The files that match, by path."""
+    """The files that match, by path; those of clusters by processor where the kernel is too old to show clusters."""
+    found = _matching(transport, patterns)
+    by_cpu = [pattern.replace("cpufreq/policy*/", "cpu[0-9]*/cpufreq/") for pattern in patterns]
+    return found or _matching(transport, by_cpu)
+
+
+def _matching(transport: Transport, patterns: Sequence[str]) -> dict[str, str]:
     script = f"set -- {' '.join(f'/sys/devices/system/cpu/{pattern}' for pattern in patterns)}\n{_READ}"
     lines = transport.run(["sh", "-c", script], timeout_s=TIME_LIMIT_S).stdout.splitlines()[:1000]
     pairs = (line.partition(": ")[::2] for line in lines)

@@ -125,6 +125,19 @@ def test_a_board_whose_user_may_use_sudo(tmp_path):
     assert device.snapshot() == before
 
 
+def test_a_kernel_that_shows_no_clusters(tmp_path):
+    device = phone(tmp_path, "pi5").rooted()
+    folder = device.root / "sys/devices/system/cpu/cpufreq"
+    for path in (*folder.glob("policy*/*"), *folder.glob("policy*")):
+        path.rmdir() if path.is_dir() else path.unlink()
+    before = device.snapshot()
+    with control(device) as held:
+        assert held.held["governor"] == "performance"
+        assert held.held["frequency"] == "2400000"
+        assert device.read("sys/devices/system/cpu/cpu3/cpufreq/scaling_min_freq") == "2400000"
+    assert device.snapshot() == before
+
+
 def test_over_a_network_airplane_mode_is_left_alone(tmp_path):
     with control(phone(tmp_path, over_usb=False)) as held:
         assert "cut the line" in held.free["airplane"]
