@@ -30,6 +30,9 @@ PACKAGES = {
 }
 # What may be absent, and the command that installs it.
 EXTRAS = {"onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript")}
+# The machine of phones and boards, and the programs that emulate one, with the packages that have them.
+ARM = "aarch64"
+LABORATORY = {"qemu-aarch64-static": "qemu-user-static", "proot": "proot", "sshd": "openssh-server"}
 # Less than this does not hold the build cache of one space.
 ENOUGH_DISK_BYTES = 1024**3
 
@@ -101,8 +104,25 @@ def _programs() -> Iterator[Finding]:
     except MissingDependency:
         found = "none; the slower Python runner is used"
         yield Finding("C++ compiler", False, found, INSTALL_COMPILER, needed=False)
+    yield from _for_devices()
+
+
+def _for_devices() -> Iterator[Finding]:
+    """What other devices than this machine need here."""
+    from hwbench.runtimes.native.cross import find_compiler_for, install_command
+
     adb = shutil.which("adb")
     yield Finding("adb", adb is not None, adb or "none; only for phones", "apt-get install adb", needed=False)
+    try:
+        yield Finding("ARM compiler", True, " ".join(find_compiler_for(ARM)))
+    except MissingDependency:
+        found = "none; only for phones, and for boards without a compiler and without executorch"
+        yield Finding("ARM compiler", False, found, install_command(ARM), needed=False)
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # of servers, too
+    missing = [program for program in LABORATORY if shutil.which(program, path=path) is None]
+    found = f"no {', '.join(missing)}; only for devices that are emulated" if missing else "complete"
+    advice = f"apt-get install {' '.join(LABORATORY[program] for program in missing)}"
+    yield Finding("ARM emulation", not missing, found, advice if missing else "", needed=False)
 
 
 def _workspace() -> Iterator[Finding]:

@@ -13,11 +13,14 @@ from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.device_runner import RUNTIME, Installed, install_runner
 from hwbench.measure.runner import Bench, check_artifact
-from hwbench.runtimes.runners import FloatArray, check_file
+from hwbench.runtimes.runners import FloatArray, Runner, check_file, choose_runner
 from hwbench.specs import Artifact, Precision, Workload
 
-# A block with a convolution over time, a depthwise and two plain ones: the kernels that tables are made of.
-_TINY = "x3d_i8_m16_o8_k3x3x3_relu@1x8x4x8x8"
+# Stem, a separable block with stride, a full one and a head, in the sizes of x3d-tiny: the kernels tables are made of.
+_TINY = (
+    "stem_i3_o24_k1x3x3+5x1x1_s2_relu>x3d_i24_m48_o32_k1x3x3+3x1x1_s2_relu>x3d_i32_m64_o32_k3x3x3_relu"
+    ">head_i32_m128_d128_o8_kglobal_relu@1x3x8x64x64"
+)
 PROBES = tuple(Workload.parse(f"{_TINY}/{precision.value}/auto") for precision in Precision)
 # Engines add in another order on other processors.
 MAX_ERROR = 1e-4
@@ -74,7 +77,8 @@ def prepare_device(
     """
     installed = install_runner(device, transport, probe, RUNTIME, cache_dir=cache_dir, report=report)
     bench = Bench(transport, installed.runner, 1, device.pinned(1, probe), report=report, again=installed.again)
-    parities = tuple(_compared(artifact, bench) for artifact in _artifacts(cache_dir))
+    here = choose_runner(RUNTIME, cache_dir, report)
+    parities = tuple(_compared(artifact, bench, here) for artifact in _artifacts(cache_dir))
     wrong = [parity for parity in parities if not parity.agrees]
     if wrong:
         found = ", ".join(f"{p.precision.value} by {p.max_abs_error:.3g} (allowed: {p.allowed:.3g})" for p in wrong)
@@ -93,8 +97,8 @@ def _artifacts(cache_dir: Path) -> list[Artifact]:
     return sorted(artifacts, key=lambda artifact: artifact.workload.key)
 
 
-def _compared(artifact: Artifact, bench: Bench) -> Parity:
-    here = check_file(artifact.path).output
+def _compared(artifact: Artifact, bench: Bench, runner: Runner) -> Parity:
+    here = check_file(artifact.path, runner=runner).output
     there = check_artifact(artifact.path, bench=bench).output
     precision = artifact.workload.precision
     allowed = quantisation_step(here) if precision is Precision.INT8 else MAX_ERROR

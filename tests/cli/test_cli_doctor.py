@@ -1,5 +1,6 @@
 import importlib.metadata
 import json
+import platform
 import shutil
 
 import pytest
@@ -51,8 +52,14 @@ def test_without_a_compiler_the_advice_installs_one_and_the_status_stays_0(works
     monkeypatch.delenv("CXX", raising=False)
     status, out, err = run(capsys, "--json")
     assert status == 0
-    assert not findings(out)["C++ compiler"]["ok"]
+    found = findings(out)
+    assert not found["C++ compiler"]["ok"]
     assert "apt-get install g++" in err
+    assert found["adb"]["advice"] == "apt-get install adb"
+    if platform.machine() == "x86_64":
+        assert found["ARM compiler"]["advice"] == "apt-get install g++-aarch64-linux-gnu"
+    assert "qemu-user-static proot" in found["ARM emulation"]["advice"]
+    assert not any(found[name]["needed"] for name in ("adb", "ARM compiler", "ARM emulation"))
 
 
 def test_without_a_shell_the_local_device_cannot_be_measured(workspace, capsys, monkeypatch):

@@ -1,4 +1,4 @@
-"""``hwbench devices prepare``: the runner is made for a device, carried there and started once."""
+"""``hwbench devices prepare``: the runner is made for a device, carried there and proven."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hwbench.cli.output import Json, emit, say
 
 @app.command()
 def prepare(name: Name, as_json: Json = False) -> None:
-    """Make the runner that fits a device, carry it there, and start it once; what lies there already is not sent again.
+    """Make the runner that fits a device, carry it there, and prove on two small files that it computes as here.
 
-    Measuring does the same when it is needed.
+    What lies there already is not sent again. Measuring does the same when it is needed, without the proof.
     """
     from hwbench.devices import leased, load_device, probe_device
-    from hwbench.measure.device_runner import RUNTIME, install_runner
+    from hwbench.measure.prepare import prepare_device
     from hwbench.workspace import Workspace
 
     workspace = Workspace.find()
@@ -22,7 +22,8 @@ def prepare(name: Name, as_json: Json = False) -> None:
     with device.transport() as transport, leased(transport.identity):
         probe = probe_device(transport)
         device.recognise(probe)
-        installed = install_runner(device, transport, probe, RUNTIME, cache_dir=workspace.cache, report=say)
+        prepared = prepare_device(device, transport, probe, cache_dir=workspace.cache, report=say)
+    installed = prepared.installed
     values = {
         "device": name,
         "runner": installed.runner.kind,
@@ -30,6 +31,7 @@ def prepare(name: Name, as_json: Json = False) -> None:
         "bytes": installed.size_bytes,
         "seconds": round(installed.seconds, 1),
         "note": installed.note,
+        **{f"error_{parity.precision.value}": parity.max_abs_error for parity in prepared.parities},
     }
     emit(values if as_json else {key: value for key, value in values.items() if value != ""}, as_json=as_json)
     say(f"next: hwbench devices check {name}")
