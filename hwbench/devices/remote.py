@@ -20,7 +20,7 @@ from typing import Self
 from hwbench.devices.base import Address, CommandResult
 from hwbench.devices.depot import Depot
 from hwbench.devices.link import Link, Stream
-from hwbench.devices.supervisor import BEAT_S, STAMP, Order, Supervised
+from hwbench.devices.supervisor import BEAT_S, LEASE_S, STAMP, Chore, Order, Supervised
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 
 # Pauses before the attempts to connect again; about half a minute in all, as long as a Wi-Fi or an adbd takes.
@@ -101,7 +101,10 @@ class RemoteTransport:
         stdin: str = "",
     ) -> CommandResult:
         with self._using():
-            order = Order(argv, env or {}, self._record(), self._depot.text(stdin) if stdin else "", timeout_s)
+            input = self._depot.text(stdin) if stdin else ""
+            # What ends soon needs no record; writing and removing one starts a program.
+            record = self._record() if timeout_s > LEASE_S else ""
+            order = Order(argv, env or {}, record, input, timeout_s)
             return self._run(order)
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> RemoteProcess:
@@ -198,13 +201,9 @@ class RemoteTransport:
         return f"{self._depot.records}/{self._owner}.{self._count}"
 
     def _script(self, text: str, *arguments: str, timeout_s: float = SCRIPT_S) -> CommandResult:
-        # Without a record: the script that ends what was recorded would end itself.
-        result = self._run(Order(["sh", "-c", text, "sh", *arguments], {}, timeout_s=timeout_s))
-        if result.timed_out:
-            raise DeviceLost(f"device {self._address.name!r} is too slow: no answer in {timeout_s:.0f} s")
-        return result
+        return self._run(Chore(text, arguments, timeout_s))
 
-    def _run(self, order: Order) -> CommandResult:
+    def _run(self, order: Order | Chore) -> CommandResult:
         try:
             command = Supervised(self._link, order)
             try:

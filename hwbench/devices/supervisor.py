@@ -62,7 +62,7 @@ descendants() {
 """
 
 # Variables: token, limit and whole (seconds, empty for none), lease (seconds), record (a file that names the processes,
-# for who finds it after the supervisor was killed), input (stdin of the command, removed at the end), inner (exports).
+# for who finds it after the supervisor was killed), input (stdin of the command, removed at the end), exports.
 SCRIPT = (
     r"""
 exec 3<&0 4>&2 </dev/null 2>/dev/null
@@ -81,13 +81,17 @@ end() {
 }
 setsid=
 if command -v setsid >/dev/null; then setsid=setsid; fi
-stamp $$
-if [ "$record" ]; then echo "$$ $stamped" > "$record"; fi
+# A name is that of a program, not of a function here.
+if ! [ "$setsid$exports" ]; then exports=:; fi
+if [ "$exports" ]; then set -- sh -c "$exports; exec \"\$@\"" sh "$@"; fi
 echo "$token+"; echo "$token+" >&4
-$setsid sh -c "$inner" sh "$record" "$@" < "${input:-/dev/null}" 2>&4 3<&- 4>&- &
+$setsid "$@" < "${input:-/dev/null}" 2>&4 3<&- 4>&- &
 pid=$!
+stamp $$
+watched=$stamped
 stamp "$pid"
 start=$stamped timer= watch=
+if [ "$record" ]; then { echo "$$ $watched"; echo "$pid $start"; } > "$record"; fi
 # Ends the sleep of a subshell with it; its $! is ours until it has started one.
 leave='case $! in "$pid" | "$timer") ;; *) kill -9 "$!" ;; esac; exit 0'
 if [ "$limit" ]; then
@@ -135,14 +139,16 @@ exit 0
 """
 )
 
-# Runs in the session of the command, which takes its place.
-_INNER = (
-    STAMP
-    + r"""
-if [ "$1" ]; then { stamp $$; echo "$$ $stamped" >> "$1"; } 2>/dev/null; fi
-shift
-"""
+# The same without a supervisor. Variables: token.
+PLAIN = r"""
+exec </dev/null
+echo "$token+"; echo "$token+" >&2
+(
+%s
 )
+echo "$token-$? ended"; echo "$token-" >&2
+exit 0
+"""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
@@ -185,7 +191,7 @@ class Order:
 
     def script(self, token: str) -> str:
         """The supervisor for it, in shell."""
-        exports = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
+        exports = "; ".join(f"export {name}={shlex.quote(value)}" for name, value in self.env.items())
         values = {
             "token": token,
             "record": self.record,
@@ -193,16 +199,36 @@ class Order:
             "limit": "" if self.timeout_s is None else f"{self.timeout_s:.3f}",
             "whole": "" if self.timeout_s is None else str(math.ceil(self.timeout_s)),
             "lease": f"{LEASE_S:.0f}" if self.leased else "",
-            "inner": f'{_INNER}{exports}exec "$@"',
+            "exports": exports,
         }
         given = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
         return f"{given}set -- {shlex.join(self.argv)}\n{SCRIPT}"
 
 
+@dataclass(frozen=True)
+class Chore:
+    """A script of ours that ends by itself, soon: nobody need watch it, which saves processes.
+
+    Args:
+        text: Shell; it may ``exit``.
+        arguments: Its positional parameters.
+        timeout_s: When the client takes the device for lost.
+    """
+
+    text: str
+    arguments: Sequence[str] = ()
+    timeout_s: float | None = None
+    leased: bool = False
+
+    def script(self, token: str) -> str:
+        """It between the frames, in shell."""
+        return f"token={token}\n" + PLAIN % f"set -- {shlex.join(self.arguments)}\n{self.text}"
+
+
 class Supervised:
     """The client's side of a supervised command: takes the two streams apart from their frames."""
 
-    def __init__(self, link: Link, order: Order) -> None:
+    def __init__(self, link: Link, order: Order | Chore) -> None:
         token = secrets.token_hex(16)
         script = order.script(token).strip("\n") + "\n"
         self.leased = order.leased
