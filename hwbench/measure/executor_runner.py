@@ -149,6 +149,8 @@ class Upstream:
         try:
             if options.profile:
                 raise _Failed("run", "an executor_runner of your own tells no times of operations; take another runner")
+            if options.cache != "warm":
+                raise _Failed("run", "an executor_runner of your own takes warm caches only; take another runner")
             if entry.id not in pilots:
                 first = self._execute(entry.path, _PILOT, options)
                 pilots[entry.id] = first

@@ -235,6 +235,11 @@ class _Reference:
         if not self.drift.excessive:
             return
         for pause in self.pauses:
+            if self.bench.report is not None:
+                slower = self.drift.ratio - 1
+                self.bench.report(
+                    f"the device is {slower:.0%} slower than at first; waiting {pause:.0f} s for it to cool"
+                )
             self.wait(pause)
             for visit in self._visits(lambda: self.drift.ratio <= 1 + RECOVERED):
                 self.drift.add(_median_s(visit))
@@ -389,6 +394,7 @@ def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
         "min_ms": timing.min_session_s * 1e3,
         "max_ms": timing.max_session_s * 1e3,
         "timeout_s": max(1, math.ceil(timing.timeout_s)),
+        "cache": str(timing.cache),
         **rest,
     }
     return protocol.Options(**values)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.measure.migrations import ForeignDatabase, migrate
-from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
+from hwbench.specs import CacheState, Measurement, Outcome, Session, Target, Timing, Workload
 from hwbench.workspace import writing
 
 # Another writer holds the file for one small commit; half a minute means that it is stuck.
@@ -48,8 +48,14 @@ _SESSION_NUMBERS = (
 
 
 def timing_key(timing: Timing) -> str:
-    """A ``Timing`` as canonical JSON: part of a row's identity."""
-    return json.dumps(asdict(timing), sort_keys=True, separators=(",", ":"))
+    """A ``Timing`` as canonical JSON: part of a row's identity.
+
+    A field that came later is left out where it says what was done before, so that older rows stay what they are.
+    """
+    values = asdict(timing)
+    if timing.cache is CacheState.WARM:
+        del values["cache"]
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def fingerprint(conditions: Mapping[str, str]) -> str:

@@ -12,7 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from hwbench.runtimes.protocol import Options
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.runtimes.protocol import LEAST_CACHE_BYTES, UNKNOWN_CACHE_BYTES, Options
 from hwbench.runtimes.python_models import Model, load_engine, load_model
 
 # Names of thermal zones of processors: x86, Qualcomm and MediaTek, Samsung and Google, Rockchip.
@@ -30,6 +33,8 @@ class Usage(NamedTuple):
 
 class Machine:
     """This machine: its clocks, its processors, and the engines that run files."""
+
+    _junk: npt.NDArray[np.uint8] | None = None
 
     def load_engine(self, path: str, threads: int) -> None:
         """Gets ready what runs a file of this kind; no part of the time that loading a file takes."""
@@ -64,6 +69,18 @@ class Machine:
         """Hottest thermal zone of the processors (of any kind where none is called so), in millidegrees; 0: unknown."""
         folders = Path("/sys/class/thermal").glob("thermal_zone*")
         return hottest([(_read(f"{folder}/type").lower(), _read(f"{folder}/temp")) for folder in folders])
+
+    def last_cache_bytes(self) -> int:
+        """Size of the largest cache of the first processor we are bound to."""
+        sizes = Path(f"/sys/devices/system/cpu/cpu{self.cpus()[0]}/cache").glob("index*/size")
+        known = max((1024 * _number(_read(str(size)).removesuffix("K")) for size in sizes), default=0)
+        return max(known, LEAST_CACHE_BYTES) if known else UNKNOWN_CACHE_BYTES
+
+    def flush(self) -> None:
+        """Writes over twice the last cache."""
+        if self._junk is None:
+            self._junk = np.zeros(2 * self.last_cache_bytes(), np.uint8)
+        self._junk += 1
 
     def limit(self, seconds: int) -> None:
         """Ends the process by SIGALRM after so many seconds; 0 takes that back."""

@@ -11,6 +11,8 @@ A runner is one process on the device which takes many files. Arguments, times i
     --threads N --cpus 0,1 threads of the engine (1: no pool) and the processors that the process is bound to
     --sentinel FILE --sentinel-every K
                            a reference file, visited first and after every K visits
+    --cache STATE          before each execution: warm (nothing is done), rotate (copies of the file take turns which do
+                           not fit into the last cache together), flush (twice the last cache is written over)
     --timeout-s T          limit of one visit, kept by the runner itself: it ends by SIGALRM
     --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
     --check FILE [--input FILE] [--output FILE]
@@ -47,6 +49,13 @@ from typing import Any
 VERSION = 1
 """Rises when a sample of a new runner means something else than one of the runner before."""
 
+CACHES = ("warm", "rotate", "flush")
+"""States of the caches; ``hwbench.specs.CacheState`` says what they mean."""
+
+# Where the machine does not tell how large its last cache is, and the least that is believed.
+UNKNOWN_CACHE_BYTES, LEAST_CACHE_BYTES = 8 << 20, 4 << 20
+MAX_COPIES = 32
+
 SENTINEL = "sentinel"
 """The id under which the reference file is reported."""
 
@@ -62,6 +71,7 @@ class Options:
     check: str = ""
     input: str = ""
     output: str = ""
+    cache: str = "warm"
     sentinel: str = ""
     rounds: int = 1
     seed: int = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import os
 import signal
@@ -18,10 +19,10 @@ import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hwbench.runtimes.machine import Machine
-from hwbench.runtimes.protocol import SENTINEL, Options
+from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
 from hwbench.runtimes.python_models import Failure, Model, mix
 
 # Tracing keeps every event of every execution in memory until it is written.
@@ -46,7 +47,7 @@ def stable(runs: Sequence[int]) -> bool:
     return abs(after - before) <= before / 50
 
 
-def warm_up(machine: Machine, model: Model, warm_ms: float) -> None:
+def warm_up(machine: Machine, model: Timed, warm_ms: float) -> None:
     """At least the time asked for, then until the executions are stable, at most four times as long."""
     runs: list[int] = []
     start, ms = machine.now_ns(), 0.0
@@ -55,7 +56,7 @@ def warm_up(machine: Machine, model: Model, warm_ms: float) -> None:
         ms = (machine.now_ns() - start) / 1e6
 
 
-def sample(machine: Machine, model: Model, options: Options) -> list[int]:
+def sample(machine: Machine, model: Timed, options: Options) -> list[int]:
     """The samples of one visit in nanoseconds."""
     samples: list[int] = []
     start, ms = machine.now_ns(), 0.0
@@ -65,7 +66,7 @@ def sample(machine: Machine, model: Model, options: Options) -> list[int]:
     return samples
 
 
-def time_session(machine: Machine, model: Model, options: Options) -> dict[str, Any]:
+def time_session(machine: Machine, model: Timed, options: Options) -> dict[str, Any]:
     """Samples, and what the machine did meanwhile: the fields of a ``session`` line."""
     before, start = machine.usage(), machine.now_ns()
     samples = sample(machine, model, options)
@@ -91,6 +92,7 @@ class Entry:
     path: str
     visits: int
     model: Model | None = None
+    timed: Timed | None = None
     failed: bool = False
 
 
@@ -101,6 +103,42 @@ def read_list(path: str, rounds: int) -> list[Entry]:
         id, file, *visits = line.split("\t")
         entries.append(Entry(id, file, int(visits[0]) if visits else rounds))
     return entries
+
+
+class Flushed:
+    """A file that finds the caches full of something else at every execution."""
+
+    def __init__(self, machine: Machine, model: Model) -> None:
+        self._machine = machine
+        self._model = model
+
+    def run(self) -> int:
+        """As ``Model.run``."""
+        self._machine.flush()
+        return self._model.run()
+
+
+class Rotated:
+    """Copies of a file that take turns."""
+
+    def __init__(self, copies: Sequence[Model]) -> None:
+        self._copies = itertools.cycle(copies)
+
+    def run(self) -> int:
+        """As ``Model.run``."""
+        return next(self._copies).run()
+
+
+class Timed(Protocol):
+    """What a visit needs of a model."""
+
+    def run(self) -> int:
+        """Executes once; returns the nanoseconds of the execution alone."""
+
+
+def num_copies(file_bytes: int, cache_bytes: int) -> int:
+    """So many copies are together at least twice as large as the last cache; at most ``MAX_COPIES``."""
+    return min(max(-(-2 * cache_bytes // max(file_bytes, 1)), 2), MAX_COPIES)
 
 
 Answer = dict[str, Any]
@@ -138,7 +176,7 @@ class Session:
                 yield self._load(entry)
             yield self._time(entry, number, kind)
         except Failure as failure:
-            entry.failed, entry.model = True, None
+            entry.failed, entry.model, entry.timed = True, None, None
             yield _answer("error", id=entry.id, stage=failure.stage, reason=str(failure))
         self.machine.limit(0)
 
@@ -148,16 +186,26 @@ class Session:
         model = self.machine.load(entry.path, self.options)
         load_ns = self.machine.now_ns() - start
         first_ns = model.run()
-        entry.model = model
+        entry.model, entry.timed = model, self._in_cache_state(entry, model)
         return _answer("load", id=entry.id, load_ns=load_ns, first_ns=first_ns)
 
+    def _in_cache_state(self, entry: Entry, model: Model) -> Timed:
+        machine, options = self.machine, self.options
+        if options.cache == "flush":
+            return Flushed(machine, model)
+        if options.cache == "rotate":
+            count = num_copies(os.path.getsize(entry.path), machine.last_cache_bytes())
+            return Rotated([model, *(machine.load(entry.path, options) for _ in range(count - 1))])
+        return model
+
     def _time(self, entry: Entry, number: int, kind: str) -> Answer:
-        model = entry.model
+        model, timed = entry.model, entry.timed
         assert model is not None
+        assert timed is not None
         with self.machine.collecting_before():
-            warm_up(self.machine, model, self.options.warm_ms)
+            warm_up(self.machine, timed, self.options.warm_ms)
             if not self.options.profile:
-                return _answer(kind, id=entry.id, round=number, **time_session(self.machine, model, self.options))
+                return _answer(kind, id=entry.id, round=number, **time_session(self.machine, timed, self.options))
         total = round(statistics.median(model.run() for _ in range(10)))
         return _answer("ops", id=entry.id, total_ns=total, ops=model.operations(PROFILED_RUNS))
 
@@ -242,6 +290,8 @@ def read_arguments(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Option
         name = f"--{option.name.replace('_', '-')}"
         if option.name == "profile":
             parser.add_argument(name, action="store_true")
+        elif option.name == "cache":
+            parser.add_argument(name, choices=CACHES, default=option.default)
         else:
             parser.add_argument(name, type=readers[type(option.default)], default=option.default)
     options = Options(**vars(parser.parse_args(argv)))

@@ -7,10 +7,11 @@ from hwbench.specs.estimate import Estimate
 from hwbench.specs.network import Network
 from hwbench.specs.target import LOCAL, Target
 from hwbench.specs.tensor import Precision, TensorSpec
-from hwbench.specs.timing import LatencyStats, Measurement, Outcome, Session, Timing
+from hwbench.specs.timing import CacheState, LatencyStats, Measurement, Outcome, Session, Timing
 from hwbench.specs.workload import AUTO, Workload
 
 __all__ = [
+    "CacheState",
     "ACTIVATIONS",
     "AUTO",
     "GLOBAL",

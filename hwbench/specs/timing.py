@@ -13,6 +13,20 @@ from hwbench.specs.target import Target
 from hwbench.specs.workload import Workload
 
 
+class CacheState(enum.StrEnum):
+    """What is in the processor's caches when a sample begins.
+
+    ``warm``: what the execution before left there, as in a loop over one file. ``rotate``: the same file is loaded so
+    often that all copies together do not fit, and they take turns: weights and activations come from memory.
+    ``flush``: twice the last cache is written over before each sample. In a network a block finds its input warm and
+    its weights cold, so the truth lies between.
+    """
+
+    WARM = "warm"
+    ROTATE = "rotate"
+    FLUSH = "flush"
+
+
 @dataclass(frozen=True)
 class Timing:
     """The measurement protocol of one row.
@@ -23,7 +37,7 @@ class Timing:
 
     The latency of a row is the median of its session medians; its confidence interval is the 95 % interval of that
     median. Rounds go on until the half-width of the interval is at most ``ci_ratio`` of the median for every artifact,
-    at least ``min_rounds`` and at most ``max_rounds`` times.
+    at least ``min_rounds`` and at most ``max_rounds`` times. ``cache`` is the state of the caches before each sample.
     """
 
     warmup_s: float = 0.05
@@ -35,10 +49,16 @@ class Timing:
     ci_ratio: float = 0.01
     sentinel_every: int = 10
     timeout_s: float = 60.0
+    cache: CacheState = CacheState.WARM
 
     def __post_init__(self) -> None:
         if not (self.warmup_s >= 0 and self.min_samples >= 1 and 1 <= self.min_rounds <= self.max_rounds):
             raise InvalidValue(f"timing: out of range: {self}")
+        try:
+            object.__setattr__(self, "cache", CacheState(self.cache))
+        except ValueError:
+            known = ", ".join(CacheState)
+            raise InvalidValue(f"timing: expected a state of the caches among {known}, got {self.cache!r}") from None
 
 
 class Outcome(enum.StrEnum):

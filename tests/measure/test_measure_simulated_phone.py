@@ -8,6 +8,7 @@ import pytest
 
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, Pauses
+from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import Bench, measure_sessions
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import Runner
@@ -164,6 +165,25 @@ def test_a_process_that_is_not_pinned_starts_on_a_little_core_and_falls_back_to_
     assert any(max(s.samples_s[-200:]) > 2 * COST.seconds for s in free)
     assert all(max(s.samples_s) < 1.01 * COST.seconds for s in bound)
     assert all(min(s.samples_s) > 2 * COST.seconds for s in little)
+
+
+@pytest.mark.parametrize(("state", "factor"), [("warm", 1.0), ("rotate", 1.2), ("flush", 1.2)])
+def test_cold_caches_are_part_of_the_protocol(tmp_path, state, factor):
+    machine = PhoneMachine(replace(QUIET, cold_memory=2.0))
+    found = sessions(machine, tmp_path, cost=Cost(0.9e-3, 0.1e-3), warmup_s=0.2, cache=state)
+    assert statistics.median(s.median_s for s in found) == pytest.approx(factor * 1e-3, rel=0.002)
+
+
+def test_the_a_a_test_tells_a_quiet_phone_from_a_restless_one(tmp_path):
+    (artifact,) = PhoneBuilder(tmp_path, lambda w: COST)(WORKLOADS[:1])
+    timing = Timing(warmup_s=0.2)
+    quiet = compare_with_itself(artifact, bench=bench(PhoneMachine(QUIET)), timing=timing)
+    usual = compare_with_itself(artifact, bench=bench(PhoneMachine(seed=4)), timing=timing)
+    restless = Phone(drift=0.3, drift_s=2.0)
+    shaken = compare_with_itself(artifact, bench=bench(PhoneMachine(restless, seed=4)), timing=timing)
+    assert (quiet.ok, shaken.ok) == (True, False)
+    assert abs(quiet.difference) < 1e-4
+    assert abs(usual.difference) < 0.02
 
 
 def test_what_is_no_simulated_file_does_not_load(tmp_path):

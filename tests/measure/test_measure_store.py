@@ -87,6 +87,39 @@ def test_timing_key_tells_every_field_apart():
     assert timing_key(Timing()) != timing_key(Timing(warmup_s=0.06))
 
 
+def test_rows_from_before_there_were_cache_states_are_those_of_warm_caches():
+    before = (
+        '{"ci_ratio":0.01,"max_rounds":6,"max_session_s":2.0,"min_rounds":3,"min_samples":10,"min_session_s":0.1,'
+        '"sentinel_every":10,"timeout_s":60.0,"warmup_s":0.05}'
+    )
+    assert timing_key(Timing()) == timing_key(Timing(cache="warm")) == before
+    assert len({timing_key(Timing(cache=state)) for state in ("warm", "rotate", "flush")}) == 3
+    with pytest.raises(InvalidValue, match="rotate"):
+        Timing(cache="cold")
+
+
+def test_a_row_of_another_cache_state_is_another_row(path):
+    timing = Timing(cache="flush")
+    with MeasurementStore(path) as store:
+        add_finished(store)
+        assert store.missing([WORKLOAD], TARGET, timing, CONDITIONS) == [WORKLOAD]
+        row = store.begin(WORKLOAD, TARGET, timing, CONDITIONS)
+        store.add_session(row, session())
+        store.finish(row)
+        assert store.measurement(WORKLOAD, TARGET, timing, CONDITIONS).timing == timing
+
+
+def test_a_better_drift_is_noted_and_the_samples_stay(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        store.add_session(row, session(0.001))
+        number = store.add_session(row, session(0.002))
+        store.correct_session(number, 1.25, suspect="the sentinel moved")
+        (_, first), (second, why) = store.row_sessions(row)
+        assert (first, second.drift, why) == ("", 1.25, "the sentinel moved")
+        assert second.samples_s[0] == 0.002
+
+
 def test_failures_are_rows_without_a_latency(path):
     with MeasurementStore(path) as store:
         row = store.begin(*IDENTITY)

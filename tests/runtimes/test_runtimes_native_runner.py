@@ -14,9 +14,22 @@ import pytest
 import torch
 
 from hwbench.errors import CheckFailed, InvalidFile
-from hwbench.runtimes.protocol import Begin, End, Error, Load, Operations, Options, Start, Visit, leaves, parse_line
+from hwbench.runtimes.machine import Machine
+from hwbench.runtimes.protocol import (
+    MAX_COPIES,
+    Begin,
+    End,
+    Error,
+    Load,
+    Operations,
+    Options,
+    Start,
+    Visit,
+    leaves,
+    parse_line,
+)
 from hwbench.runtimes.python_models import mix
-from hwbench.runtimes.python_runner import shuffled
+from hwbench.runtimes.python_runner import num_copies, shuffled
 from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.testing.models import SmallNet, small_net, write_eager
 
@@ -158,6 +171,32 @@ def test_samples_end_at_the_minimum_or_at_the_maximum(native, files, tmp_path):
         assert visit.wall_ns >= 1e6 * options["min_ms"]
 
 
+@pytest.mark.parametrize("kind", ["native", "python"])
+def test_caches_are_left_alone_or_filled_with_something_else(native, files, tmp_path, kind):
+    runner = native if kind == "native" else python_runner()
+    listing = write_list(tmp_path, {"a": files["wide"]})
+    memory_kb = {}
+    for state in ("warm", "rotate", "flush"):
+        done, messages = run(runner, Options(list=listing, rounds=2, cache=state, **{**QUICK, "max_ms": 2000.0}))
+        assert done.returncode == 0, done.stderr
+        found = [message for message in messages if isinstance(message, Visit)]
+        assert len(found) == 2
+        assert all(len(visit.samples_ns) >= QUICK["min_samples"] for visit in found)
+        memory_kb[state] = found[-1].maxrss_kb
+    cache_kb = Machine().last_cache_bytes() / 1024
+    assert memory_kb["flush"] > memory_kb["warm"] + 1.5 * cache_kb  # twice the last cache
+    copies = num_copies(files["wide"].stat().st_size, Machine().last_cache_bytes())
+    assert copies > 1
+    assert memory_kb["rotate"] > memory_kb["warm"] + 0.5 * (copies - 1) * files["wide"].stat().st_size / 1024
+
+
+def test_copies_fill_the_last_cache_twice_within_limits():
+    assert num_copies(1 << 20, 4 << 20) == 8
+    assert num_copies((1 << 20) + 1, 4 << 20) == 8
+    assert num_copies(1 << 30, 4 << 20) == 2
+    assert num_copies(0, 4 << 20) == num_copies(100, 4 << 20) == MAX_COPIES
+
+
 def test_no_warm_up_is_possible(native, files, tmp_path):
     done, messages = run(native, Options(list=write_list(tmp_path, {"a": files["small"]}), **{**QUICK, "warm_ms": 0.0}))
     assert done.returncode == 0
@@ -200,6 +239,7 @@ def test_threads_are_as_many_as_asked_for(native, files, tmp_path):
         ["--list", "x", "--rounds", "many"],
         ["--list", "x", "--rounds", "-1"],
         ["--list", "x", "--warm-ms", "1ms"],
+        ["--list", "x", "--cache", "cold"],
         ["--list", "x", "--cpus", "100000"],
         ["--list", "x", "--cpus", "0,"],
     ],

@@ -13,7 +13,7 @@
 namespace hwbench {
 
 struct Options {
-  std::string list, sentinel, check, input, output;
+  std::string list, sentinel, check, input, output, cache = "warm";
   uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60;
   double warm_ms = 50, min_ms = 100, max_ms = 2000;
   std::vector<int> cpus;
@@ -39,7 +39,8 @@ inline Options parse(int argc, char** argv) {
                                             {"--sentinel", &o.sentinel},
                                             {"--check", &o.check},
                                             {"--input", &o.input},
-                                            {"--output", &o.output}};
+                                            {"--output", &o.output},
+                                            {"--cache", &o.cache}};
   std::map<std::string, uint64_t*> counts{{"--rounds", &o.rounds},
                                           {"--seed", &o.seed},
                                           {"--min-samples", &o.min_samples},
@@ -72,6 +73,7 @@ inline Options parse(int argc, char** argv) {
     }
   }
   if (o.list.empty() == o.check.empty()) usage("give --list FILE or --check FILE");
+  if (o.cache != "warm" && o.cache != "rotate" && o.cache != "flush") usage("--cache: no state is called " + o.cache);
   if (o.threads < 1 || o.sentinel_every < 1) usage("--threads and --sentinel-every start at 1");
   return o;
 }

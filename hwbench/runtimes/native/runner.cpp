@@ -51,6 +51,37 @@ int64_t median(std::vector<int64_t> values) {
   return *middle;
 }
 
+// So many copies are together at least twice as large as the last cache; the limits as in python_runner.py.
+size_t num_copies(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  const auto bytes = std::max<size_t>(static_cast<size_t>(std::max<std::streamoff>(file.tellg(), 1)), 1);
+  return std::min<size_t>(std::max<size_t>((2 * last_cache_bytes() + bytes - 1) / bytes, 2), 32);
+}
+
+// A model in the state of the caches that was asked for.
+class Timed {
+ public:
+  Timed(Model& model, const std::string& path, const Options& o) : models_{&model}, flush_(o.cache == "flush") {
+    if (o.cache != "rotate") return;
+    for (size_t copy = 1, copies = num_copies(path); copy < copies; ++copy) {
+      models_.push_back(owned_.emplace_back(std::make_unique<Model>(path, "", nullptr)).get());
+    }
+  }
+
+  int64_t run() {
+    if (flush_) flush_caches();
+    Model* model = models_[next_];
+    next_ = next_ + 1 == models_.size() ? 0 : next_ + 1;
+    return model->run();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Model>> owned_;
+  std::vector<Model*> models_;
+  size_t next_ = 0;
+  bool flush_;
+};
+
 // The last five executions are as fast as the five before, to 2 %.
 bool stable(const std::vector<int64_t>& runs) {
   if (runs.size() < 10) return false;
@@ -59,7 +90,7 @@ bool stable(const std::vector<int64_t>& runs) {
 }
 
 // At least the time asked for, then until the executions are stable, at most four times as long.
-void warm_up(Model& model, double warm_ms) {
+void warm_up(Timed& model, double warm_ms) {
   std::vector<int64_t> runs;
   const int64_t start = now_ns();
   for (double ms = 0; ms < 4 * warm_ms && (ms < warm_ms || !stable(runs));) {
@@ -68,7 +99,7 @@ void warm_up(Model& model, double warm_ms) {
   }
 }
 
-std::vector<int64_t> sample(Model& model, const Options& o) {
+std::vector<int64_t> sample(Timed& model, const Options& o) {
   std::vector<int64_t> samples;
   samples.reserve(4096);
   const int64_t start = now_ns();
@@ -79,7 +110,7 @@ std::vector<int64_t> sample(Model& model, const Options& o) {
   return samples;
 }
 
-void time_session(Model& model, const char* kind, const std::string& id, uint64_t round, const Options& o) {
+void time_session(Timed& model, const char* kind, const std::string& id, uint64_t round, const Options& o) {
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
   const int64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = now_ns();
@@ -109,7 +140,7 @@ double middle_mean(std::vector<double> values) {
   return std::accumulate(first, last, 0.0) / static_cast<double>(last - first);
 }
 
-void time_operations(Model& model, Tracer& tracer, const std::string& id, const Options& o) {
+void time_operations(Timed& model, Tracer& tracer, const std::string& id, const Options& o) {
   tracer.clear();
   auto samples = sample(model, o);
   if (!tracer.consistent()) throw Failure("run", "the operations changed between two executions");
@@ -128,6 +159,7 @@ struct Entry {
   uint64_t visits = 0;
   std::unique_ptr<Tracer> tracer;
   std::unique_ptr<Model> model;
+  std::unique_ptr<Timed> timed;
   bool failed = false;
 };
 
@@ -160,13 +192,14 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
       const int64_t load_ns = now_ns() - start;
       if (entry.tracer) entry.tracer->clear();
       const int64_t first_ns = entry.model->run();
+      entry.timed = std::make_unique<Timed>(*entry.model, entry.path, o);
       Line("load").text("id", entry.id).integer("load_ns", load_ns).integer("first_ns", first_ns).write();
     }
-    warm_up(*entry.model, o.warm_ms);
+    warm_up(*entry.timed, o.warm_ms);
     if (entry.tracer) {
-      time_operations(*entry.model, *entry.tracer, entry.id, o);
+      time_operations(*entry.timed, *entry.tracer, entry.id, o);
     } else {
-      time_session(*entry.model, kind, entry.id, round, o);
+      time_session(*entry.timed, kind, entry.id, round, o);
     }
   } catch (const Failure& failure) {
     entry.failed = true;
@@ -175,7 +208,10 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
     entry.failed = true;
     Line("error").text("id", entry.id).text("stage", entry.model ? "run" : "load").text("reason", error.what()).write();
   }
-  if (entry.failed) entry.model.reset();
+  if (entry.failed) {
+    entry.timed.reset();
+    entry.model.reset();
+  }
   alarm(0);
 }
 
