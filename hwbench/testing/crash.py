@@ -49,7 +49,7 @@ WORKLOADS = tuple(
 # Sessions that a process may take before it is killed, and how long it may go on after the last of them.
 _SESSIONS, _MOMENT_S = 12, 0.01
 # Instructions of SQLite's machine that a session costs, roughly.
-_INSTRUCTIONS = 400
+_INSTRUCTIONS = 1500
 
 
 class Speaker(Watch):
