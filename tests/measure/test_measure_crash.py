@@ -13,7 +13,7 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Outcome
 from hwbench.testing.crash import TIMING, WORKLOADS, profile, target
 
-KILLS = 30
+KILLS = 20
 
 
 def python(code, *arguments):
