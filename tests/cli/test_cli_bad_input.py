@@ -196,6 +196,23 @@ OTHERS = [
     *[((name, "surplus"), 2, ("surplus",)) for name in ("doctor", "devices", "profile", "validate", "quickstart")],
     (("serch",), 2, ("No such command 'serch'", "'search'")),
     (("devices", "--jsn"), 2, ("No such option: --jsn", "--json")),
+    (("devices", "lst"), 2, ("No such command 'lst'", "'list'")),
+    (("devices", "--json", "list"), 2, ("hwbench devices list ... --json",)),
+    *[(("devices", c), 2, ("Missing argument 'NAME'",)) for c in ("add", "show", "check", "prepare", "remove")],
+    *[(("devices", c, "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
+      for c in ("show", "check", "prepare", "remove")],
+    *[(("devices", c, "../local"), 2, ("unknown device '../local'",)) for c in ("show", "check", "prepare", "remove")],
+    *[(("devices", "add", "--local", "--", name), 2, ("device name: expected letters", "hwbench devices add board"))
+      for name in ("../x", "..", "", "-x", "a b", "a/b", "x\n", "\x1b[2J", "x" * 65)],
+    (("devices", "add", "local", "--local"), 2, ("'local' is there already", "hwbench devices add local --force")),
+    (("devices", "add", "box"), 2, ("expected a way to the device", "--ssh", "--adb")),
+    (("devices", "add", "box", "--local", "--adb"), 2, ("expected one way", "--adb and --local")),
+    (("devices", "add", "box", "--local", "--agent"), 2, ("--identity and --agent belong to --ssh",)),
+    *[(("devices", "add", "box", f"--ssh={place}"), 2, ("--ssh: expected", "pi@pi5.local"))
+      for place in ("", "-oProxyCommand=x", "pi@-x", "a b", "pi:x", "a\x1bb")],
+    (("devices", "add", "box", "--ssh", "pi:0"), 2, ("--ssh: expected a port from 1 to 65535, got 0",)),
+    *[(("devices", "add", "box", f"--adb={place}"), 2, ("--adb: expected a serial",)) for place in ("-x", "a b", "\n")],
+    (("devices", "remove", "local", "--yes"), 2, ("'local' comes with hwbench and stays",)),
 ]  # fmt: skip
 
 
@@ -215,7 +232,16 @@ def test_a_budget_that_no_network_meets(workspace: Path) -> None:
 
 def test_no_workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    names = (PROFILE, VALIDATE, SEARCH, QUICKSTART, ("devices",), train("zoo:x3d-xs"), ("report", STUDY))
+    names = (
+        PROFILE,
+        VALIDATE,
+        SEARCH,
+        QUICKSTART,
+        ("devices",),
+        ("devices", "add", "x", "--local"),
+        train("zoo:x3d-xs"),
+        ("report", STUDY),
+    )
     for command in (*names, ("bench", "zoo:x3d-xs"), ("test", "a.pt"), export("zoo:x3d-xs")):
         refused(tmp_path, command, 2, f"no workspace at {tmp_path}", "hwbench init DIR")
     status, _, err = call("doctor")
@@ -274,7 +300,14 @@ def foreign(root: Path) -> None:
 MEMBERS = (TRAIN, ("bench", f"{STUDY}:best"), export(f"{STUDY}:best"))
 CARDS = (train("zoo:x3d-xs"), ("bench", "zoo:x3d-xs"), export("zoo:x3d-xs"))
 SPACES = (PROFILE, VALIDATE, SEARCH, QUICKSTART, *MEMBERS)
-DEVICES = (PROFILE, VALIDATE, SEARCH, QUICKSTART, BENCH)
+DEVICES = (
+    PROFILE,
+    VALIDATE,
+    SEARCH,
+    QUICKSTART,
+    BENCH,
+    *(("devices", c, "local") for c in ("show", "check", "prepare")),
+)
 TABLES = (PROFILE, VALIDATE, SEARCH, QUICKSTART)
 STORES = (PROFILE, VALIDATE, AGAIN, QUICKSTART)
 RESULTS = (*MEMBERS, ("report", STUDY))
@@ -291,6 +324,9 @@ FILES: dict[str, tuple[Spoil, tuple[Command, ...], tuple[str, ...]]] = {
     "space: newer": (swap(SPACE, "schema = 1", "schema = 7"), SPACES[:1], (SPACE, "schema", "7", "newer hwbench")),
     "device: misspelt key": (
         swap(DEVICE, "threads", "thraeds"), DEVICES, (DEVICE, "unknown key 'thraeds'", "did you mean 'threads'")),
+    "device: forged fingerprint": (
+        swap(DEVICE, "threads = 1", 'fingerprint = "x"'), DEVICES,
+        (DEVICE, "fingerprint: expected 16 hexadecimal digits", "--force")),
     "device: no TOML": (swap(DEVICE, "schema = 1", "schema ="), DEVICES[:1], (DEVICE, "TOML", "line 2")),
     "device: no text": (put(DEVICE, GARBAGE), DEVICES[:1], (DEVICE, "TOML")),
     "card: misspelt key": (swap(CARD, "licence", "license"), CARDS, (CARD, "'licence' is missing", "license")),
@@ -462,6 +498,7 @@ def test_a_read_only_workspace(workspace: Path) -> None:
         ("bench", f"{STUDY}:best"): state,
         BENCH: state,
         ("report", STUDY): state,
+        ("devices", "add", "box", "--local"): "profiles/box",
     }
     before = contents(workspace)
     fine = [("devices",), ("init", "."), (*TEST, "--clips", "1", "--crops", "1", "--workers", "0")]

@@ -45,7 +45,8 @@ KEYS = {
     "export": "model manifest precision runtime delegates undelegated sqnr_db top1_before top1_after bytes",
     "bench": "model device runtime precision threads median_ms p90_ms ci95_ms samples emulated",
     "devices list": "devices attached",
-    "devices check": "device ok steps",
+    "devices check": "device ok steps aa",
+    "devices trust": "device transport host kind fingerprint file known",
     "devices prepare": "device runner folder bytes seconds note",
     "devices add": "device file transport model abi cpus fingerprint emulated",
     "devices show": "device file description transport options threads cpus emulated work_dir fingerprint tables "

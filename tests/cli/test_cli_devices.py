@@ -2,12 +2,12 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 
 import pytest
 
+from hwbench.cli.devices import virtual
 from hwbench.cli.main import main
 from hwbench.devices import leased, load_device
 from hwbench.devices.device import SHIPPED
@@ -22,15 +22,6 @@ def run(capsys, *arguments):
         main(["devices", *arguments])
     out, err = capsys.readouterr()
     return end.value.code or 0, out, err
-
-
-@pytest.fixture(autouse=True)
-def nothing_attached(monkeypatch):
-    """Phones of this machine are none of a test's."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(unused.getsockname()[1]))
-        yield
 
 
 @pytest.fixture
@@ -282,6 +273,15 @@ def test_no_torch_is_loaded(box):
     assert "removed" in done.stdout
 
 
+def test_a_process_that_is_no_laboratory_is_let_be(box, capsys):
+    record = box.root / ".hwbench" / "labs" / "box.json"
+    record.parent.mkdir(parents=True)
+    for text in (json.dumps({"pid": os.getpid(), "adb": None}), "{}", "[", '{"pid": "x"}'):
+        record.write_text(text)
+        assert not virtual.stop(box, "box")
+        assert not record.exists()
+
+
 # ---------------------------------------------------------------- check and prepare
 
 
@@ -300,14 +300,14 @@ def steps(out):
 
 
 def test_what_was_added_passes_its_check(box, capsys, without_compiler):
-    status, out, err = run(capsys, "check", "box", "--json")
+    status, out, err = run(capsys, "check", "box", "--no-aa", "--json")
     found = steps(out)
-    assert (status, json.loads(out)["ok"]) == (0, True), err
+    assert (status, json.loads(out)["ok"], json.loads(out)["aa"]) == (0, True, None), err
     assert "failed" not in {step["state"] for step in found.values()}
     assert found["fingerprint"]["found"] == load_device(box, "box").fingerprint
     assert found["runner"]["found"].startswith("python in ")
-    status, out, err = run(capsys, "check", "box")
-    assert [line.split()[0] for line in out.splitlines()] == [step["state"] for step in found.values()]
+    status, out, err = run(capsys, "check", "box", "--no-aa")
+    assert [line.split()[1] for line in out.splitlines()] == [name.split()[0] for name in found]
     assert "next: hwbench profile --device box" in err
 
 
@@ -317,7 +317,7 @@ def test_another_machine_and_processors_that_are_not_there(box, capsys, without_
     path.write_text(
         path.read_text().replace(load_device(box, "box").fingerprint, "0" * 16).replace(cpus, "cpus = [999]")
     )
-    status, out, err = run(capsys, "check", "box", "--json")
+    status, out, err = run(capsys, "check", "box", "--no-aa", "--json")
     found = steps(out)
     assert (status, json.loads(out)["ok"]) == (3, False)
     assert {name for name, step in found.items() if step["state"] == "failed"} == {"fingerprint", "processors"}
@@ -334,7 +334,7 @@ def test_a_device_in_use_is_not_disturbed(box, capsys):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        status, out, _ = run(capsys, "check", "box", "--json")
+        status, out, _ = run(capsys, "check", "box", "--no-aa", "--json")
         assert status == 3
         assert f"process {other.pid}" in steps(out)["free"]["found"]
         assert f"process {other.pid}" in listed(capsys)["box"]["holder"]

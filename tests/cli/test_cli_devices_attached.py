@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from hwbench.cli.devices import attached
-from hwbench.cli.devices.attached import _plugged_in, _server_runs, serial_of, strangers
+from hwbench.cli.devices.attached import _plugged_in, serial_of, server_runs, strangers
 from hwbench.devices import Device
 
 
@@ -30,12 +30,12 @@ def test_a_server_that_runs_is_found(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", str(port))
-        assert _server_runs()
-    assert not _server_runs()
+        assert server_runs()
+    assert not server_runs()
     monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "not a port")
-    assert not _server_runs()
+    assert not server_runs()
     monkeypatch.setenv("ADB_SERVER_SOCKET", "tcp:elsewhere:5037")
-    assert _server_runs()
+    assert server_runs()
 
 
 def test_without_a_phone_and_a_server_adb_is_not_started(monkeypatch):
@@ -43,7 +43,7 @@ def test_without_a_phone_and_a_server_adb_is_not_started(monkeypatch):
         raise AssertionError("adb was started")
 
     monkeypatch.setattr("hwbench.devices.adb_program.attached", started)
-    monkeypatch.setattr(attached, "_server_runs", lambda: False)
+    monkeypatch.setattr(attached, "server_runs", lambda: False)
     monkeypatch.setattr(attached, "_plugged_in", lambda: False)
     assert strangers([]) == ()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,8 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from hwbench.cli.devices import virtual as virtual_devices
 from hwbench.cli.devices.group import app
 from hwbench.cli.devices.places import adb_options, ssh_options
+from hwbench.cli.devices.trust import Fingerprint, trust_first
 from hwbench.cli.output import Json, emit, print_table, say
 from hwbench.errors import InvalidValue
 
@@ -21,11 +25,12 @@ if TYPE_CHECKING:
     from hwbench.devices.base import Option
     from hwbench.workspace import Workspace
 
-# The only folder of an Android where files can be put and started.
-ANDROID_DIR = "/data/local/tmp/hwbench"
 # Where that does not do which is the default: Termux has no /tmp, and some boards mount it noexec.
 HOME_DIR = "~/hwbench"
-WAYS = "--ssh [USER@]HOST[:PORT], --adb [SERIAL] or --local"
+# What the kernel of a device of the laboratory calls itself, however it was reached.
+LAB_KERNEL = "hwbench-lab"
+UNKNOWN = "unknown"
+WAYS = "--ssh [USER@]HOST[:PORT], --adb [SERIAL], --local or --virtual"
 
 
 class _AdbAlone(TyperCommand):
@@ -49,7 +54,12 @@ def add(
     ] = None,
     identity: Annotated[str | None, typer.Option(metavar="FILE", help="With --ssh: the private key to use.")] = None,
     agent: Annotated[bool, typer.Option("--agent", help="With --ssh: use the keys of the SSH agent.")] = False,
+    fingerprint: Fingerprint = None,
     local: Annotated[bool, typer.Option("--local", help="It is this machine.")] = False,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="An emulated 64-bit ARM device, to try things out; it needs no hardware.")
+    ] = False,
+    over: Annotated[str, typer.Option(metavar="ssh|adb", help="With --virtual: how it is reached.")] = "ssh",
     description: Annotated[str | None, typer.Option(help="One line about it; default: its model.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write the file of a device anew as it is now.")] = False,
     as_json: Json = False,
@@ -59,15 +69,21 @@ def add(
     from hwbench.devices.device_file import write_device
     from hwbench.workspace import Workspace
 
-    ways: dict[str, str | None] = {"ssh": ssh, "adb": adb, "local": "" if local else None}
     workspace = Workspace.find()
-    given: dict[str, Option] = {"identity": identity} if identity else {}
-    given |= {"agent": True} if agent else {}
-    asked = _asked(workspace, name, {way: value for way, value in ways.items() if value is not None}, given, force)
-    reached, probe = _reach(asked)
-    replace(asked, fingerprint="", unit="").recognise(probe)  # the model that its file asks for is not given up
-    device = _as_found(reached, probe, description)
-    path = write_device(workspace, device, _notes(probe))
+    ways = {"ssh": ssh, "adb": adb, "local": "" if local else None, "virtual": over if virtual else None}
+    given = {way: value for way, value in ways.items() if value is not None}
+    options: dict[str, Option] = {"identity": identity} if identity else {}
+    options |= {"agent": True} if agent else {}
+    _check_request(workspace, name, given, options, force)
+    with _asked(workspace, name, given, options) as asked:
+        if asked.transport_name == "ssh":
+            words = ["hwbench", "devices", "add", name, *(["--ssh", ssh] if ssh else [])]
+            words += (["--identity", identity] if identity else []) + ["--agent"] * agent + ["--force"] * force
+            trust_first(asked.address, fingerprint, shlex.join(words))
+        reached, probe = _reach(asked)
+        replace(asked, fingerprint="", unit="").recognise(probe)  # the model that its file asks for is not given up
+        device = _as_found(reached, probe, description)
+        path = write_device(workspace, device, _notes(probe))
     if not as_json:
         print_table(("", ""), describe(probe), header=False)
     else:
@@ -75,13 +91,14 @@ def add(
     say(f"wrote {path}; next: hwbench devices check {device.name}")
 
 
-def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], more: Mapping[str, Option], force: bool) -> Device:
-    """What the command line says of the device; where it says nothing, what its file says.
+def _check_request(
+    workspace: Workspace, name: str, ways: Mapping[str, str], options: Mapping[str, Option], force: bool
+) -> None:
+    """Refuses what cannot be meant, before anything is reached.
 
     Raises:
         InvalidValue: A name that is none, one that is taken, or not exactly one way to reach it.
     """
-    from hwbench.devices import Device, load_device
     from hwbench.devices.device import check_name
 
     check_name(name)
@@ -94,17 +111,37 @@ def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], more: Mappi
     if len(ways) > 1:
         given = " and ".join(f"--{way}" for way in ways)
         raise InvalidValue(f"expected one way to the device, got {given}; give one of {WAYS}")
-    if more and "ssh" not in ways:
+    if options and "ssh" not in ways:
         raise InvalidValue(f"--identity and --agent belong to --ssh: hwbench devices add {name} --ssh HOST --agent")
+    if not ways and not known:
+        raise InvalidValue(f"expected a way to the device: hwbench devices add {name} with {WAYS}")
+    if ways.get("virtual", "ssh") not in virtual_devices.OVER:
+        raise InvalidValue(f"--over: expected {' or '.join(virtual_devices.OVER)}, got {ways['virtual']!r}")
+
+
+@contextmanager
+def _asked(workspace: Workspace, name: str, ways: Mapping[str, str], options: Mapping[str, Option]) -> Iterator[Device]:
+    """The device as the command line says it; where that says nothing, as its file does.
+
+    A virtual one is started, and ended again if the block fails.
+    """
+    from hwbench.devices import Device, load_device, transports
+
     if not ways:
-        if not known:
-            raise InvalidValue(f"expected a way to the device: hwbench devices add {name} with {WAYS}")
-        return load_device(workspace, name)
+        yield load_device(workspace, name)
+        return
     ((way, value),) = ways.items()
+    if way == "virtual":
+        try:
+            yield virtual_devices.start(workspace, name, value)
+        except BaseException:
+            virtual_devices.stop(workspace, name)
+            raise
+        return
     read = {"ssh": ssh_options, "adb": adb_options}
-    options = read[way](value) if way in read else {}
-    folder = ANDROID_DIR if way == "adb" else Device.work_dir
-    return Device(name, way, work_dir=folder, options=options | dict(more), workspace=workspace)
+    found = read[way](value) if way in read else {}
+    folder = transports.get(way).work_dir
+    yield Device(name, way, work_dir=folder, options=found | dict(options), workspace=workspace)
 
 
 def _reach(asked: Device) -> tuple[Device, Probe]:
@@ -115,7 +152,7 @@ def _reach(asked: Device) -> tuple[Device, Probe]:
     folders = (asked.work_dir, HOME_DIR) if asked.transport_name == "ssh" else (asked.work_dir,)
     for folder in dict.fromkeys(folders):
         device = replace(asked, work_dir=folder)
-        with device.transport() as transport:
+        with device.transport(say) as transport:
             probe = probe_device(transport)
             fault = work_dir_fault(transport)
         if not fault:
@@ -129,8 +166,11 @@ def _as_found(asked: Device, probe: Probe, description: str | None) -> Device:
     from hwbench.devices.description import big_cores
     from hwbench.printable import printable
 
-    said = description if description is not None else asked.description or printable(probe.model, 100)
-    return replace(asked, description=said, cpus=big_cores(probe), fingerprint=probe.fingerprint, unit=probe.unit)
+    model = "" if probe.model == UNKNOWN else printable(probe.model, 100)
+    said = description if description is not None else asked.description or model
+    emulated = asked.emulated or LAB_KERNEL in probe.kernel
+    known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit)
+    return replace(known, description=said, cpus=big_cores(probe), emulated=emulated)
 
 
 def _notes(probe: Probe) -> Sequence[str]:

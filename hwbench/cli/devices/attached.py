@@ -26,7 +26,7 @@ def strangers(devices: Iterable[Device]) -> tuple[Attached, ...]:
     """
     from hwbench.devices.adb_program import attached
 
-    if shutil.which("adb") is None or not (_server_runs() or _plugged_in()):
+    if shutil.which("adb") is None or not (server_runs() or _plugged_in()):
         return ()
     try:
         found = attached()
@@ -50,7 +50,8 @@ def serial_of(device: Device) -> str | None:
     return str(device.options.get("serial", "")) or None
 
 
-def _server_runs() -> bool:
+def server_runs() -> bool:
+    """Whether a server of adb answers where the adb program would look for one; it is not started."""
     if "ADB_SERVER_SOCKET" in os.environ:
         return True  # only adb knows where that is
     port = os.environ.get("ANDROID_ADB_SERVER_PORT", "5037")

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hwbench.cli.devices import virtual
 from hwbench.cli.devices.group import app
 from hwbench.cli.devices.show import Name
 from hwbench.cli.output import Json, emit, say
-from hwbench.errors import DeviceError, HwbenchError
+from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 from hwbench.printable import printable
-from hwbench.units import format_bytes
+from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     from hwbench.devices import Device, DeviceState, Probe, Transport
+    from hwbench.devices.preflight import Finding
+    from hwbench.measure.repeatability import Repeatability
     from hwbench.workspace import Workspace
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
-# The runner with its libraries is some 20 MB, the files of a space some 100 MB.
-ENOUGH_BYTES, NEEDED_BYTES = 500 << 20, 50 << 20
 ELSEWHERE = (
     'name another folder in its device.toml: work_dir = "~/hwbench"; on Android: work_dir = "/data/local/tmp/hwbench"'
 )
+# Pairs of sessions of the A/A test: about half a minute on a phone.
+PAIRS = 8
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,24 @@ class Step:
 
 
 @app.command()
-def check(name: Name, as_json: Json = False) -> None:
-    """Check a device step by step and say what mends it: from reaching it to a test of two equal models (A/A).
+def check(
+    name: Name,
+    pairs: Annotated[int, typer.Option(min=2, help="Pairs of sessions of the A/A test.")] = PAIRS,
+    repeat: Annotated[bool, typer.Option("--aa/--no-aa", help="Run the A/A test.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Check a device step by step and say what mends it, then measure one model as if it were two (A/A test).
 
-    Exit status 3 when something is wrong that keeps it from being measured.
+    What differs in the A/A test is the error of measuring on this device. Exit status 3 when something is wrong that
+    keeps the device from being measured.
     """
     from hwbench.devices import load_device
     from hwbench.workspace import Workspace
 
     workspace = Workspace.find()
-    device = load_device(workspace, name)
+    checked = Check(workspace, load_device(workspace, name), pairs if repeat else 0)
     steps = []
-    for step in check_device(workspace, device):
+    for step in checked.steps():
         steps.append(step)
         line = f"{step.state:8} {step.name:12} {printable(step.found)}"
         say(line) if as_json else print(line, flush=True)
@@ -58,43 +67,90 @@ def check(name: Name, as_json: Json = False) -> None:
             say(f"{step.name}: {step.advice}")
     wrong = [step for step in steps if step.state == FAILED]
     if as_json:
-        emit({"device": name, "ok": not wrong, "steps": [asdict(step) for step in steps]}, as_json=True)
+        aa = None if checked.aa is None else _difference(checked.aa)
+        emit({"device": name, "ok": not wrong, "steps": [asdict(step) for step in steps], "aa": aa}, as_json=True)
     if wrong:
         raise typer.Exit(DeviceError.exit_status)
     say(f"next: hwbench profile --device {name}")
 
 
-def check_device(workspace: Workspace, device: Device) -> Iterator[Step]:
-    """The steps in order, each when it is done; after one without which the others mean nothing there are no more."""
-    try:
-        yield from _Check(workspace, device).steps()
-    except HwbenchError as error:
-        yield Step(_place(error), FAILED, str(error))
+def _difference(aa: Repeatability) -> dict[str, Any]:
+    return {
+        "difference": aa.difference,
+        "low": aa.low,
+        "high": aa.high,
+        "pairs": aa.pairs,
+        "median_ms": milliseconds(aa.median_s),
+        "ok": aa.ok,
+    }
 
 
 @dataclass
-class _Check:
+class Check:
+    """Looks at a device; ``aa`` is what the A/A test found, None where it did not come to it.
+
+    Args:
+        workspace: Holds the cache.
+        device: What to look at.
+        pairs: Of the A/A test; 0: none.
+    """
+
     workspace: Workspace
     device: Device
+    pairs: int
+    aa: Repeatability | None = None
+    _failed: bool = field(default=False, init=False)
 
     def steps(self) -> Iterator[Step]:
-        from hwbench.devices import leased, probe_device, read_state
+        """The steps in order, each when it is done; they end after one without which the others mean nothing."""
+        try:
+            for step in self._before():
+                self._failed |= step.state == FAILED
+                yield step
+            if self.pairs and not self._failed:
+                yield self._aa()
+        except HwbenchError as error:
+            kinds = {DeviceBusy: "free", DeviceLost: "connection", DeviceUnreachable: "reachable"}
+            place = next((name for kind, name in kinds.items() if isinstance(error, kind)), "device")
+            yield Step(place, FAILED, str(error), virtual.advice(self.device))
 
-        with self.device.transport() as transport:
+    def _before(self) -> Iterator[Step]:
+        from hwbench.devices import leased, probe_device, read_state
+        from hwbench.devices.preflight import lasting, passing, read_busy
+
+        with self.device.transport(say) as transport:
             yield Step("reachable", OK, transport.identity)
             with leased(transport.identity):
                 probe = probe_device(transport)
                 yield Step("shell", OK, f"{probe.model}, {probe.kernel}")
                 yield self._same(probe)
-                machine = self._machine(probe)
-                yield machine
+                yield self._machine(probe)
                 yield self._work_dir(transport)
-                state = read_state(transport, self.device.work_dir)
-                yield self._space(state)
                 yield self._processors(probe)
+                state = read_state(transport, self.device.work_dir)
                 yield self._clocks(probe, state)
-                if machine.state is OK:
+                found = [*lasting(self.device, probe), *passing(self.device, probe, state, read_busy(transport))]
+                yield from (self._finding(one) for one in found if one.name != "ABI")
+                if not self._failed:
                     yield self._runner(transport, probe)
+
+    def _finding(self, one: Finding) -> Step:
+        from hwbench.devices.preflight import Level
+
+        state = {Level.OK: OK, Level.WARNING: WARNING, Level.REFUSE: FAILED}[one.level]
+        return Step(one.name, state, one.sentence, one.command)
+
+    def _aa(self) -> Step:
+        from hwbench.measure.repeatability import check_repeatability
+
+        try:
+            self.aa = check_repeatability(self.device, cache_dir=self.workspace.cache, pairs=self.pairs, report=say)
+        except DeviceError:
+            raise
+        except HwbenchError as error:
+            return Step("A/A test", FAILED, str(error))
+        advice = "others use it, or its clocks move; see the warnings above, and run the check again"
+        return Step("A/A test", OK if self.aa.ok else WARNING, str(self.aa), "" if self.aa.ok else advice)
 
     def _same(self, probe: Probe) -> Step:
         try:
@@ -125,15 +181,6 @@ class _Check:
             return Step("work_dir", OK, f"{folder}: programs start there")
         advice = "make room for it, or name another one: TMPDIR=FOLDER hwbench ..." if local else ELSEWHERE
         return Step("work_dir", FAILED, f"{folder}: {fault}", advice)
-
-    def _space(self, state: DeviceState) -> Step:
-        if state.free_bytes is None:
-            return Step("free space", WARNING, "not told by the device")
-        found = f"{format_bytes(state.free_bytes)} in {self.device.work_dir}"
-        if state.free_bytes >= ENOUGH_BYTES:
-            return Step("free space", OK, found)
-        advice = f"free {format_bytes(ENOUGH_BYTES)}: the runner and the files of a space go there"
-        return Step("free space", WARNING if state.free_bytes >= NEEDED_BYTES else FAILED, found, advice)
 
     def _processors(self, probe: Probe) -> Step:
         try:
@@ -168,11 +215,3 @@ class _Check:
             return Step("runner", FAILED, str(error), f"hwbench devices prepare {self.device.name}")
         found = f"{installed.runner.kind} in {installed.folder}"
         return Step("runner", WARNING if installed.note else OK, found, installed.note)
-
-
-def _place(error: HwbenchError) -> str:
-    """The name of the step that an error ended."""
-    from hwbench.errors import DeviceBusy, DeviceLost, DeviceUnreachable
-
-    kinds = {DeviceBusy: "free", DeviceLost: "connection", DeviceUnreachable: "reachable"}
-    return next((name for kind, name in kinds.items() if isinstance(error, kind)), "device")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 import shlex
@@ -89,7 +90,11 @@ def _is(device: Device, identity: str) -> bool:
         return identity == transports.get(way).connect(device.address).identity
     if way == "adb":  # by the number of the unit, which the file has as a digest
         return place == device.options.get("serial") or hashlib.sha256(place.encode()).hexdigest()[:16] == device.unit
-    return place == f"{device.options.get('host')}:{device.options.get('port', 22)}"
+    from hwbench.devices.route import route
+
+    with contextlib.suppress(HwbenchError):
+        return place == str(route(device.address)[-1])
+    return False
 
 
 def _described(values: dict[str, Any]) -> str:

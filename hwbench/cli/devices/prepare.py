@@ -19,7 +19,7 @@ def prepare(name: Name, as_json: Json = False) -> None:
 
     workspace = Workspace.find()
     device = load_device(workspace, name)
-    with device.transport() as transport, leased(transport.identity):
+    with device.transport(say) as transport, leased(transport.identity):
         probe = probe_device(transport)
         device.recognise(probe)
         prepared = prepare_device(device, transport, probe, cache_dir=workspace.cache, report=say)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hwbench.cli.devices import virtual
 from hwbench.cli.devices.group import app
 from hwbench.cli.devices.show import Name
 from hwbench.cli.output import Json, emit, say
@@ -30,13 +32,16 @@ def remove(
     workspace = Workspace.find()
     path = _removable(workspace, name)
     csv = sorted(path.parent.glob("*.csv"))
-    going, staying = [path, *(csv if tables else [])], [] if tables else csv
+    keys = [path for path in [path.with_name("known_hosts")] if path.is_file()]
+    going, staying = [path, *keys, *(csv if tables else [])], [] if tables else csv
     confirm(f"delete {', '.join(_named(workspace, file) for file in going)}?", yes, "--yes")
     with writing(path):
         for file in going:
             file.unlink()
         if not any(path.parent.iterdir()):
             path.parent.rmdir()
+    if virtual.stop(workspace, name):
+        say(f"the laboratory of {name} was ended")
     if staying:
         say(f"{len(staying)} tables stay; with --tables they are deleted as well")
     removed, kept = ([_named(workspace, file) for file in files] for files in (going, staying))
@@ -70,5 +75,7 @@ def confirm(question: str, yes: bool, option: str) -> None:
         return
     if not sys.stdin.isatty():
         raise InvalidValue(f"{question} There is no terminal to ask on: add {option}")
-    if not typer.confirm(question, err=True):
-        raise InvalidValue("nothing was done")
+    with contextlib.suppress(typer.Abort):  # the end of the input is a no
+        if typer.confirm(question, err=True):
+            return
+    raise InvalidValue("nothing was done")

@@ -1,0 +1,155 @@
+"""Virtual devices: a process of the laboratory for each, which stays until the device is removed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.cli.devices.attached import server_runs
+from hwbench.errors import DeviceError, MissingDependency
+
+if TYPE_CHECKING:
+    from hwbench.devices import Device
+    from hwbench.workspace import Workspace
+
+# A program of its own: only it loads what tests are made of.
+PROGRAM = "hwbench.testing.lab.serve"
+# The first start compiles two small programs and makes keys.
+START_S = 120.0
+END_S = 15.0
+OVER = ("ssh", "adb")
+# Those that this process has started, by number: their ends are to be noticed.
+_started: dict[int, subprocess.Popen[bytes]] = {}
+
+
+def start(workspace: Workspace, name: str, over: str) -> Device:
+    """Starts the laboratory of a device, in place of one that runs under that name; it goes on after this process.
+
+    Raises:
+        MissingDependency: What it needs is not installed; says what to install.
+        DeviceError: It does not come up.
+    """
+    from hwbench.devices import Device
+    from hwbench.workspace import write_text, writing
+
+    stop(workspace, name)
+    for process in [*_started.values()]:
+        if process.poll() is not None:
+            del _started[process.pid]
+    folder = _record(workspace, name).parent
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", PROGRAM, over],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            start_new_session=True,
+        )
+    _started[process.pid] = process
+    try:
+        said = _first_line(process)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    if "missing" in said:
+        raise MissingDependency(str(said["missing"]))
+    if "options" not in said:
+        end = (folder / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        raise DeviceError(f"the laboratory does not come up: {end[-1] if end else 'it said nothing'}")
+    options, work_dir = said["options"], str(said["work_dir"])
+    place = f"{options['host']}:{options['port']}" if over == "adb" else None
+    write_text(_record(workspace, name), json.dumps({"pid": process.pid, "adb": place}) + "\n")
+    told = f"laboratory, emulated, over {over}"
+    return Device(name, over, told, emulated=True, work_dir=work_dir, options=options, workspace=workspace)
+
+
+def stop(workspace: Workspace, name: str) -> bool:
+    """Ends the laboratory of a device; False if none runs."""
+    record = _record(workspace, name)
+    pid = _running(record)
+    if pid is not None:
+        _end(pid)
+    _forget(record)
+    for path in (record, record.with_suffix(".log")):
+        path.unlink(missing_ok=True)
+    return pid is not None
+
+
+def advice(device: Device) -> str:
+    """What starts the laboratory of a device again; empty where it has none, or it runs."""
+    if device.workspace is None or not device.emulated:
+        return ""
+    record = _record(device.workspace, device.name)
+    if not record.is_file() or _running(record) is not None:
+        return ""
+    return f"its laboratory has ended; start it again: hwbench devices add {device.name} --virtual --force"
+
+
+def _forget(record: Path) -> None:
+    """Adb's server keeps what it was once connected to, as offline."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if (place := json.loads(record.read_text())["adb"]) and server_runs():
+            from hwbench.devices.adb_program import AdbProgram
+
+            with contextlib.suppress(DeviceError):
+                AdbProgram().call("disconnect", str(place))
+
+
+def _record(workspace: Workspace, name: str) -> Path:
+    return workspace.root / ".hwbench" / "labs" / f"{name}.json"
+
+
+def _running(record: Path) -> int | None:
+    """The number of its process, where that is still one of ours."""
+    try:
+        pid = int(json.loads(record.read_text())["pid"])
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pid if PROGRAM.encode() in words else None
+
+
+def _end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)  # it takes down what it has started
+        deadline = time.monotonic() + END_S
+        while time.monotonic() < deadline:
+            if not _alive(pid):
+                return
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGKILL)
+
+
+def _alive(pid: int) -> bool:
+    process = _started.get(pid)
+    return Path(f"/proc/{pid}").exists() if process is None else process.poll() is None
+
+
+def _first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+    """What it says when it is up, or why it is not."""
+    assert process.stdout is not None
+    said = b""
+    deadline = time.monotonic() + START_S
+    with process.stdout as output, selectors.DefaultSelector() as selector:
+        selector.register(output, selectors.EVENT_READ)
+        while not said.endswith(b"\n"):
+            if not selector.select(deadline - time.monotonic()):
+                raise DeviceError(f"the laboratory does not come up within {START_S:g} s")
+            if not (data := os.read(output.fileno(), 1 << 16)):
+                break
+            said += data
+    try:
+        return dict(json.loads(said))
+    except ValueError:
+        return {}
