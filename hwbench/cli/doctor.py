@@ -68,18 +68,24 @@ def doctor(as_json: Json = False) -> None:
 
 def _machine() -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
-    from hwbench.devices import Address, probe_device, transports
+    from hwbench.devices import Device, probe_device
+    from hwbench.devices.preflight import Level, examine
+    from hwbench.specs import LOCAL
 
+    device = Device(LOCAL, LOCAL)
     try:
-        with transports.get("local").connect(Address("local")) as transport:
+        with device.transport(say) as transport:
             probe = probe_device(transport)
+            looked_at = examine(device, transport)
     except HwbenchError as error:
         yield Finding("local device", False, "cannot be measured", str(error), needed=False)
         return
     yield Finding("processors", True, f"{_cpus()} usable, {probe.arch}, {probe.model}, governor {probe.governor}")
-    if probe.virtualised:
-        advice = "a virtual machine: neighbours disturb timings; prefer real hardware for numbers that are published"
-        yield Finding("real hardware", False, "no", advice, needed=False)
+    for one in looked_at:
+        if one.name not in ("space", "governor"):  # told of the workspace, and above
+            fine = one.level is Level.OK
+            advice = f"{one.sentence}; {one.command}" if one.command else one.sentence
+            yield Finding(one.name, fine, one.sentence, "" if fine else advice, needed=False)
 
 
 def _packages() -> Iterator[Finding]:

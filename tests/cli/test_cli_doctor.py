@@ -88,3 +88,11 @@ def test_a_damaged_store_is_named(workspace, capsys):
     assert status == 5
     assert "measurements.sqlite" in err
     assert "Move it away" in err
+
+
+def test_how_this_machine_is_doing_is_told_as_of_any_device(workspace, capsys):
+    status, out, _ = run(capsys, "--json")
+    found = findings(out)
+    assert status == 0
+    assert {"hardware", "memory", "cores"} <= set(found)
+    assert all(found[name]["ok"] or found[name]["advice"] for name in ("hardware", "memory", "cores"))
