@@ -267,7 +267,7 @@ def test_no_torch_is_loaded(box):
         "        main(['devices', *line.split()])\n"
         "print(*{'torch', 'numpy', 'executorch', 'optuna'} & set(sys.modules), sep=' ', file=sys.stderr)\n"
     )
-    lines = ["list", "add other --local", "show other", "remove other --yes"]
+    lines = ["list", "add other --local", "show other", "trust other", "remove other --yes"]
     done = subprocess.run([sys.executable, "-c", code, *lines], capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr.splitlines()[-1] == ""
     assert "removed" in done.stdout

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
-from hwbench.devices.base import Option
 from hwbench.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.devices.base import Option
 
 # One word each, which no program can take for an option. A host in brackets is an IPv6 address; a bare one with more
 # than one colon is one without a port.
