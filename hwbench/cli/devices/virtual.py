@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import selectors
@@ -49,7 +50,7 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
         folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, over],
+            [sys.executable, "-m", PROGRAM, over, _serial(workspace, name)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -104,6 +105,11 @@ def _forget(record: Path) -> None:
 
             with contextlib.suppress(DeviceError):
                 AdbProgram().call("disconnect", str(place))
+
+
+def _serial(workspace: Workspace, name: str) -> str:
+    """The same for the same device each time, another one for every other: leases go by it."""
+    return f"HWLAB{hashlib.sha256(f'{workspace.root}/{name}'.encode()).hexdigest()[:8].upper()}"
 
 
 def _record(workspace: Workspace, name: str) -> Path:

@@ -1,4 +1,4 @@
-"""One lab device as a process: ``python3 -m hwbench.testing.lab.serve ssh|adb``, until it is told to end.
+"""One lab device as a process: ``python3 -m hwbench.testing.lab.serve ssh|adb SERIAL``, until it is told to end.
 
 When the device is up, one line of JSON on stdout says how it is reached: ``options`` and ``work_dir`` of a device file.
 Where something is not installed, the line says what is ``missing``.
@@ -18,13 +18,13 @@ from hwbench.testing.lab.devices import LabDevice, android_phone, ssh_board
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
-def main(over: str) -> None:
-    """Serves until SIGTERM."""
+def main(over: str, serial: str) -> None:
+    """Serves until SIGTERM; ``serial`` is the number that a phone says it has."""
     for number in _ENDING:
         signal.signal(number, _end)
     try:
         with contextlib.ExitStack() as stack:
-            device = _device(over, stack)
+            device = _device(over, serial, stack)
             _say({"options": device.options, "work_dir": device.work_dir})
             os.close(sys.stdout.fileno())  # whoever started this need not wait for more
             while True:
@@ -34,10 +34,10 @@ def main(over: str) -> None:
         sys.exit(1)
 
 
-def _device(over: str, stack: contextlib.ExitStack) -> LabDevice:
+def _device(over: str, serial: str, stack: contextlib.ExitStack) -> LabDevice:
     if over == "ssh":
         return stack.enter_context(ssh_board())
-    return stack.enter_context(android_phone(connected=False))  # clients have an adb server of their own
+    return stack.enter_context(android_phone(serial=serial, connected=False))  # clients have an adb server of their own
 
 
 def _say(values: dict[str, object]) -> None:
@@ -51,4 +51,4 @@ def _end(number: int, frame: object) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])
