@@ -1,0 +1,120 @@
+"""The commands a user types, on two lab devices at once: profile, verify and bench, with aarch64 programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import hwbench.data.sources
+from hwbench.data import SyntheticSpec, default_clip
+from hwbench.deploy import export, open_calibration, randomly_weighted
+from hwbench.latency import LatencyTable
+from hwbench.models import x3d_blocks
+from hwbench.specs import DelegationReport, Network, Precision, TensorSpec
+from hwbench.testing import lab
+from hwbench.workspace import Workspace
+
+# Lowering takes its time over operations, whose number depends on neither frames nor size; an emulator over pixels.
+XS = Network("x3d-xs", x3d_blocks("XS"), TensorSpec(1, 3, 4, 64, 64))
+SPEC = SyntheticSpec(train_per_class=1, val_per_class=1, size=64, frames=8)
+ROWS = 20
+
+
+@pytest.fixture(scope="module")
+def workspace(
+    board: lab.Board, phone: lab.Phone, runner_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Workspace:
+    """One with both devices, and with the runners that were made already."""
+    made = Workspace.create(tmp_path_factory.mktemp("loop") / "bench")
+    made.cache.symlink_to(runner_cache)
+    board.write_device_file(made.root, "board")
+    phone.write_device_file(made.root, "phone")
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(workspace: Workspace) -> Path:
+    """X3D-XS in int8, exported."""
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
+        original = randomly_weighted(XS, default_clip("synthetic", XS.input.t))
+        calibration = open_calibration(workspace, "synthetic", original, count=2, seed=0)
+        made = export(original, workspace.root / "xs", precision=Precision.INT8, calibration=calibration)
+    assert made.manifest.delegation == DelegationReport(1)
+    return made.path
+
+
+def command(workspace: Workspace, *words: str) -> subprocess.Popen[str]:
+    """A process of its own, as a user starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "hwbench", *words],
+        cwd=workspace.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    with process:
+        out, err = process.communicate(timeout=900)
+    assert "Traceback" not in err
+    return process.returncode, json.loads(out) if out else {}, err
+
+
+@pytest.mark.slow
+def test_two_devices_are_profiled_at_once_and_a_third_process_is_refused(workspace: Workspace) -> None:
+    words = ("profile", "--space", "x3d-tiny", "--limit", str(ROWS), "--calibrate", "0", "--json")
+    both = (*words, "--device", "board,phone", "--precision")
+    profiling = command(workspace, *both, "fp32")
+    leases = Path(os.environ["XDG_STATE_HOME"], "hwbench", "leases")
+    deadline = time.monotonic() + 300
+    while len([path for path in leases.glob("*.json") if path.stat().st_size]) < 2:
+        assert profiling.poll() is None, profiling.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    refused, _, said = ended(command(workspace, *words, "--device", "board", "--precision", "fp32"))
+    assert refused == 3
+    assert "is in use by process" in said
+    assert "profile --device board" in said
+    check_tables(workspace, profiling)
+    check_tables(workspace, command(workspace, *both, "int8"))
+
+
+def check_tables(workspace: Workspace, profiling: subprocess.Popen[str]) -> None:
+    status, found, talk = ended(profiling)
+    assert status == 0, talk
+    for name, result in zip(("board", "phone"), found["devices"], strict=True):
+        assert (result["device"], result["ok"], result["failed"], result["skipped"]) == (name, ROWS, 0, 0)
+        table = LatencyTable.read(workspace.root / result["table"])
+        assert len(list(table)) == ROWS
+        assert table.emulated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["board", "phone"])
+def test_an_exported_network_computes_the_same_there_and_is_timed(
+    workspace: Workspace, model: Path, device: str
+) -> None:
+    status, found, talk = ended(command(workspace, "verify", str(model), "--device", device, "--inputs", "1", "--json"))
+    assert status == 0, talk
+    assert found["agrees"] is True
+    assert found["same_top1"] == 1.0
+    # One step of an output in int8 is the range over 255.
+    assert found["max_relative_error"] <= 2 / 255
+    status, found, talk = ended(
+        command(workspace, "bench", str(model), "--device", device, "--samples", "1", "--seconds", "0", "--json")
+    )
+    assert status == 0, talk
+    assert found["emulated"] is True
+    assert found["median_ms"] > 0
