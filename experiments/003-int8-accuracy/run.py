@@ -65,7 +65,7 @@ class Job:
         return Recipe(epochs=14, seed=self.seed, eval_every=14)
 
     def tuning_epochs(self) -> int:
-        return QAT_EPOCHS
+        return 1 if self.model == "x3d-xs" else QAT_EPOCHS
 
 
 @dataclass(frozen=True)
