@@ -44,6 +44,7 @@ WORKLOADS = tuple(
 FILE_BYTES = 4 << 20
 ACTIONS = ("push", "run", "pull")
 AWAY_S = 2.0
+CONTACT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ class Case:
     ``rows_before`` and ``sessions_before`` were stored when it struck, ``sessions_after`` at the end;
     ``sessions_wanted`` is what the protocol asks for. ``kept`` says that everything stored before is stored unchanged.
     ``ended`` is the message with which the first campaign ended, empty where it went on by itself. ``left`` are
-    processes of ours that still ran on the device, and unfinished files, after everything was closed.
+    processes of ours that still ran on the device, and unfinished files, after the next contact with it.
     """
 
     transport: str
@@ -141,14 +142,16 @@ def run_case(
         workspace: Its cache holds the built files and runners.
         report: Told what commands would say on stderr.
     """
+    for sent in device.machine.path(device.work_dir).glob("files/**/*.pte"):
+        sent.unlink()  # what lies there is not sent again, and cannot be interrupted
     device.write_device_file(workspace.root, "lab")
     place = load_device(workspace, "lab")
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         path = Path(folder, "measurements.sqlite")
-        stack.callback(fault.mend, device)
         before: dict[int, str] = {}
         strike = _Strike(device, fault, lambda: before.update(_sessions(path)))
+        stack.callback(strike.finish)
         ended = ""
         rows: tuple[Measurement, ...] = ()
         try:
@@ -167,6 +170,8 @@ def run_case(
             with _campaign(place, path, workspace, report) as campaign:
                 rows = campaign.run(WORKLOADS).measurements
         after = _sessions(path)
+        with place.transport() as transport:  # whoever comes next finds a device without leftovers
+            transport.run(["true"], timeout_s=CONTACT_S)
         finished = [row for row in rows if row.outcome is Outcome.OK]
         return Case(
             transport=device.transport_name,
@@ -193,6 +198,7 @@ class _Strike:
         self._fault = fault
         self._before = before
         self._mender: threading.Timer | None = None
+        self._mended = False
         self.done = False
 
     def __call__(self) -> None:
@@ -202,14 +208,19 @@ class _Strike:
         self._before()
         self._fault.strike(self._device)
         if self._fault.after_s is not None:
-            self._mender = threading.Timer(self._fault.after_s, self._fault.mend, (self._device,))
+            self._mender = threading.Timer(self._fault.after_s, self._mend)
             self._mender.start()
 
     def finish(self) -> None:
         """Mends what is not mended yet."""
         if self._mender is not None:
             self._mender.join()
-        elif self.done and self._fault.after_s is None:
+        elif self.done:
+            self._mend()
+
+    def _mend(self) -> None:
+        if not self._mended:
+            self._mended = True
             self._fault.mend(self._device)
 
     @contextlib.contextmanager
