@@ -21,8 +21,9 @@ def table(cases: list[Case]) -> str:
         "| transport | during | fault | rows before | after | sessions before | after | wanted | the command | ok |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for case in cases:
-        ended = "exit 3, then again" if case.ended else "went on"
+    order = [fault.name for fault in FAULTS]
+    for case in sorted(cases, key=lambda one: (one.transport, order.index(one.fault), ACTIONS.index(one.action))):
+        ended = "ended, then again" if case.ended else "went on"
         lines.append(
             f"| {case.transport} | {case.action} | {case.fault} | {case.rows_before} | {case.rows_after} "
             f"| {case.sessions_before} | {case.sessions_after} | {case.sessions_wanted} | {ended} "
@@ -39,8 +40,11 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=HERE)
     given = options.parse_args()
     workspace = Workspace.create(Workspace.find().state / "faults")
-    cases = []
     given.out.mkdir(parents=True, exist_ok=True)
+    path = given.out / "cases.json"
+    stored = [Case(**one) for one in json.loads(path.read_text())] if path.exists() else []
+    known = {(one.transport, one.action, one.fault): one for one in stored}
+    cases = []
     for transport in given.transports:
         with DEVICES[transport]() as device:
             for fault in FAULTS:
@@ -50,8 +54,9 @@ def main() -> None:
                     print(
                         f"{transport} {action} {fault.name}: {'ok' if case.ok else case} {case.seconds} s", flush=True
                     )
-                    (given.out / "cases.json").write_text(json.dumps([asdict(one) for one in cases], indent=1) + "\n")
-                    (given.out / "table.md").write_text(table(cases))
+                    known[transport, action, fault.name] = case
+                    path.write_text(json.dumps([asdict(one) for one in known.values()], indent=1) + "\n")
+                    (given.out / "table.md").write_text(table(list(known.values())))
     bad = [case for case in cases if not case.ok]
     print(f"{len(cases)} cases, {len(bad)} of them lost or left something")
     raise SystemExit(bool(bad))
