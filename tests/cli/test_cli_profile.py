@@ -268,7 +268,7 @@ def test_a_misspelt_key_of_a_device_is_answered_with_the_nearest(workspace, fake
 def test_several_devices_at_once_and_one_that_is_not_there(workspace, capfd):
     gone = workspace.root / "profiles" / "gone" / "device.toml"
     gone.parent.mkdir()
-    gone.write_text('schema = 1\nname = "gone"\ntransport = "ssh"\n[ssh]\nhost = "127.0.0.1"\nport = 1\n')
+    gone.write_text('schema = 1\nname = "gone"\ntransport = "ssh"\n[ssh]\nhost = "127.0.0.1"\nport = 1\nuser = "me"\n')
     with pytest.raises(SystemExit) as ended:
         main(["profile", "--device", "local,gone", "--limit", "1", "--precision", "fp32", "--calibrate", "0", "--json"])
     printed = capfd.readouterr()
