@@ -210,7 +210,8 @@ def test_profile_killed_in_the_middle_takes_only_the_session_under_way_again(wor
     for row, count in killed.items():
         assert count <= after[row] <= max(limit, count)
     with MeasurementStore(store) as opened:
-        assert set(opened.counts()) == {"ok"}
+        # A busy machine may make a row noisy; none is open or lost.
+        assert set(opened.counts()) <= {"ok", "noisy"}
 
 
 def sessions(store):

@@ -18,6 +18,7 @@ from hwbench.devices.local import LocalTransport
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, DeviceUnreachable, InvalidFile, InvalidValue
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import MAX_REFERENCE_VISITS, Drift, Pauses
+from hwbench.measure.quality import REPEATS
 from hwbench.measure.runner import Bench, check_artifact, measure_sessions, open_bench, profile_ops
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.native.build import build_runner
@@ -556,7 +557,8 @@ def test_a_campaign_on_this_machine(bench, tmp_path):
     assert [row.outcome for row in result.failed] == [Outcome.CRASH]
     # The three files have the same bytes, and so one measurement.
     assert len(result.ok) == 3
-    assert all(row.stats.num_sessions == 3 for row in result.ok)
+    # Three that nothing speaks against; on a busy machine some are taken again.
+    assert all(2 <= row.stats.num_sessions <= 3 + REPEATS for row in result.ok)
     assert json.dumps([row.stats.median_s for row in result.ok])
 
 
