@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup quickstart test check clean
+.PHONY: setup quickstart test test-long check clean
 
 setup: $(STAMP)
 
@@ -29,7 +29,10 @@ check: setup
 	$(BIN)/python -m pytest -q tests/test_layers.py
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+
+test-long: setup
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m long
 
 clean:
 	rm -rf .venv .hwbench build dist

@@ -5,7 +5,7 @@ python experiments/004-device-faults/run.py [--transports ssh adb] [--actions pu
 
 import argparse
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from hwbench.testing import lab
@@ -54,6 +54,7 @@ def main() -> None:
                     print(
                         f"{transport} {action} {fault.name}: {'ok' if case.ok else case} {case.seconds} s", flush=True
                     )
+                    case = replace(case, ended=case.ended.replace(str(workspace.root), "WORKSPACE"))
                     known[transport, action, fault.name] = case
                     path.write_text(json.dumps([asdict(one) for one in known.values()], indent=1) + "\n")
                     (given.out / "table.md").write_text(table(list(known.values())))

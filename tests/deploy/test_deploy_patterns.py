@@ -431,6 +431,7 @@ def test_sums_that_are_others(make: Callable[[], nn.Module], said: str | None) -
         same(convert_to_deployable_form(model, X.clone())(X.clone()), before(X.clone()))
 
 
+@pytest.mark.long
 def test_a_vanilla_network_becomes_residual_blocks() -> None:
     torch.manual_seed(0)
     model = settled(create_x3d(num_classes=3, depth_factor=0.2, width_factor=1.0, head_width=64)).eval()

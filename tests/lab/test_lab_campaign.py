@@ -20,7 +20,7 @@ def workspace(runner_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> W
     return made
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "action", "fault"),
     [

@@ -88,7 +88,7 @@ def test_vanilla_weights_in_an_efficient_network() -> None:
 
 
 @pytest.mark.parametrize("edge", [160, 182, 224, 256, 312, 356])
-@pytest.mark.parametrize("size", ["XS", "L"])
+@pytest.mark.parametrize("size", ["XS", pytest.param("L", marks=pytest.mark.long)])
 def test_deploy_form_of_the_whole_network(size: str, edge: int) -> None:
     """S and M have the blocks of XS (``test_the_blocks_are_those_of_the_card``)."""
     assert x3d_blocks("XS") == x3d_blocks("S") == x3d_blocks("M")

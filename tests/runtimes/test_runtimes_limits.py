@@ -102,6 +102,7 @@ WORKS = {
 WORKS["slice between convolutions (executorch#21831)"].conv.out = nn.Conv2d(4, 4, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 @pytest.mark.parametrize("name", WORKS)
 def test_known_trouble_that_works_here(tmp_path, name, precision):

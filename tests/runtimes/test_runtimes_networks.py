@@ -19,7 +19,7 @@ INPUT = TensorSpec(1, 3, 4, 64, 64)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", ["XS", "L"])
+@pytest.mark.parametrize("size", ["XS", pytest.param("L", marks=pytest.mark.long)])
 def test_x3d_is_one_delegate(tmp_path, native, size):
     network = Network(f"x3d-{size}", x3d_blocks(size), INPUT)
     original = randomly_weighted(network, default_clip("synthetic", INPUT.t)).module
