@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import alive, wait_for
 
 from hwbench.devices import remote, supervisor
 from hwbench.devices.base import Address
@@ -58,21 +59,6 @@ def transport(link, work):
 
 def opened(link, work):
     return RemoteTransport(link, Address("board", work_dir=str(work)), pauses_s=(0.0, 0.05, 0.05))
-
-
-def alive(pid):
-    """Neither gone nor a zombie that nobody waits for."""
-    try:
-        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(condition, limit_s=20.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def supervisors(pid):

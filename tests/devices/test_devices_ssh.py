@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import sshd as server
+from waiting import alive, wait_for
 
 from hwbench.devices import ssh
 from hwbench.devices.base import Address, transports
@@ -286,20 +286,6 @@ def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
 
 
 # Faults.
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{int(pid)}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(condition, limit_s=20.0):
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_dropped_connection_costs_the_command(sshd, tmp_path):
