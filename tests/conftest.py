@@ -21,6 +21,13 @@ def no_phone():
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_phone_of_others(request, monkeypatch):
+    """The laboratory's phone stays for the session: tests of other folders do not see it either."""
+    if request.path.parent.name not in ("devices", "lab"):
+        monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "0")
+
+
 @pytest.fixture(scope="session")
 def runner_cache(tmp_path_factory):
     """Where built runners lie: one folder for all processes of one run of the tests, so that each is built once."""

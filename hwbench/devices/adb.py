@@ -55,6 +55,8 @@ SILENCE_S, ALIVE_S = 20.0, 20.0
 # A command that only answers; the time for which adb keeps a device that is unplugged is below a second.
 ANSWER_S = 15.0
 WAIT_S = 10.0
+# What has just started may end a first connection at once.
+CONNECT_TRIES = 2
 POLL_S = 0.2
 CHUNK_BYTES = 1 << 16
 TALK_BYTES = 1 << 14
@@ -210,15 +212,22 @@ class AdbLink:
 
     def reconnect(self) -> None:
         started = self._program.start()
+        found: tuple[Attached, ...] = ()
         if is_address(self._serial):
-            # Of a connection that the network swallowed, adb says for hours that it is there.
-            self._program.call("disconnect", self._serial)
-            _connect_anew(self._program, self._name, self._serial)
-        elif not started:
-            if any(one.state == "offline" for one in self._program.attached() if one.serial == self._serial):
-                self._program.call("reconnect", serial=self._serial)
-            self._program.call("wait-for-device", serial=self._serial, timeout_s=WAIT_S)
-        choose(self._program.settled(self._serial, wait=True), self._name, self._serial)
+            for _ in range(CONNECT_TRIES):
+                # Of a connection that the network swallowed, adb says for hours that it is there.
+                self._program.call("disconnect", self._serial)
+                _connect_anew(self._program, self._name, self._serial)
+                found = self._program.settled(self._serial, wait=True)
+                if any(one.serial == self._serial for one in found):
+                    break
+        else:
+            if not started:
+                if any(one.state == "offline" for one in self._program.attached() if one.serial == self._serial):
+                    self._program.call("reconnect", serial=self._serial)
+                self._program.call("wait-for-device", serial=self._serial, timeout_s=WAIT_S)
+            found = self._program.settled(self._serial, wait=True)
+        choose(found, self._name, self._serial)
         try:
             self.check()
         except DeviceUnreachable:

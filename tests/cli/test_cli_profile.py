@@ -274,7 +274,9 @@ def test_several_devices_at_once_and_one_that_is_not_there(workspace, capfd):
     printed = capfd.readouterr()
     local, lost = json.loads(printed.out)["devices"]
     assert ended.value.code == lost["status"] == 3
-    assert (local["device"], local["status"], local["ok"]) == ("local", 0, 1)
+    assert (local["device"], local["status"], local["ok"] + local["failed"]) == ("local", 0, 1)
+    with MeasurementStore(workspace.store) as store:
+        assert set(store.counts()) <= {"ok", "noisy"}  # the machine that runs the tests may be busy
     assert lost["device"] == "gone"
     assert "[gone] " in printed.err
 

@@ -127,8 +127,7 @@ def test_a_board_is_added_shown_and_removed(board: lab.Board, run: Terminal, wor
 def test_a_changed_host_key_is_refused_until_it_is_replaced(board: lab.Board, run: Terminal, pi: str) -> None:
     before = board.fingerprint
     assert run.json("trust", pi)["known"]
-    board.change_host_key()
-    try:
+    with board.another_host_key():
         now = board.fingerprint
         assert now != before
         reached = run.json("check", pi, "--no-aa", status=3)["steps"]
@@ -145,8 +144,6 @@ def test_a_changed_host_key_is_refused_until_it_is_replaced(board: lab.Board, ru
         values = run.json("trust", pi, "--replace", "--fingerprint", now)
         assert (values["fingerprint"], values["known"]) == (now, False)
         assert run.json("show", pi)["online"]
-    finally:
-        board.trust()
 
 
 def test_a_key_that_is_forgotten_is_trusted_again(

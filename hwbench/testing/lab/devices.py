@@ -181,10 +181,9 @@ class Board(LabDevice):
         """Writes its host key of now into ``known_hosts``, in place of any other."""
         self.known_hosts.write_text(self.sshd.known_hosts_line(self.network.port))
 
-    def change_host_key(self) -> None:
-        """Another host key from now on, for new connections; ``known_hosts`` is left as it is."""
-        self.sshd.change_host_key()
-        self.sshd.restart()
+    def another_host_key(self) -> contextlib.AbstractContextManager[None]:
+        """Another host key for new connections, and the old one again afterwards; ``known_hosts`` is left as it is."""
+        return self.sshd.another_host_key()
 
     def start_server(self) -> None:
         self.sshd.start()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import os
 import pwd
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from hwbench.testing.lab import enter
@@ -77,9 +79,25 @@ class Sshd:
 
     def change_host_key(self) -> None:
         """Makes a new host key, as a board that was set up anew has; known after ``restart``."""
-        for name in ("host_key", "host_key.pub"):
-            (self.folder / name).unlink(missing_ok=True)
+        for path in self._host_key_files():
+            path.unlink(missing_ok=True)
         _make_key(self.folder / "host_key")
+
+    @contextlib.contextmanager
+    def another_host_key(self) -> Iterator[None]:
+        """A new host key, and the old one again afterwards."""
+        before = {path: path.read_bytes() for path in self._host_key_files()}
+        try:
+            self.change_host_key()
+            self.restart()
+            yield
+        finally:
+            for path, content in before.items():
+                path.write_bytes(content)
+            self.restart()
+
+    def _host_key_files(self) -> tuple[Path, Path]:
+        return self.folder / "host_key", self.folder / "host_key.pub"
 
     def start(self) -> None:
         """Starts the server; returns when it takes connections."""
