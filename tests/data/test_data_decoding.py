@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -42,6 +43,12 @@ def test_every_kind_of_file_gives_the_frames_asked_for(name: str, make_video: Ma
     assert frame_numbers(everything) == list(range(count))
     for indices in ([count - 1], [count // 2, 0, count // 2], [0, count // 3, count // 2, count - 1]):
         assert np.array_equal(read_frames(path, indices), everything[indices])
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getscheduler"), reason="no such call here")
+def test_making_these_files_leaves_no_real_time_process_behind(make_video: MakeVideo) -> None:
+    make_video("av1.mkv", **KINDS["av1.mkv"])
+    assert os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def test_what_is_read_is_what_a_plain_decode_gives(make_video: MakeVideo) -> None:

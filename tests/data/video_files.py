@@ -1,6 +1,8 @@
 """Real video files of every awkward kind, made with PyAV."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -22,6 +24,20 @@ def frame_numbers(frames: np.ndarray) -> list[int]:
     return [round((float(frame.mean()) - 4) / 8) for frame in frames]
 
 
+@contextlib.contextmanager
+def usual_priority() -> Iterator[None]:
+    """Undoes what SVT-AV1 does for root: it gives the thread that opens it, and so all that this thread starts later,
+    the highest real-time priority."""
+    if not hasattr(os, "sched_setscheduler"):
+        yield
+        return
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        yield
+    finally:
+        os.sched_setscheduler(0, *before)
+
+
 def write(
     path: Path,
     *,
@@ -39,7 +55,7 @@ def write(
     if codec not in av.codecs_available:
         raise RuntimeError(f"this PyAV has no {codec}; install the wheel from PyPI")
     times = range(count) if times is None else times
-    with av.open(str(path), "w", options=container or {}) as file:
+    with usual_priority(), av.open(str(path), "w", options=container or {}) as file:
         stream = file.add_stream(codec, rate=fps, options={"threads": "1", **(options or {})})
         stream.height, stream.width = size
         stream.pix_fmt = pix_fmt
