@@ -143,6 +143,7 @@ def search_space(
     target = installed_target(device, runtime, threads)
     predictor, num_classes = table_predictor(workspace, target, precision, space, classes, allow_emulated)
     feasible = feasible_set(staged, predictor, precision, num_classes, budget_s)
+    say(f"calibration: {predictor.calibration.describe()}")
     tell_feasible(feasible.count, feasible.share(), feasible.sums.coverage, budget_s)
 
     from hwbench.search.settings import Settings

@@ -33,7 +33,7 @@ def validate(
     from hwbench.cli.search import installed_target, measuring, profiled_classes
     from hwbench.devices import load_device
     from hwbench.latency import AdditivePredictor, Comparison, Validation, load_table
-    from hwbench.latency.predictor import NOMINAL
+    from hwbench.latency.calibration import NOMINAL
     from hwbench.search.latencies import space_latencies
     from hwbench.spaces import load_space
     from hwbench.specs import Outcome, Precision
@@ -58,9 +58,9 @@ def validate(
     if len(comparisons) < 2:
         raise CheckFailed(f"only {len(comparisons)} of {len(drawn)} networks could be measured on {target}; see above")
     summary = Validation.of(comparisons, NOMINAL)
-    calibration = predictor.calibration
-    say(f"calibration: {calibration.form} {calibration.gain:.4g} from {calibration.count} networks")
-    values = {"device": device} | vars(summary)
+    calibration = predictor.calibration.describe()
+    say(f"calibration: {calibration}")
+    values = {"device": device} | vars(summary) | {"calibration": calibration}
     if as_json:
         emit(values | {"results": [_result(c) for c in comparisons]}, as_json=True)
     else:

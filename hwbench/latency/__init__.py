@@ -1,8 +1,9 @@
 """Latency tables and what they predict. Loads no torch."""
 
 from hwbench.latency.boundary import BoundaryModel
+from hwbench.latency.calibration import Calibration
 from hwbench.latency.plan import calibration_networks, context_chains
-from hwbench.latency.predictor import AdditivePredictor, Calibration, Position
+from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, load_table, profile_command, table_path
 from hwbench.latency.validation import Comparison, Validation, spearman
 from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows

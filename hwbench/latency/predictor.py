@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import enum
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
-
-import numpy as np
 
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency.boundary import BoundaryModel
+from hwbench.latency.calibration import NOMINAL, Calibration, Observation, Piece
 from hwbench.latency.table import LatencyTable, Role
 from hwbench.specs import Estimate, Workload
 
-NOMINAL = 0.9
 # Fewer say nothing about the spread.
 MIN_NETWORKS = 3
-# A second parameter is only tried from here on (reference: ratio beats affine until about 20 networks) ...
-_AFFINE_NETWORKS = 20
-# ... and only kept if it lowers the leave-one-out error by this share.
-_GAIN = 0.05
-
-Pairs = Sequence[tuple[float, float]]
-"""(sum of rows, measured) in seconds, one for each calibration network."""
 
 
 class Position(enum.Enum):
@@ -41,40 +29,8 @@ class Position(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """``seconds = gain * sum of rows + constant_s``, and how far a network that was left out fell from it.
-
-    ``spread`` is a factor: ``nominal`` of all networks lie between ``seconds / spread`` and ``seconds * spread``. It is
-    the split-conformal quantile of |log(measured / predicted)| over leave-one-out predictions (Vovk et al. 2005;
-    Barber et al. 2021, jackknife+); with too few networks for that quantile (fewer than 9 for 90 %) it is the largest
-    of them, which promises less: ``count / (count + 1)``.
-    """
-
-    form: str
-    gain: float
-    constant_s: float
-    spread: float
-    count: int
-    errors: tuple[float, ...]
-
-    @classmethod
-    def fit(cls, pairs: Pairs, nominal: float = NOMINAL) -> Calibration:
-        """Chooses the form by leave-one-out error, from the simplest up, and fits it to all pairs."""
-        form, errors = "ratio", _left_out(pairs, _ratio)
-        fit = _ratio
-        if len(pairs) >= _AFFINE_NETWORKS:
-            affine = _left_out(pairs, _affine)
-            if fmean(map(abs, affine)) < (1 - _GAIN) * fmean(map(abs, errors)):
-                form, errors, fit = "affine", affine, _affine
-        gain, constant = fit(pairs)
-        ordered = sorted(abs(e) for e in errors)
-        rank = min(math.ceil((len(ordered) + 1) * nominal), len(ordered))
-        return cls(form, gain, constant, math.exp(ordered[rank - 1]), len(pairs), tuple(errors))
-
-
-@dataclass(frozen=True)
 class AdditivePredictor:
-    """``T = a * sum of in-context rows (+ c)``: the prediction of a network is what its blocks cost.
+    """The prediction of a network is what its blocks cost in context, calibrated (``Calibration``).
 
     Made by ``fit``; ``space`` only serves the command in messages.
     """
@@ -106,17 +62,17 @@ class AdditivePredictor:
                 "To try the search out with it: hwbench search --allow-emulated"
             )
         boundary = BoundaryModel.fit(table)
-        pairs = []
-        for row in table.rows(Role.NETWORK):
-            costs = _rows_in_context(table, boundary, row.workload)
-            if row.stats is not None and None not in costs:
-                pairs.append((sum(c for c in costs if c is not None), row.stats.median_s))
-        if len(pairs) < MIN_NETWORKS:
+        networks = [
+            Observation(row.stats.median_s, pieces)
+            for row in table.rows(Role.NETWORK)
+            if row.stats is not None and (pieces := _pieces(table, boundary, row.workload)) is not None
+        ]
+        if len(networks) < MIN_NETWORKS:
             raise NotMeasured(
-                f"the table of {table.target} in {table.precision} has {len(pairs)} calibration networks, at least "
+                f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
                 f"{MIN_NETWORKS} are needed; measure them: {table.command(space)}"
             )
-        return cls(table, boundary, Calibration.fit(pairs, nominal), space)
+        return cls(table, boundary, Calibration.of(networks, nominal), space)
 
     @property
     def constant_s(self) -> float:
@@ -132,7 +88,7 @@ class AdditivePredictor:
         stats = self.table.latency(part)
         if stats is None:
             raise NotMeasured(f"{part.key} was not measured on {self.table.target}: {self.table.command(self.space)}")
-        return self.calibration.gain * _in_context(self.boundary, part, stats.median_s, position)
+        return self.calibration.cost(part, _in_context(self.boundary, part, stats.median_s, position))
 
     def predict(self, network: Workload) -> Estimate:
         """The latency of a whole network.
@@ -153,36 +109,17 @@ class AdditivePredictor:
         return Estimate(seconds, seconds / self.calibration.spread, seconds * self.calibration.spread)
 
 
-def _rows_in_context(table: LatencyTable, boundary: BoundaryModel, network: Workload) -> list[float | None]:
+def _pieces(table: LatencyTable, boundary: BoundaryModel, network: Workload) -> tuple[Piece, ...] | None:
+    """The blocks of a network with their rows in context; None where one has no row."""
     parts = list(network.parts())
-    costs: list[float | None] = []
+    found = []
     for index, part in enumerate(parts):
         stats = table.latency(part)
-        position = Position.of(index, len(parts))
-        costs.append(None if stats is None else _in_context(boundary, part, stats.median_s, position))
-    return costs
+        if stats is None:
+            return None
+        found.append(Piece.of(part, _in_context(boundary, part, stats.median_s, Position.of(index, len(parts)))))
+    return tuple(found)
 
 
 def _in_context(boundary: BoundaryModel, part: Workload, alone_s: float, position: Position) -> float:
     return boundary.in_context(part, alone_s, first=position is Position.FIRST, last=position is Position.LAST)
-
-
-def _ratio(pairs: Pairs) -> tuple[float, float]:
-    return median(measured / rows for rows, measured in pairs), 0.0
-
-
-def _affine(pairs: Pairs) -> tuple[float, float]:
-    """Least squares of the relative error; a constant below zero is no cost of anything and falls back to the ratio."""
-    rows, measured = np.array(pairs).T
-    design = np.stack([rows / measured, 1 / measured], axis=1)
-    (gain, constant), *_ = np.linalg.lstsq(design, np.ones(len(rows)), rcond=None)
-    return (float(gain), float(constant)) if constant >= 0 and gain > 0 else _ratio(pairs)
-
-
-def _left_out(pairs: Pairs, fit: Callable[[Pairs], tuple[float, float]]) -> list[float]:
-    """log(measured / predicted) of each pair, by a model fitted to the others."""
-    errors = []
-    for index, (rows, measured) in enumerate(pairs):
-        gain, constant = fit([*pairs[:index], *pairs[index + 1 :]])
-        errors.append(math.log(measured / (gain * rows + constant)))
-    return errors

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from hwbench.latency import AdditivePredictor, Comparison, Role, Validation
-from hwbench.latency.predictor import NOMINAL
+from hwbench.latency.calibration import NOMINAL
 from hwbench.measure.store import StoredRow, fingerprint
 from hwbench.report.result import StoredResult
 from hwbench.specs import Estimate, Outcome, Workload

@@ -86,8 +86,7 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
         yield "Calibration", profiled.predictor.reason
     else:
         fit = profiled.predictor.calibration
-        plus = f" + {ms(fit.constant_s)}" if fit.constant_s else ""
-        yield "Calibration", f"{fit.gain:.4g} × sum of rows{plus}, from {fit.count} networks"
+        yield "Calibration", fit.describe()
         yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
 
 

@@ -1,0 +1,153 @@
+"""Calibration on made-up networks whose law is known."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hwbench.errors import InvalidValue
+from hwbench.latency import AdditivePredictor, Calibration, context_chains, macs
+from hwbench.latency.calibration import Observation, Piece, family, operators
+from hwbench.spaces import read_space
+from hwbench.specs import Precision, Workload
+from hwbench.workspace import shipped
+
+MOBILE = read_space(shipped() / "search_spaces" / "x3d-mobile.toml")
+GAINS = {"stem": 1.0, "a": 0.9, "b": 1.1, "c": 1.25, "head": 1.0}
+
+
+def total(pieces):
+    return sum(p.seconds for p in pieces)
+
+
+LAWS = {
+    "ratio": lambda pieces: 1.1 * total(pieces),
+    "affine": lambda pieces: 1.05 * total(pieces) + 1e-3,
+    "blocks": lambda pieces: 1.05 * total(pieces) + 1e-4 - 4e-5 * len(pieces),
+    "operators": lambda pieces: 1.05 * total(pieces) + 3e-5 * sum(p.operators for p in pieces),
+    "families": lambda pieces: sum(GAINS[p.family] * p.seconds for p in pieces),
+}
+
+
+def networks(rng, count, law, noise=0.01):
+    """Networks of 6 to 27 blocks, some of one family and some of several."""
+    found = []
+    for _ in range(count):
+        size = math.exp(rng.uniform(math.log(1e-4), math.log(1e-3)))
+        inner = rng.choice(3, p=rng.dirichlet([0.7] * 3), size=int(rng.integers(4, 26)))
+        middle = [Piece("abc"[f], size * math.exp(rng.normal(0, 0.4)), int(rng.choice([3, 5]))) for f in inner.tolist()]
+        pieces = (Piece("stem", 2 * size, 2), *middle, Piece("head", 5e-4, 3))
+        found.append(Observation(law(pieces) * math.exp(rng.normal(0, noise)), pieces))
+    return found
+
+
+def predicted(calibration, network):
+    seconds = calibration.constant_s
+    for piece in network.pieces:
+        gain = calibration.gains.get(piece.family, calibration.gain)
+        seconds += gain * piece.seconds + calibration.per_block_s + calibration.per_operator_s * piece.operators
+    return seconds
+
+
+def errors(calibration, fresh):
+    return [math.log(network.measured_s / predicted(calibration, network)) for network in fresh]
+
+
+@pytest.mark.parametrize("form", LAWS)
+def test_the_form_of_the_law_is_chosen_when_there_are_enough_networks(form):
+    rng = np.random.default_rng(2)
+    calibration = Calibration.of(networks(rng, 40, LAWS[form]))
+    assert calibration.form == form
+    assert calibration.describe().startswith(f"{form}: ")
+    assert "from 40 networks; mean error left out: ratio" in calibration.describe()
+    assert np.median(np.abs(errors(calibration, networks(rng, 50, LAWS[form])))) < 0.013
+    assert Calibration.of(networks(rng, 19, LAWS[form])).form == "ratio"
+
+
+def test_parameters_are_those_of_the_law():
+    rng = np.random.default_rng(3)
+    blocks = Calibration.of(networks(rng, 40, LAWS["blocks"]))
+    assert blocks.per_block_s == pytest.approx(-4e-5, rel=0.15)
+    assert blocks.gain == pytest.approx(1.05, rel=0.02)
+    families = Calibration.of(networks(rng, 60, LAWS["families"]))
+    assert {name: families.gains[name] for name in "abc"} == pytest.approx({"a": 0.9, "b": 1.1, "c": 1.25}, abs=0.05)
+    assert 0.9 < families.gain < 1.25  # what a family that no network had is taken for
+
+
+@pytest.mark.parametrize("form", LAWS)
+def test_the_order_of_the_networks_makes_no_difference(form):
+    rng = np.random.default_rng(4)
+    found = networks(rng, 36, LAWS[form], noise=0.02)
+    order = rng.permutation(36)
+    one, other = Calibration.of(found), Calibration.of([found[i] for i in order])
+    assert replace(one, errors=()) == replace(other, errors=())
+    assert [one.errors[i] for i in order] == list(other.errors)
+
+
+@pytest.mark.parametrize("form", LAWS)
+def test_one_bad_network_moves_little(form):
+    rng = np.random.default_rng(5)
+    found = networks(rng, 40, LAWS[form])
+    found[7] = replace(found[7], measured_s=2 * found[7].measured_s)
+    calibration = Calibration.of(found)
+    assert calibration.form == form
+    assert np.median(np.abs(errors(calibration, networks(rng, 50, LAWS[form])))) < 0.015
+    assert calibration.spread < 1.06
+
+
+def test_no_gain_is_below_zero_and_no_block_is_free():
+    rng = np.random.default_rng(6)
+
+    def law(pieces):  # family a costs nothing inside a network, and every block less than its row
+        return total(p for p in pieces if p.family != "a") + 5e-4 - 6e-5 * len(pieces)
+
+    calibration = Calibration.of([n for n in networks(rng, 60, law) if n.measured_s > 0])
+    assert min([*calibration.gains.values(), calibration.gain]) >= 0
+    assert calibration.constant_s >= 0
+    part = next(iter(MOBILE.parts(Precision.INT8, num_classes=8)))
+    assert calibration.cost(part, 1e-9) > 0
+
+
+def test_the_interval_holds_nine_of_ten_whatever_the_form():
+    rng = np.random.default_rng(7)
+    shares = []
+    for form, count in [("ratio", 12), ("affine", 22), ("blocks", 24), ("operators", 20), ("families", 36)] * 4:
+        calibration = Calibration.of(networks(rng, count, LAWS[form], noise=0.02))
+        off = errors(calibration, networks(rng, 100, LAWS[form], noise=0.02))
+        shares.append(np.mean(np.abs(off) <= math.log(calibration.spread)))
+    assert 0.87 < np.mean(shares) < 0.95
+
+
+def test_one_network_checks_nothing():
+    with pytest.raises(InvalidValue, match="at least 2 networks, got 1"):
+        Calibration.fit([(1.0, 1.0)])
+
+
+def test_families_and_operators_of_blocks():
+    parts = list(MOBILE.network(MOBILE.random(np.random.default_rng(1)), 8).workload(Precision.INT8).parts())
+    assert [family(parts[0]), family(parts[-1])] == ["stem 1x3x3+5x1x1", "head global"]
+    assert {family(p) for p in parts[1:-1]} <= {"x3d 3x3x3", "x3d 1x3x3", "x3d 1x3x3+3x1x1"}
+    assert operators(parts[-1]) == 3
+    strange = Workload((replace(parts[0].blocks[0], kind="other"),), parts[0].input)
+    assert operators(strange) == 1
+
+
+def test_a_space_whose_kernels_gain_differently_inside_networks_is_predicted(make_device):
+    class Device(make_device):
+        def seconds(self, workload):
+            alone = super().seconds(workload)
+            if len(workload.blocks) <= 5:
+                return alone
+            extra = {((1, 3, 3),): 0.3, ((3, 3, 3),): -0.15}
+            return alone + sum(extra.get(p.blocks[0].kernel, 0.0) * macs(p) / 20e9 for p in workload.parts())
+
+    rng = np.random.default_rng(8)
+    networks = [MOBILE.network(MOBILE.random(rng), 8).workload(Precision.INT8) for _ in range(45)]
+    drawn, fresh = networks[:36], networks[36:]
+    parts = list(dict.fromkeys(part for network in [*drawn, *fresh] for part in network.parts()))
+    device = Device()
+    predictor = AdditivePredictor.fit(device.table(parts, context_chains(parts), drawn))
+    off = [predictor.predict(n).seconds / device.seconds(n) - 1 for n in fresh]
+    assert predictor.calibration.form == "families"
+    assert max(map(abs, off)) < 0.05
