@@ -2,6 +2,7 @@
 
 import hwbench.cli.bench
 import hwbench.cli.devices
+import hwbench.cli.diff
 import hwbench.cli.doctor
 import hwbench.cli.export
 import hwbench.cli.init

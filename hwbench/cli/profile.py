@@ -6,22 +6,24 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hwbench.cli.main import app
+from hwbench.cli.main import app as program
 from hwbench.cli.output import Json, emit, say
-from hwbench.errors import DeviceError, InvalidValue
+from hwbench.errors import DeviceError, HwbenchError, InvalidValue
+from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     from hwbench.devices import Conditions, Device
-    from hwbench.latency import LatencyRow
+    from hwbench.latency import LatencyRow, SelfCheck
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import StagedSpace
-    from hwbench.specs import Precision, Target, Timing, Workload
+    from hwbench.specs import Precision, Repeatability, Target, Timing, Workload
     from hwbench.workspace import Workspace
 
 # The rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
@@ -30,9 +32,12 @@ DEFAULT_CLASSES = 8
 DEFAULT_CALIBRATION = 4
 CALIBRATION_SEED = 0
 
+app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
-@app.command()
+
+@app.callback()
 def profile(
+    context: typer.Context,
     device: Annotated[
         str, typer.Option(help="Device: a folder of profiles/; several with commas are profiled at the same time.")
     ] = "local",
@@ -52,12 +57,16 @@ def profile(
         str | None,
         typer.Option(help="stock leaves the device as it is, controlled holds its clocks and more; default: its file."),
     ] = None,
+    aa: Annotated[bool, typer.Option("--aa/--no-aa", help="Run the A/A test of the device at the end.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Measure the blocks of a search space on a device and publish the latency table.
+    """Measure the blocks of a search space on a device and publish the latency table; diff compares two tables.
 
     Interrupted at any moment, the same command goes on where it stopped.
     """
+    if context.invoked_subcommand is not None:
+        _refuse_options(context)
+        return
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
@@ -66,10 +75,10 @@ def profile(
     if "," in device:
         rest: dict[str, object] = {"space": space, "precision": precision, "threads": threads, "runtime": runtime}
         rest |= {"limit": limit, "classes": classes, "calibrate": calibrate, "processes": processes}
-        rest |= {"variants": variants or None, "retry": retry, "conditions": conditions}
+        rest |= {"variants": variants or None, "retry": retry, "conditions": conditions, "no-aa": not aa}
         _several(workspace, device, rest, as_json)
         return
-    result, tables = profile_space(
+    result, tables, found = profile_space(
         workspace,
         device,
         space,
@@ -83,8 +92,21 @@ def profile(
         retry=retry,
         variants=parse_variants(variants),
         conditions=held,
+        aa=aa,
     )
-    emit(_summary(workspace, device, result, tables, time.monotonic() - started), as_json=as_json)
+    values = _summary(workspace, device, result, tables, time.monotonic() - started)
+    emit({**values, "aa": found and {**aa_values(found.found), "made_on": found.made_on}}, as_json=as_json)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Options before a subcommand would do nothing."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            command = f"hwbench profile {context.invoked_subcommand}"
+            raise InvalidValue(
+                f"{parameter.opts[0]} does not go with {command}; its own options come last: {command} --help"
+            )
 
 
 def _several(workspace: Workspace, names: str, options: dict[str, object], as_json: bool) -> None:
@@ -126,7 +148,8 @@ def profile_space(
     retry: bool = False,
     variants: Sequence[str] = (),
     conditions: Conditions | None = None,
-) -> tuple[CampaignResult, list[Path]]:
+    aa: bool = True,
+) -> tuple[CampaignResult, list[Path], SelfCheck | None]:
     """Measures what is missing of a space and publishes a table for each precision; bars and failures go to stderr.
 
     Args:
@@ -143,6 +166,10 @@ def profile_space(
         retry: Measure failed rows again.
         variants: Layouts whose rows are measured beside those of the built-in choice.
         conditions: Whether the knobs of the device are held; default: what the device file says.
+        aa: Run the A/A test at the end where something was measured, and publish it with the tables.
+
+    Returns:
+        What was measured, the tables, and the A/A test that stands in them.
 
     Raises:
         UnknownName: No such device, space or runtime.
@@ -175,8 +202,9 @@ def profile_space(
                 publish(workspace, campaign, one)
             raise
         tables = [publish(workspace, campaign, one) for one in precisions]
-    say_failures(result.failed)
-    return result, tables
+        say_failures(result.failed)
+        found = publish_aa(campaign, tables, again=bool(result.ok)) if aa else _published_aa(tables)
+    return result, tables, found
 
 
 @contextmanager
@@ -300,17 +328,66 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> P
     path = table_path(workspace.root, campaign.target, precision)
     rows = {row.workload: row for row in _stored_rows(campaign, precision)}
     known = set(campaign.store.workloads(campaign.target))
-    published = published_rows(workspace, campaign.target, precision)
-    kept = [row for row in published if row.workload not in known and row.conditions == campaign.fingerprint]
-    dropped = [row for row in published if row.workload not in rows and row not in kept]
+    published = LatencyTable.read(path, target=campaign.target, precision=precision) if path.exists() else None
+    old = list(published or ())
+    kept = [row for row in old if row.workload not in known and row.conditions == campaign.fingerprint]
+    dropped = [row for row in old if row.workload not in rows and row not in kept]
     if dropped:
         say(
             f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
     table = LatencyTable(campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated)
+    if published is not None and published.conditions == table.conditions:
+        table = table.with_aa(published.aa)
     table.write(path)
     return path
+
+
+def publish_aa(campaign: Campaign, tables: Sequence[Path], *, again: bool) -> SelfCheck | None:
+    """Runs the A/A test of the campaign's device and writes what it finds into the tables.
+
+    A test that fails leaves the tables as they are, and is told.
+
+    Args:
+        campaign: Still open, so that device and conditions are those of the rows.
+        tables: Published just now.
+        again: Also where every table has one.
+
+    Returns:
+        What stands in the first table afterwards.
+    """
+    from hwbench.latency import LatencyTable, SelfCheck
+
+    read = {path: LatencyTable.read(path) for path in tables}
+    if campaign.repeat is not None and (again or any(table.aa is None for table in read.values())):
+        try:
+            found = SelfCheck(campaign.repeat(), datetime.now(UTC).date().isoformat())
+        except HwbenchError as error:
+            say(f"A/A test: {error}")
+        else:
+            say(f"A/A test: {found.found}")
+            for path, table in read.items():
+                table.with_aa(found).write(path)
+    return _published_aa(tables)
+
+
+def _published_aa(tables: Sequence[Path]) -> SelfCheck | None:
+    from hwbench.latency import LatencyTable
+
+    return LatencyTable.read(tables[0]).aa
+
+
+def aa_values(found: Repeatability) -> dict[str, Any]:
+    """An A/A test as ``--json`` prints it."""
+    return {
+        "difference": found.difference,
+        "low": found.low,
+        "high": found.high,
+        "pairs": found.pairs,
+        "median_ms": milliseconds(found.median_s),
+        "ok": found.ok,
+    }
 
 
 def published_rows(workspace: Workspace, target: Target, precision: Precision) -> list[LatencyRow]:
@@ -370,3 +447,6 @@ def _summary(
         "tables": names,
         "seconds": round(seconds, 1),
     }
+
+
+program.add_typer(app, name="profile")

@@ -2,9 +2,10 @@
 
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
+from hwbench.latency.changes import RowChange, TableChanges, compare_tables, taken_otherwise
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
-from hwbench.latency.table import LatencyRow, LatencyTable, Role, load_table, profile_command, table_path
+from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
 from hwbench.latency.validation import Comparison, Validation, spearman
 from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows
 from hwbench.latency.work import Convolution, convolutions, macs
@@ -19,9 +20,13 @@ __all__ = [
     "LatencyTable",
     "Position",
     "Role",
+    "RowChange",
+    "SelfCheck",
+    "TableChanges",
     "Validation",
     "VariantChoice",
     "calibration_networks",
+    "compare_tables",
     "context_chains",
     "convolutions",
     "fastest_variant",
@@ -31,5 +36,6 @@ __all__ = [
     "profile_command",
     "spearman",
     "table_path",
+    "taken_otherwise",
     "variant_rows",
 ]

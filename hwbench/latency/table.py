@@ -6,6 +6,10 @@
 ``role`` says what a row is for: ``block`` (one block alone), ``chain`` (blocks in a row: what a boundary between blocks
 costs) or ``network`` (a whole network, for calibration). A row that failed has an outcome and a reason and no numbers.
 ``conditions`` is a digest of the state of the device; all rows of a table were taken under the same.
+
+The first line may also hold what the A/A test found there and then (see ``Repeatability``), relative:
+
+    ; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31
 """
 
 from __future__ import annotations
@@ -16,11 +20,11 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
-from hwbench.specs import LOCAL, LatencyStats, Outcome, Precision, Target, Workload
+from hwbench.specs import LOCAL, LatencyStats, Outcome, Precision, Repeatability, Target, Workload
 from hwbench.workspace import Workspace, shipped, write_text
 
 SCHEMA = 1
@@ -30,6 +34,8 @@ _TITLE = "# hwbench latency table"
 _AGAIN = "restore it or remove it and run hwbench profile again"
 _NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
 _COUNTS = ("num_sessions", "num_samples")
+_HEADER = {"schema", "target", "precision", "emulated"}
+_AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _REASON_CHARACTERS = 200
@@ -64,19 +70,40 @@ class LatencyRow:
             raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
 
 
+@dataclass(frozen=True)
+class SelfCheck:
+    """The A/A test that was made when a table was published, and its date (UTC)."""
+
+    found: Repeatability
+    made_on: str
+
+    def __post_init__(self) -> None:
+        if _DATE.fullmatch(self.made_on) is None:
+            raise InvalidValue(f"A/A test: expected a date such as 2026-01-31, got {self.made_on!r}")
+
+
 class LatencyTable:
     """Read-only mapping from a workload to its row, for one target and one precision.
+
+    ``aa`` is what the A/A test of the device found when the table was published, None where there was none.
 
     Raises:
         InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
     """
 
     def __init__(
-        self, target: Target, precision: Precision, rows: Iterable[LatencyRow], *, emulated: bool = False
+        self,
+        target: Target,
+        precision: Precision,
+        rows: Iterable[LatencyRow],
+        *,
+        emulated: bool = False,
+        aa: SelfCheck | None = None,
     ) -> None:
         self.target = target
         self.precision = precision
         self.emulated = emulated
+        self.aa = aa
         ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
         self._rows = {row.workload.key: row for row in ordered}
         if len(self._rows) != len(ordered):
@@ -111,6 +138,15 @@ class LatencyTable:
         if stats is None:
             raise NotMeasured(self.explain(workload))
         return stats
+
+    @property
+    def conditions(self) -> str:
+        """Digest of the conditions of all rows; empty where no row says them."""
+        return next((row.conditions for row in self if row.stats is not None), "")
+
+    def with_aa(self, aa: SelfCheck | None) -> LatencyTable:
+        """The same rows with another A/A test."""
+        return LatencyTable(self.target, self.precision, self, emulated=self.emulated, aa=aa)
 
     def latency(self, workload: Workload) -> LatencyStats | None:
         """The latency of a workload, or None where it was not measured."""
@@ -155,9 +191,9 @@ class LatencyTable:
         """The table as CSV. Seconds have four significant digits."""
         file = io.StringIO()
         emulated = "yes" if self.emulated else "no"
-        file.write(
-            f"{_TITLE}; schema={SCHEMA}; target={self.target.key}; precision={self.precision}; emulated={emulated}\n"
-        )
+        values = {"schema": SCHEMA, "target": self.target.key, "precision": self.precision, "emulated": emulated}
+        values |= _aa_values(self.aa) if self.aa else {}
+        file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items())]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
         writer.writerows(_cells(row) for row in self)
@@ -188,9 +224,9 @@ class LatencyTable:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:
-            found, at, emulated = _parse_header(lines)
+            found, at, emulated, aa = _parse_header(lines)
             rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
-            table = cls(found, at, rows, emulated=emulated)
+            table = cls(found, at, rows, emulated=emulated, aa=aa)
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
@@ -245,16 +281,36 @@ def _cells(row: LatencyRow) -> list[str]:
     return [row.role.value, row.workload.key, row.outcome.value, *numbers, *counts, *ends]
 
 
-def _parse_header(lines: list[str]) -> tuple[Target, Precision, bool]:
+def _aa_values(aa: SelfCheck) -> dict[str, object]:
+    numbers = [getattr(aa.found, field.name) for field in fields(aa.found)]
+    return dict(zip(_AA, [*(n if isinstance(n, int) else f"{n:.4g}" for n in numbers), aa.made_on]))
+
+
+def _parse_aa(values: dict[str, str]) -> SelfCheck | None:
+    if not any(key in values for key in _AA):
+        return None
+    try:
+        difference, low, high, median = (float(values[_AA[at]]) for at in (0, 1, 2, 4))
+        found = Repeatability(difference, low, high, int(values["aa_pairs"]), median)
+        made_on = values["aa_on"]
+    except (KeyError, ValueError):
+        raise InvalidValue(f"expected the A/A test as {'=..., '.join(_AA)}=...") from None
+    if not (-1 < low <= difference <= high < float("inf") and found.pairs >= 2 and 0 < median < float("inf")):
+        raise InvalidValue(f"expected an A/A test with its difference inside its interval, got {found}")
+    return SelfCheck(found, made_on)
+
+
+def _parse_header(lines: list[str]) -> tuple[Target, Precision, bool, SelfCheck | None]:
     title, *pairs = lines[0].split("; ") if lines else [""]
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if title != _TITLE or set(values) != {"schema", "target", "precision", "emulated"}:
+    if title != _TITLE or set(values) - set(_AA) != _HEADER:
         raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
     if values["schema"] != str(SCHEMA):
         raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")
     if values["emulated"] not in ("yes", "no"):
         raise InvalidValue(f"expected emulated=yes or no, got {values['emulated']!r}")
-    return Target.parse(values["target"]), Precision.parse(values["precision"]), values["emulated"] == "yes"
+    emulated = values["emulated"] == "yes"
+    return Target.parse(values["target"]), Precision.parse(values["precision"]), emulated, _parse_aa(values)
 
 
 def _parse_lines(lines: list[str]) -> Iterator[tuple[int, list[str]]]:

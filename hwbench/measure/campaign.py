@@ -17,7 +17,7 @@ from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
-from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
+from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
 # Enough artifacts for random order to spread drift over, few enough that results come every minute or so.
 BATCH = 24
@@ -107,6 +107,7 @@ class Campaign:
         emulated: The target runs under emulation: its rows are never latencies.
         seed: Of the random orders.
         state: How the device is at present, for the record; asked before and after each run of sessions.
+        repeat: The A/A test of the device, under the same conditions; None where its times mean nothing.
     """
 
     store: MeasurementStore
@@ -121,6 +122,7 @@ class Campaign:
     seed: int = 0
     batch: int = BATCH
     state: Callable[[], Mapping[str, Any]] = no_state
+    repeat: Callable[[], Repeatability] | None = None
 
     @property
     def fingerprint(self) -> str:

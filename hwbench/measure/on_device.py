@@ -11,18 +11,16 @@ from typing import Any
 
 from hwbench.devices import Conditions, Device, DeviceState, probe_device, read_state
 from hwbench.devices.preflight import Level, passing, wait_until_cool
-from hwbench.errors import CheckFailed, DeviceLost
-from hwbench.measure.builder import Builder, BuildFailure
+from hwbench.errors import DeviceLost
+from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign, Failure
 from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.quality import doubt, sessions_needed, verdict
+from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import Bench, measure_sessions, open_bench
+from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore, trusted
-from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing, Workload
-
-# About 2 ms on a core of 20 billion multiply-adds a second, which is long against the clock and short against a round.
-SENTINEL = Workload.parse("x3d_i96_m216_o96_k3x3x3_relu@1x96x4x14x14/fp32/auto")
-
+from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.
 ANY_RATIO = 1e6
@@ -84,6 +82,7 @@ def campaign_on(
             retry=retry,
             emulated=device.emulated,
             state=_State(device, bench),
+            repeat=None if device.emulated else functools.partial(_repeat, builder, bench, timing),
         )
 
 
@@ -140,6 +139,10 @@ def measure_artifact(
     )
 
 
+def _repeat(builder: Builder, bench: Bench, timing: Timing) -> Repeatability:
+    return compare_with_itself(build_sentinel(builder), bench=bench, timing=timing)
+
+
 def _timing(device: Device, timing: Timing | None) -> Timing:
     """The protocol for a device; under emulation times mean nothing, so few are taken and no interval is waited for."""
     if not device.emulated:
@@ -192,12 +195,7 @@ class _Measure:
 
     @functools.cached_property
     def _sentinel(self) -> Path:
-        (result,) = self._builder.build([SENTINEL])
-        if isinstance(result, BuildFailure):
-            raise CheckFailed(
-                f"the reference workload {SENTINEL.key} does not build: {result.reason}; see: hwbench doctor"
-            )
-        return result.path
+        return build_sentinel(self._builder).path
 
     def __call__(
         self,

@@ -327,6 +327,20 @@ class MeasurementStore:
         rows = self._select("SELECT DISTINCT workload FROM measurements WHERE target = ? ORDER BY 1", (target.key,))
         return (Workload.parse(key) for (key,) in rows)
 
+    def conditions_of(self, digest: str) -> dict[str, str] | None:
+        """The conditions with this ``fingerprint``, or None."""
+        rows = self._select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))
+        return dict(json.loads(rows[0][0])) if rows else None
+
+    def timings(self, target: Target, digest: str) -> list[Timing]:
+        """The protocols of the latencies of a target under the conditions with this ``fingerprint``."""
+        rows = self._select(
+            "SELECT DISTINCT timing FROM measurements "
+            "WHERE target = ? AND conditions = ? AND outcome = 'ok' ORDER BY 1",
+            (target.key, digest),
+        )
+        return [Timing(**json.loads(timing)) for (timing,) in rows]
+
     def counts(self, target: Target | None = None) -> dict[str, int]:
         """Number of rows by outcome; rows with sessions still to come count as ``unfinished``."""
         where, values = ("WHERE target = ?", (target.key,)) if target else ("", ())

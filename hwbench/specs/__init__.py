@@ -5,6 +5,7 @@ from hwbench.specs.artifact import Artifact, DelegationReport
 from hwbench.specs.block import ACTIVATIONS, GLOBAL, BlockSpec, Kernel, format_kernel, parse_kernel
 from hwbench.specs.estimate import Estimate
 from hwbench.specs.network import Network
+from hwbench.specs.repeatability import Repeatability
 from hwbench.specs.target import LOCAL, Target
 from hwbench.specs.tensor import Precision, TensorSpec
 from hwbench.specs.timing import CacheState, LatencyStats, Measurement, Outcome, Session, Timing
@@ -27,6 +28,7 @@ __all__ = [
     "Network",
     "Outcome",
     "Precision",
+    "Repeatability",
     "Session",
     "Target",
     "TensorSpec",

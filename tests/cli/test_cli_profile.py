@@ -8,12 +8,12 @@ import pytest
 from hwbench.cli import profile
 from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import main
-from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.errors import CheckFailed, InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
-from hwbench.specs import Outcome, Precision, Target, Timing
+from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.workspace import Workspace
 
@@ -31,7 +31,7 @@ def workspace(tmp_path, monkeypatch):
 def fake(workspace, monkeypatch):
     """Everything real but the device: ``fake.conditions`` and ``fake.sources`` are those of the next call."""
     device = FakeDevice(workspace.root / "files", noise=1e-5)
-    device.conditions, device.sources = {"device": "fake"}, "1"
+    device.conditions, device.sources, device.repeat = {"device": "fake"}, "1", None
 
     @contextmanager
     def place(store, workspace, place, *, runtime, threads, processes, retry):
@@ -39,7 +39,7 @@ def fake(workspace, monkeypatch):
         sources = device.sources
         yield Campaign(
             store, replace(TARGET, threads=threads), device.conditions, device.build, device.measure,
-            timing=Timing(), build_key=lambda w: w.sha256 + sources, retry=again)  # fmt: skip
+            timing=Timing(), build_key=lambda w: w.sha256 + sources, retry=again, repeat=device.repeat)  # fmt: skip
 
     monkeypatch.setattr(profile, "place_campaign", place)
     return device
@@ -69,7 +69,8 @@ def test_a_space_is_measured_and_its_tables_are_published(workspace, fake, capsy
     assert status == 0
     values = json.loads(out)
     rows = needed(workspace) | needed(workspace, Precision.INT8)
-    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds"}
+    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds", "aa"}
+    assert values["aa"] is None
     assert (values["device"], values["target"]) == ("local", TARGET.key)
     assert (values["ok"], values["failed"], values["skipped"]) == (len(rows), 0, 0)
     assert values["table"] == values["tables"][0] == "profiles/local/executorch-1.5.1.fp32.t1.csv"
@@ -91,6 +92,44 @@ def test_the_same_command_again_measures_nothing_and_writes_the_same_bytes(works
     assert status == 0
     assert (json.loads(out)["ok"], json.loads(out)["skipped"]) == (0, len(needed(workspace)))
     assert (path.read_bytes(), len(fake.visits)) == (before, visits)
+
+
+def test_an_aa_test_is_published_with_the_tables_and_taken_again_with_new_rows(workspace, fake, capsys):
+    found = [Repeatability(0.001 * n, 0.0, 0.004, 8, 2e-3) for n in range(1, 9)]
+    fake.repeat = lambda: found.pop(0)
+    limit = ("--limit", "2", "--calibrate", "0", "--json")
+    _, out, err = run(capsys, *limit)
+    aa = json.loads(out)["aa"]
+    assert (aa["difference"], aa["median_ms"], aa["pairs"], aa["ok"]) == (0.001, 2.0, 8, True)
+    assert "A/A test: the same file twice differs by +0.10 %" in err
+    _, out, _ = run(capsys, "--precision", "int8", *limit)
+    assert json.loads(out)["aa"]["difference"] == table(workspace, Precision.INT8).aa.found.difference == 0.002
+    assert table(workspace).aa.found.difference == 0.001
+    _, out, _ = run(capsys, "--precision", "int8", "--no-aa", *limit)
+    assert json.loads(out)["aa"]["difference"] == 0.002  # kept with the rows of the same conditions
+    fake.conditions = {"device": "fake", "governor": "powersave"}
+    _, out, _ = run(capsys, "--precision", "int8", "--no-aa", *limit)
+    assert json.loads(out)["aa"] is None
+
+
+def test_nothing_new_measured_leaves_the_aa_test_and_one_that_fails_leaves_the_table(workspace, fake, capsys):
+    def fails():
+        raise CheckFailed("A/A test: crash: killed")
+
+    fake.repeat = fails
+    everything = ("--precision", "fp32", "--calibrate", "0", "--json")
+    status, out, err = run(capsys, *everything)
+    assert (status, json.loads(out)["aa"]) == (0, None)
+    assert "A/A test: crash: killed" in err
+    found = [Repeatability(0.001, 0.0, 0.004, 8, 2e-3)]
+    fake.repeat = found.pop
+    for _ in range(2):  # nothing is left to measure: the test is made once, and not again
+        status, out, _ = run(capsys, *everything)
+        assert (status, json.loads(out)["aa"]["difference"], len(table(workspace).rows(Role.BLOCK)) > 20) == (
+            0,
+            0.001,
+            True,
+        )
 
 
 def test_an_interrupted_profile_is_one_line_and_goes_on(workspace, fake, capsys):

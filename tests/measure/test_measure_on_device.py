@@ -15,9 +15,10 @@ import hwbench
 from hwbench.devices import CommandResult, Conditions, Device, knobs, load_device
 from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.measure.builder import Builder
-from hwbench.measure.on_device import SENTINEL, campaign_on, measure_artifact
+from hwbench.measure.on_device import campaign_on, measure_artifact
 from hwbench.measure.repeatability import check_repeatability, compare_with_itself
 from hwbench.measure.runner import open_bench
+from hwbench.measure.sentinel import SENTINEL
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, DelegationReport, Outcome, Timing, Workload
 from hwbench.workspace import Workspace

@@ -3,8 +3,7 @@
 import pytest
 
 from hwbench.errors import CheckFailed
-from hwbench.measure.repeatability import Repeatability
-from hwbench.specs import Session
+from hwbench.specs import Repeatability, Session
 
 
 def sessions(*medians_ms):

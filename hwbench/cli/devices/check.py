@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,15 +13,14 @@ from hwbench.cli.devices import virtual
 from hwbench.cli.devices.group import app
 from hwbench.cli.devices.show import Name
 from hwbench.cli.output import Json, emit, say
+from hwbench.cli.profile import aa_values
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 from hwbench.printable import printable
-from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     from hwbench.devices import Device, DeviceState, Probe, Transport
     from hwbench.devices.preflight import Finding
-    from hwbench.measure.repeatability import Repeatability
-    from hwbench.specs import Timing
+    from hwbench.specs import Repeatability, Timing
     from hwbench.workspace import Workspace
 
 OK, WARNING, FAILED = "ok", "warning", "failed"
@@ -68,22 +67,11 @@ def check(
             say(f"{step.name}: {step.advice}")
     wrong = [step for step in steps if step.state == FAILED]
     if as_json:
-        aa = None if checked.aa is None else _difference(checked.aa)
+        aa = None if checked.aa is None else aa_values(checked.aa)
         emit({"device": name, "ok": not wrong, "steps": [asdict(step) for step in steps], "aa": aa}, as_json=True)
     if wrong:
         raise typer.Exit(DeviceError.exit_status)
     say(f"next: hwbench profile --device {name}")
-
-
-def _difference(aa: Repeatability) -> dict[str, Any]:
-    return {
-        "difference": aa.difference,
-        "low": aa.low,
-        "high": aa.high,
-        "pairs": aa.pairs,
-        "median_ms": milliseconds(aa.median_s),
-        "ok": aa.ok,
-    }
 
 
 def _timing(device: Device) -> Timing:

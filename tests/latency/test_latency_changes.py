@@ -1,0 +1,210 @@
+"""Two tables of one device: what moved is found, what is noise is not, and all together is told apart from one."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, compare_tables, taken_otherwise
+from hwbench.latency.significance import (
+    Variances,
+    false_discovery_rates,
+    median_interval,
+    moderated,
+    tails,
+    unexplained,
+)
+from hwbench.spaces import read_space
+from hwbench.specs import LatencyStats, Outcome, Precision, Repeatability, Session, Target
+from hwbench.workspace import shipped
+
+PARTS = sorted(
+    read_space(shipped() / "search_spaces" / "x3d-tiny.toml").parts(Precision.INT8, num_classes=8), key=lambda p: p.key
+)
+TARGET = Target("local", "executorch", "1.5.1", 1)
+TRUE_S = {part: 1e-4 * 1.05**at for at, part in enumerate(PARTS)}
+
+
+def measured(
+    parts=PARTS, seed=0, *, shift=0.0, moves=None, spread=0.003, between=0.0, sessions=3, conditions="c0", aa=None
+):
+    """A table as the protocol would give it: medians of sessions that vary by ``spread``, rounded as in a file."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for part in parts:
+        centre = TRUE_S[part] * (1 + shift) * (moves or {}).get(part, 1.0) * math.exp(rng.normal(0, between))
+        stats = LatencyStats.of([Session((centre * (1 + spread * e),)) for e in rng.normal(size=sessions)])
+        rows.append(LatencyRow(Role.BLOCK, part, Outcome.OK, stats, "2026-01-31", conditions))
+    table = LatencyTable(TARGET, Precision.INT8, rows)
+    return table.with_aa(aa)
+
+
+def written(table, tmp_path):
+    table.write(tmp_path / "t.csv")
+    return LatencyTable.read(tmp_path / "t.csv")
+
+
+def test_the_tail_of_t_is_that_of_the_tables():
+    degrees = np.array([2.0, 4.0, 10.0, 400.0])
+    tabulated = np.array([4.303, 2.776, 2.228, 1.966])
+    assert tails(tabulated, Variances(np.ones(4), degrees)) == pytest.approx(0.05, rel=2e-3)
+    exact = 1 - 7 / math.sqrt(7**2 + 2)  # two degrees have a closed form
+    assert tails(np.array([-7.0]), Variances(np.ones(1), np.array([2.0]))) == pytest.approx(exact)
+
+
+def test_false_discovery_rates_are_those_of_benjamini_and_hochberg():
+    assert false_discovery_rates(np.array([0.01, 0.2, 0.03, 0.5])) == pytest.approx([0.04, 4 / 15, 0.06, 0.5])
+
+
+def test_variances_that_are_alike_share_what_they_know():
+    rng = np.random.default_rng(0)
+    alike = moderated(Variances(4e-6 * rng.chisquare(2, 500) / 2, np.full(500, 2.0)))
+    assert alike.values == pytest.approx(4e-6, rel=0.4)
+    assert alike.degrees.min() > 20
+    usual = 4e-6 * 6 / rng.chisquare(6, 5000)  # what the method takes them to be drawn from
+    unlike = moderated(Variances(usual * rng.chisquare(2, 5000) / 2, np.full(5000, 2.0)))
+    assert unlike.degrees[0] - 2 == pytest.approx(6, rel=0.3)
+
+
+def test_a_spread_that_intervals_do_not_explain_is_found():
+    rng = np.random.default_rng(0)
+    known = Variances(np.full(400, 1e-6), np.full(400, 8.0))
+    assert unexplained(rng.normal(0, math.hypot(1e-3, 0.01), 400), known) == pytest.approx(0.01, rel=0.2)
+    assert unexplained(rng.normal(0, 0.9e-3, 400), known) == 0
+
+
+def test_the_interval_of_a_median_leaves_two_of_ten_out():
+    assert median_interval(np.arange(10.0)) == (1.0, 8.0)
+    assert median_interval(np.array([3.0, 1.0])) == (1.0, 3.0)
+
+
+def test_nothing_moved_between_two_tables_of_the_same(tmp_path):
+    found = compare_tables(measured(seed=1), written(measured(seed=2), tmp_path))
+    assert len(found.rows) == len(PARTS)
+    assert found.none
+    assert found.agreeing > 0.97
+    assert found.consistent > 0.85
+    assert abs(found.shift) < 0.002
+    assert "no row moved" in str(found)
+
+
+def test_false_alarms_are_rare_whatever_the_number_of_rows():
+    alarms = sum(not compare_tables(measured(seed=s), measured(seed=1000 + s)).none for s in range(20))
+    few = sum(
+        not compare_tables(measured(PARTS[:6], seed=s), measured(PARTS[:6], seed=1000 + s)).none for s in range(60)
+    )
+    assert alarms <= 4  # one in twenty, and what chance adds
+    assert few <= 7
+
+
+def test_rows_that_moved_are_found_and_the_others_are_not(tmp_path):
+    moves = {PARTS[3]: 1.06, PARTS[-2]: 0.93, PARTS[-1]: 1.5}
+    found = compare_tables(measured(seed=1), written(measured(seed=2, moves=moves), tmp_path))
+    assert {row.workload for row in found.moved} == set(moves)
+    assert found.rows[0].workload == PARTS[-1]  # the largest first
+    assert found.rows[0].change == pytest.approx(0.5, abs=0.02)
+    assert not found.shifted
+    assert f"3 of {len(PARTS)} rows moved" in str(found)
+
+
+def test_a_shift_of_all_is_told_apart_from_a_row():
+    found = compare_tables(measured(seed=1), measured(seed=2, shift=0.03, moves={PARTS[7]: 0.9}))
+    assert found.shifted
+    assert found.shift == pytest.approx(0.03, abs=0.002)
+    assert found.shift_low < 0.03 < found.shift_high
+    assert [row.workload for row in found.moved] == [PARTS[7]]
+    assert found.moved[0].beyond == pytest.approx(-0.1, abs=0.01)
+    assert found.agreeing < 0.5
+    assert "all rows together slower" in str(found)
+
+
+def test_few_rows_are_judged_each_by_itself():
+    found = compare_tables(measured(PARTS[:2], seed=1), measured(PARTS[:2], seed=2, shift=0.5))
+    assert len(found.moved) == 2
+    assert not found.shifted
+    assert [row.beyond for row in found.rows] == [row.change for row in found.rows]
+
+
+def test_a_spread_of_all_rows_is_no_reason_to_call_each_of_them_moved():
+    found = compare_tables(measured(seed=1), measured(seed=2, between=0.02, moves={PARTS[7]: 1.4}))
+    assert [row.workload for row in found.moved] == [PARTS[7]]
+    assert found.spread == pytest.approx(0.02, rel=0.3)
+
+
+def test_what_the_same_file_may_differ_by_is_no_move():
+    moves = {PARTS[3]: 1.06}
+    aa = SelfCheck(Repeatability(0.02, -0.03, 0.07, 8, 2e-3), "2026-01-31")
+    found = compare_tables(measured(seed=1, aa=aa), measured(seed=2, moves=moves))
+    assert found.allowed == 0.07
+    assert found.none
+    small = compare_tables(measured(seed=1, spread=1e-4), measured(seed=2, spread=1e-4, moves={PARTS[3]: 1.008}))
+    assert small.none  # surely there, and less than 1 %
+
+
+def test_a_row_of_one_session_cannot_be_judged():
+    found = compare_tables(measured(PARTS[:3], sessions=1), measured(PARTS[:3], seed=2, shift=1.0, sessions=1))
+    assert found.moved == ()
+    assert [(row.chance, row.rate) for row in found.rows] == [(None, None)] * 3
+    assert math.isnan(found.consistent)
+
+
+def test_rows_of_one_table_alone_and_failed_ones_are_told():
+    failed = LatencyRow(Role.BLOCK, PARTS[0], Outcome.CRASH, None, "2026-01-31", reason="killed")
+    before, after = measured(PARTS[:4]), measured(PARTS[1:6], seed=2)
+    after = LatencyTable(TARGET, Precision.INT8, [*after, failed])
+    found = compare_tables(before, after)
+    assert {row.workload for row in found.rows} == set(PARTS[1:4])
+    assert [row.workload for row in found.only_before] == [PARTS[0]]
+    assert {row.workload for row in found.only_after} == set(PARTS[4:6])
+    with pytest.raises(InvalidValue, match="no row in common"):
+        compare_tables(measured(PARTS[:2]), measured(PARTS[2:4]))
+
+
+def test_how_they_were_taken_otherwise_is_said():
+    before = measured(PARTS[:2])
+    assert taken_otherwise(before, before) == []
+    other = LatencyTable(Target("s9", "executorch", "1.5.1", 2), Precision.INT8, measured(PARTS[:2], conditions="c1"))
+    said = taken_otherwise(before, other)
+    assert said[0] == f"another target: {TARGET}, then s9/executorch-1.5.1/t2"
+    assert said[1] == "other conditions: c0, then c1"
+    known = {"c0": {"kernel": "6.1", "cpus": "0"}, "c1": {"kernel": "6.2", "cpus": "0", "boost": "off"}}
+    assert taken_otherwise(before, other, known)[1] == "other conditions: boost -, then off; kernel 6.1, then 6.2"
+    doubtful = before.with_aa(SelfCheck(Repeatability(0.02, -0.01, 0.05, 8, 2e-3), "2026-01-31"))
+    assert "the A/A test after found the same file twice differs by +2.00 %" in taken_otherwise(before, doubtful)[0]
+
+
+def test_an_aa_test_stands_in_the_first_line_and_survives(tmp_path):
+    aa = SelfCheck(Repeatability(0.00123456, -0.003, 0.005, 8, 0.00207), "2026-01-31")
+    table = measured(PARTS[:2], aa=aa)
+    line = table.text.splitlines()[0]
+    end = "; aa=0.001235; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31"
+    assert line.endswith("emulated=no" + end)
+    back = written(table, tmp_path)
+    assert back.text == table.text
+    assert back.aa.found.largest == 0.005
+    assert back.aa.made_on == "2026-01-31"
+    assert written(table.with_aa(None), tmp_path).aa is None
+    assert "aa" not in table.with_aa(None).text.splitlines()[0].replace("hwbench", "")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("aa_pairs=8", "aa_pairs=eight"),
+        ("aa_pairs=8", "aa_pairs=1"),
+        ("; aa_on=2026-01-31", ""),
+        ("aa_on=2026-01-31", "aa_on=today"),
+        ("aa_low=-0.003", "aa_low=0.004"),
+        ("aa_median_s=0.00207", "aa_median_s=nan"),
+        ("aa=0.001", "aa=nan"),
+        ("; aa=", "; bb="),
+    ],
+)
+def test_a_damaged_aa_test_is_refused(tmp_path, old, new):
+    aa = SelfCheck(Repeatability(0.001, -0.003, 0.005, 8, 0.00207), "2026-01-31")
+    text = measured(PARTS[:2], aa=aa).text
+    assert old in text
+    (tmp_path / "t.csv").write_text(text.replace(old, new, 1))
+    with pytest.raises(InvalidFile, match=r"A/A test|expected a first line"):
+        LatencyTable.read(tmp_path / "t.csv")
