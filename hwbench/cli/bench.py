@@ -155,11 +155,11 @@ def _manifest(path: Path, sha256: str) -> str | None:
 def _built(workspace: Workspace, model: str, runtime: str, precision: str, classes: int | None) -> tuple[Artifact, str]:
     """A network by name, built with random weights through the cache."""
     from hwbench.cli.campaigns import building
-    from hwbench.cli.profile import DEFAULT_CLASSES
     from hwbench.measure.builder import BuildFailure, build_all
     from hwbench.measure.cache import ArtifactCache
     from hwbench.spaces import resolve
     from hwbench.specs import Precision
+    from hwbench.specs.network import DEFAULT_CLASSES
 
     wanted = Precision.parse(precision)
     has_classes = model.strip().startswith("zoo:")

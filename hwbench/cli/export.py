@@ -334,10 +334,10 @@ def _named(
     workspace: Workspace, model: str, weights: str | None, classes: int | None, data: str | None, seed: int
 ) -> Original:
     """A network by name with the weights that are asked for."""
-    from hwbench.cli.profile import DEFAULT_CLASSES
     from hwbench.data import SYNTHETIC, default_clip
     from hwbench.deploy import randomly_weighted
     from hwbench.spaces import resolve
+    from hwbench.specs.network import DEFAULT_CLASSES
 
     if weights not in (None, RANDOM) and not Path(weights).is_file():
         raise InvalidValue(

@@ -15,6 +15,7 @@ import typer
 from hwbench.cli.main import app as program
 from hwbench.cli.output import Json, emit, say
 from hwbench.errors import DeviceError, HwbenchError, InvalidValue
+from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from hwbench.specs import Precision, Repeatability, Target, Timing, Workload
     from hwbench.workspace import Workspace
 
-# The rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
-DEFAULT_CLASSES = 8
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
 DEFAULT_CALIBRATION = 4
 CALIBRATION_SEED = 0

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
+from hwbench.latency.calibration import family
 from hwbench.latency.work import macs
 from hwbench.specs import Architecture, Network, Precision, TensorSpec, Workload
 
 # A boundary is (n T(b) - T(b...b)) / (n - 1): its error falls from 2.8 errors of T(b) at n = 2 to 1.9 at n = 4, and to
 # no less than 1.4 for longer chains, which cost more to build.
 CHAIN_LENGTH = 4
-# Draws from which calibration networks are chosen: enough to fill every stratum of size.
-_POOL = 64
+# Draws for each calibration network: enough to choose from in every stratum of size.
+_POOL = 32
+# What is known of each parameter before any network is measured, in networks: hardly anything.
+_PRIOR = 1e-3
 
 
 class Space(Protocol):
@@ -52,17 +58,65 @@ def context_chains(parts: Iterable[Workload]) -> list[Workload]:
 
 
 def calibration_networks(space: Space, count: int, seed: int, num_classes: int) -> list[Network]:
-    """Different networks of a space, spread over its sizes: one from each of ``count`` strata of multiply-adds.
+    """Different networks of a space that say much about a calibration: one from each of ``count`` strata of size.
 
-    The same for the same arguments in every process. Fewer come back where the space has fewer members.
+    Size is the number of multiply-adds. Within a stratum the network is taken that tells most about the parameters of
+    a calibration (a gain for each family of blocks, a term per block, a constant) beside those taken before:
+    ``informative``. The same for the same arguments in every process. Fewer come back where the space has fewer
+    members. Sorted by size.
     """
     rng = np.random.default_rng([seed, 0xCA11B])
     drawn = dict.fromkeys(space.random(rng) for _ in range(_POOL * count))
-    by_size = sorted(
-        (space.network(a, num_classes) for a in drawn), key=lambda n: (macs(n.workload(Precision.FP32)), n.name)
-    )
-    strata = [part for part in np.array_split(np.arange(len(by_size)), count) if len(part)]
-    return [by_size[int(rng.choice(part))] for part in strata]
+    pool = sorted((_Work.of(space.network(a, num_classes)) for a in drawn), key=lambda w: (w.macs, w.network.name))
+    families = sorted({name for work in pool for name in work.by_family})
+    sizes = np.array([work.macs for work in pool], dtype=float)
+    blocks = np.array([len(work.network.blocks) for work in pool], dtype=float)
+    columns = [np.array([work.by_family.get(name, 0) for work in pool]) / sizes for name in families]
+    # A term per block and a constant count as what they would be worth in a typical network.
+    typical = float(np.median(sizes))
+    columns += [blocks / np.median(blocks) * typical / sizes, typical / sizes]
+    strata = [part for part in np.array_split(np.arange(len(pool)), count) if len(part)]
+    return [pool[index].network for index in informative(np.stack(columns, axis=1), strata)]
+
+
+def informative(features: NDArray[np.float64], strata: Sequence[NDArray[np.intp]]) -> list[int]:
+    """One row of features from each stratum, so that a linear fit to them is well determined, whatever it finds.
+
+    Greedy D-optimal design: each row is the one with the largest variance of prediction given those before, which
+    raises the determinant of the information matrix most (Fedorov 1972). The outermost strata choose first.
+
+    Args:
+        features: Shape (rows, parameters).
+        strata: Numbers of rows, in groups that follow each other.
+
+    Returns:
+        A row for each stratum, in their order.
+    """
+    known = _PRIOR * np.eye(features.shape[1])
+    chosen = {}
+    for stratum in sorted(range(len(strata)), key=lambda i: (min(i, len(strata) - 1 - i), i)):
+        rows = features[strata[stratum]]
+        gained = (rows * np.linalg.solve(known, rows.T).T).sum(axis=1)
+        best = int(np.argmax(gained))
+        known += np.outer(rows[best], rows[best])
+        chosen[stratum] = int(strata[stratum][best])
+    return [chosen[stratum] for stratum in range(len(strata))]
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A network and its multiply-adds, in all and by family of blocks."""
+
+    network: Network
+    macs: int
+    by_family: Mapping[str, int]
+
+    @classmethod
+    def of(cls, network: Network) -> _Work:
+        by_family: Counter[str] = Counter()
+        for part in network.workload(Precision.FP32).parts():
+            by_family[family(part)] += macs(part)
+        return cls(network, by_family.total(), by_family)
 
 
 def _chain(sources: Sequence[Workload], sinks: Sequence[Workload]) -> Workload:

@@ -87,7 +87,8 @@ class AdditivePredictor:
         """
         stats = self.table.latency(part)
         if stats is None:
-            raise NotMeasured(f"{part.key} was not measured on {self.table.target}: {self.table.command(self.space)}")
+            command = self.table.command(self.space, part)
+            raise NotMeasured(f"{part.key} was not measured on {self.table.target}: {command}")
         return self.calibration.cost(part, _in_context(self.boundary, part, stats.median_s, position))
 
     def predict(self, network: Workload) -> Estimate:

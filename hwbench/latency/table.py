@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import csv
 import enum
+import heapq
 import io
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -24,7 +26,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
-from hwbench.specs import LOCAL, LatencyStats, Outcome, Precision, Repeatability, Target, Workload
+from hwbench.latency.distance import distance
+from hwbench.specs import AUTO, LOCAL, LatencyStats, Outcome, Precision, Repeatability, Target, Workload
+from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.workspace import Workspace, shipped, write_text
 
 SCHEMA = 1
@@ -158,15 +162,9 @@ class LatencyTable:
         return [row for row in self if row.role is role and row.stats is not None]
 
     def nearest(self, workload: Workload, count: int = 3) -> list[str]:
-        """Keys of the measured rows that differ in the fewest fields."""
-        wanted = Counter(_fields(workload.key))
-
-        def differences(key: str) -> int:
-            fields = Counter(_fields(key))
-            return ((wanted - fields) + (fields - wanted)).total()
-
-        same_length = [row.workload for row in self if row.stats and len(row.workload.blocks) == len(workload.blocks)]
-        return sorted((w.key for w in same_length), key=lambda key: (differences(key), key))[:count]
+        """Keys of the measured rows that are least unlike (``hwbench.latency.distance``), the nearest first."""
+        found = [(distance(workload, row.workload), row.workload.key) for row in self if row.stats]
+        return [key for away, key in heapq.nsmallest(count, found) if away < math.inf]
 
     def explain(self, workload: Workload, space: str | None = None) -> str:
         """Why there is no latency for a workload, and what to type."""
@@ -174,17 +172,17 @@ class LatencyTable:
         if row is not None:
             return (
                 f"{workload.key}: measuring it on {self.target} ended as {row.outcome}: {row.reason}; "
-                f"try again: {self.command(space)}"
+                f"try again: {self.command(space, workload)} --retry"
             )
         near = self.nearest(workload)
         return (
             f"{workload.key} was not measured on {self.target}; nearest rows: {', '.join(near) or 'none'}; "
-            f"measure it: {self.command(space)}"
+            f"measure it: {self.command(space, workload)}"
         )
 
-    def command(self, space: str | None = None) -> str:
-        """The command that fills this table."""
-        return profile_command(self.target, self.precision, space)
+    def command(self, space: str | None = None, workload: Workload | None = None) -> str:
+        """The command that fills this table; with a workload, with the options that take it in."""
+        return profile_command(self.target, self.precision, space, workload)
 
     @property
     def text(self) -> str:
@@ -263,12 +261,19 @@ def load_table(workspace: Workspace, target: Target, precision: Precision, space
     )
 
 
-def profile_command(target: Target, precision: Precision, space: str | None = None) -> str:
-    """The command that measures what a space needs on a target."""
+def profile_command(
+    target: Target, precision: Precision, space: str | None = None, workload: Workload | None = None
+) -> str:
+    """The command that measures what a space needs on a target, ``workload`` among it."""
     threads = f" --threads {target.threads}" if target.threads != 1 else ""
     runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
     command = f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}"
-    return f"{command}{threads}{runtime}"
+    if workload is None:
+        return f"{command}{threads}{runtime}"
+    last = workload.blocks[-1]
+    classes = f" --classes {last.out_channels}" if last.kind == "head" and last.out_channels != DEFAULT_CLASSES else ""
+    variants = f" --variants {workload.variant}" if workload.variant != AUTO else ""
+    return f"{command}{threads}{runtime}{classes}{variants}"
 
 
 def _cells(row: LatencyRow) -> list[str]:
@@ -353,7 +358,3 @@ def _parse_stats(values: dict[str, str]) -> LatencyStats:
     if min(counts) < 1:
         raise InvalidValue("expected at least one session and one sample")
     return LatencyStats(median, p10, p90, low, high, *counts)
-
-
-def _fields(key: str) -> list[str]:
-    return re.split(r"[_@/>]", key)

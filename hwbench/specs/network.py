@@ -8,6 +8,9 @@ from hwbench.specs.block import BlockSpec
 from hwbench.specs.tensor import Precision, TensorSpec
 from hwbench.specs.workload import AUTO, Workload
 
+# Rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
+DEFAULT_CLASSES = 8
+
 
 @dataclass(frozen=True)
 class Network:

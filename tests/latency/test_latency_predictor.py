@@ -14,7 +14,7 @@ from hwbench.latency import (
     context_chains,
     macs,
 )
-from hwbench.latency.plan import CHAIN_LENGTH
+from hwbench.latency.plan import CHAIN_LENGTH, informative
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Workload
 from hwbench.workspace import shipped
@@ -187,3 +187,18 @@ def test_few_networks_give_the_largest_error_as_the_spread():
     calibration = Calibration.fit([(1.0, 1.0), (1.0, 1.1), (1.0, 1.0)])
     assert calibration.count == 3
     assert math.log(calibration.spread) == pytest.approx(max(map(abs, calibration.errors)))
+
+
+def test_chosen_networks_determine_a_fit_better_than_drawn_ones():
+    rng = np.random.default_rng(3)
+    shares = rng.dirichlet([1.0] * 5, size=600)
+    features = np.column_stack([shares, rng.lognormal(0, 0.7, 600)])
+
+    def information(rows):
+        return np.linalg.slogdet(features[rows].T @ features[rows])[1]
+
+    chosen = informative(features, np.array_split(np.arange(600), 20))
+    assert [row // 30 for row in chosen] == list(range(20))
+    assert information(chosen) > max(information(rng.choice(600, 20, replace=False)) for _ in range(200))
+    # a random choice needs more than twice as many for as much
+    assert information(chosen) > np.median([information(rng.choice(600, 40, replace=False)) for _ in range(50)])

@@ -1,12 +1,24 @@
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from hwbench.cli.profile import parse_precisions, parse_variants, space_workloads
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, WorkspaceError
-from hwbench.latency import LatencyRow, LatencyTable, Role, context_chains, load_table, profile_command, table_path
+from hwbench.latency import (
+    LatencyRow,
+    LatencyTable,
+    Role,
+    context_chains,
+    has_variants,
+    load_table,
+    profile_command,
+    table_path,
+)
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
@@ -215,3 +227,39 @@ def test_every_published_table_validates_and_lies_where_it_belongs():
         table = LatencyTable.read(path)
         assert table_path(shipped(), table.target, table.precision) == path
         assert table.text == path.read_text()
+
+
+def test_the_nearest_rows_are_those_of_nearly_the_same_size(target):
+    stats = LatencyStats(1e-3, 9e-4, 2e-3, 9e-4, 1.1e-3, 3, 30)
+    wanted = Workload.parse("x3d_i24_m54_o24_k3x3x3_swish@1x24x4x56x56/int8/auto")
+    near = [
+        "x3d_i24_m72_o24_k3x3x3_swish@1x24x4x56x56/int8/auto",
+        "x3d_i24_m54_o24_k3x3x3_hswish@1x24x4x56x56/int8/auto",
+        "x3d_i24_m54_o24_k3x3x3_swish@1x24x8x56x56/int8/auto",
+    ]
+    far = [
+        "x3d_i24_m54_o24_k1x3x3_swish@1x24x4x56x56/int8/auto",  # another kernel, one field
+        "x3d_i24_m54_o24_k3x3x3_swish@1x24x16x112x112/int8/auto",  # one field of the key, and 16 times the work
+        "x3d_i192_m54_o192_k3x3x3_swish@1x192x4x56x56/int8/auto",
+        "head_i24_m54_d2048_o8_kglobal_relu@1x24x4x56x56/int8/auto",
+    ]
+    rows = [LatencyRow(Role.BLOCK, Workload.parse(k), Outcome.OK, stats, "2026-01-31", "c") for k in [*far, *near]]
+    table = LatencyTable(target, Precision.INT8, rows)
+    assert table.nearest(wanted) == near
+    with pytest.raises(NotMeasured, match=f"nearest rows: {re.escape(', '.join(near))}; measure it: hwbench profile"):
+        table[wanted]
+
+
+@pytest.mark.parametrize("variant", ["auto", "segments"])
+def test_the_command_of_a_missing_row_measures_it(variant):
+    parts = list(SPACE.parts(Precision.INT8, num_classes=11))
+    for part in (next(filter(has_variants, parts)), parts[-1]):
+        wanted = replace(part, variant=variant) if has_variants(part) else part
+        empty = LatencyTable(Target("s9", "executorch", "1.5.1", 2), Precision.INT8, [])
+        words = empty.explain(wanted, "x3d-tiny").rpartition("measure it: ")[2].split()
+        given = dict(zip(words[2::2], words[3::2]))
+        assert words[:2] == ["hwbench", "profile"]
+        assert (given["--device"], given["--threads"], given["--space"]) == ("s9", "2", "x3d-tiny")
+        (precision,) = parse_precisions(given["--precision"])
+        variants = parse_variants(given.get("--variants", ""))
+        assert wanted in space_workloads(SPACE, precision, int(given.get("--classes", 8)), 0, variants)
