@@ -92,6 +92,24 @@ class Run:
     sessions: int
 
 
+@dataclass(frozen=True)
+class TakenSession:
+    """A session with what the store knows beyond it: what of, under which conditions (a digest), when and in which run.
+
+    ``taken_at`` is when it was stored (UTC, ISO 8601); ``run`` is None where that is not known; ``suspect`` says why it
+    is doubted. ``current`` is False for sessions of an attempt that was given up.
+    """
+
+    row: int
+    workload: Workload
+    conditions: str
+    session: Session
+    suspect: str
+    taken_at: str
+    run: int | None
+    current: bool
+
+
 class MeasurementStore:
     """All measurements of a workspace; opened on construction, made and migrated when needed.
 
@@ -292,6 +310,30 @@ class MeasurementStore:
             (row,),
         )
         return [(_session(samples, numbers), suspect) for samples, suspect, *numbers in rows]
+
+    def taken(self, target: Target) -> Iterator[TakenSession]:
+        """Every session on a target, those of unfinished and of failed rows too, in the order in which they came."""
+        rows = self._select(
+            "SELECT m.id, m.workload, m.conditions, s.attempt = m.attempt, s.taken_at, s.run, s.suspect, s.samples_ns, "
+            f"{', '.join(f's.{name}' for name in _SESSION_NUMBERS)} "
+            "FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement WHERE m.target = ? ORDER BY s.id",
+            (target.key,),
+        )
+        known: dict[str, Workload] = {}
+        for row, key, conditions, current, taken_at, run, suspect, samples, *numbers in rows:
+            if key not in known:
+                known[key] = Workload.parse(key)
+            session = _session(samples, numbers)
+            yield TakenSession(row, known[key], conditions, session, suspect, taken_at, run, bool(current))
+
+    def targets(self, device: str) -> list[Target]:
+        """The targets of a device with a row of any kind."""
+        rows = self._select("SELECT DISTINCT target FROM measurements ORDER BY 1")
+        return [target for (key,) in rows if (target := Target.parse(key)).device == device]
+
+    def conditions(self) -> dict[str, Mapping[str, str]]:
+        """All sets of conditions, by their digest."""
+        return {digest: json.loads(text) for digest, text in self._select("SELECT fingerprint, json FROM conditions")}
 
     def measurement(
         self, workload: Workload, target: Target, timing: Timing, conditions: Mapping[str, str], *, build: str = ""

@@ -2,6 +2,7 @@
 
 from hwbench.report.exported import ExportedModel, read_exported
 from hwbench.report.page import page, write
-from hwbench.report.study import Missing, StudyReport, gather
+from hwbench.report.profiled import Missing
+from hwbench.report.study import StudyReport, gather
 
 __all__ = ["ExportedModel", "Missing", "StudyReport", "gather", "page", "read_exported", "write"]

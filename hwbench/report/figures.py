@@ -1,12 +1,7 @@
-"""The figures of a report: from its values to plotly figures. Pure functions; latencies are drawn in milliseconds.
-
-Colours are those of Okabe and Ito (2008), which colour-blind people can tell apart; marks differ in shape as well. The
-page sets the colours of text and grid, because only it knows whether it is light or dark.
-"""
+"""The figures about a study: from its values to plotly figures. Pure functions; latencies are drawn in milliseconds."""
 
 from __future__ import annotations
 
-import html
 import re
 import textwrap
 from collections.abc import Sequence
@@ -17,12 +12,11 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from hwbench.report.comparisons import Group
+from hwbench.report.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
 from hwbench.report.study import Block, StudyReport, Winner
 from hwbench.search.candidates import Candidate
 from hwbench.specs import Precision
 
-GREY, BLUE, ORANGE, GREEN, VERMILLION, SKY = "#8c929b", "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9"
-HEIGHT = 440
 # One bar and its gap, in pixels.
 _ROW, _ROW_OF_TWO = 24, 34
 _HOVER_WIDTH = 64
@@ -32,7 +26,7 @@ _MARKS = {"calibration": (GREY, "circle"), "candidates": (ORANGE, "diamond"), "h
 def pareto(report: StudyReport) -> go.Figure:
     """Score over latency: every trial, the front, the measured candidates, the winner, the budget."""
     result = report.result
-    figure = _figure()
+    figure = blank()
     figure.add_trace(_points(result.history, "trials, predicted", GREY, symbol="circle", size=6, opacity=0.55))
     front = _points(result.pareto, "front, predicted", BLUE, symbol="circle", size=7)
     figure.add_trace(front.update(mode="lines+markers", line={"color": BLUE, "width": 2, "shape": "hv"}))
@@ -47,14 +41,14 @@ def pareto(report: StudyReport) -> go.Figure:
     figure.add_vline(x=budget, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
     label = {"text": f"budget {budget:g} ms", "showarrow": False, "xanchor": "right", "yanchor": "bottom", "xshift": -4}
     figure.add_annotation(x=budget, y=0, yref="paper", **label)
-    figure.update_xaxes(title_text=f"latency on {_text(result.target.device)} (ms)")
-    figure.update_yaxes(title_text=_text(report.unit))
+    figure.update_xaxes(title_text=f"latency on {plain(result.target.device)} (ms)")
+    figure.update_yaxes(title_text=plain(report.unit))
     return figure
 
 
 def predicted_measured(groups: Sequence[Group], spread: float | None) -> go.Figure:
     """Above: measured over predicted with the prediction interval. Below: the relative error of each network."""
-    figure = _figure(
+    figure = blank(
         make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.06), 620
     )
     times = [1e3 * c.predicted.seconds for group in groups for c in group.comparisons]
@@ -82,17 +76,17 @@ def history(report: StudyReport) -> go.Figure:
     """Score of each trial, and the best so far."""
     trials = sorted(report.result.history, key=lambda c: c.trial)
     numbers = [c.trial for c in trials]
-    figure = _figure()
+    figure = blank()
     text = [_hover(c) for c in trials]
     shown = {"mode": "markers", "name": "trial", "marker": {"color": GREY, "size": 6, "opacity": 0.7}}
     figure.add_trace(
-        go.Scatter(x=numbers, y=[c.score for c in trials], customdata=text, hovertemplate=_TEMPLATE, **shown)
+        go.Scatter(x=numbers, y=[c.score for c in trials], customdata=text, hovertemplate=TEMPLATE, **shown)
     )
     best = list(accumulate((c.score for c in trials), max))
     line = {"color": BLUE, "width": 2, "shape": "hv"}
     figure.add_trace(go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line=line, hoverinfo="skip"))
     figure.update_xaxes(title_text="trial (number)")
-    figure.update_yaxes(title_text=_text(report.unit))
+    figure.update_yaxes(title_text=plain(report.unit))
     return figure
 
 
@@ -100,7 +94,7 @@ def blocks(winner: Winner, precision: Precision) -> go.Figure:
     """What each block of the winner adds to the latency of the whole, in network order from the top."""
     rows = [(b, b.costs_s[precision]) for b in winner.blocks if precision in b.costs_s]
     whole = sum(seconds for _, seconds in rows) or 1.0
-    figure = _figure(height=120 + _ROW * len(winner.blocks))
+    figure = blank(height=120 + _ROW * len(winner.blocks))
     figure.add_trace(
         go.Bar(
             y=[b.name for b, _ in rows],
@@ -125,7 +119,7 @@ def blocks(winner: Winner, precision: Precision) -> go.Figure:
 
 def precisions(winner: Winner) -> go.Figure:
     """The blocks of the winner in fp32 and in int8, side by side."""
-    figure = _figure(height=130 + _ROW_OF_TWO * len(winner.blocks))
+    figure = blank(height=130 + _ROW_OF_TWO * len(winner.blocks))
     for precision, color in ((Precision.FP32, SKY), (Precision.INT8, BLUE)):
         rows = [b for b in winner.blocks if precision in b.costs_s]
         figure.add_trace(
@@ -145,29 +139,6 @@ def precisions(winner: Winner) -> go.Figure:
     return figure
 
 
-_TEMPLATE = "%{customdata}<extra></extra>"
-
-
-def _figure(figure: go.Figure | None = None, height: int = HEIGHT) -> go.Figure:
-    """A figure without a style of its own but margins, a legend above and hover text that stays in one colour."""
-    figure = go.Figure() if figure is None else figure
-    figure.update_layout(
-        template="none",
-        height=height,
-        autosize=True,
-        margin={"l": 8, "r": 16, "t": 16, "b": 8},
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
-        hoverlabel={"align": "left"},
-        hovermode="closest",
-        dragmode=False,
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-    )
-    figure.update_xaxes(automargin=True, zeroline=False, title_standoff=8)
-    figure.update_yaxes(automargin=True, zeroline=False, title_standoff=8)
-    return figure
-
-
 def _points(
     candidates: Sequence[Candidate], name: str, color: str, *, measured: bool = False, opacity: float = 1.0, **mark: Any
 ) -> go.Scatter:
@@ -179,7 +150,7 @@ def _points(
         name=name,
         marker={"color": color, "opacity": opacity, **mark},
         customdata=[_hover(c) for c in candidates],
-        hovertemplate=_TEMPLATE,
+        hovertemplate=TEMPLATE,
     )
 
 
@@ -190,7 +161,7 @@ def _compared(group: Group, *, errors: bool) -> go.Scatter:
         x=[1e3 * c.predicted.seconds for c in several],
         y=[100 * c.error if errors else 1e3 * c.measured_s for c in several],
         mode="markers",
-        name=_text(group.name),
+        name=plain(group.name),
         legendgroup=group.name,
         showlegend=not errors,
         marker={"color": color, "symbol": symbol, "size": 8},
@@ -199,7 +170,7 @@ def _compared(group: Group, *, errors: bool) -> go.Scatter:
             f"<br>{_architecture(c.name)}"
             for c in several
         ],
-        hovertemplate=_TEMPLATE,
+        hovertemplate=TEMPLATE,
     )
 
 
@@ -244,14 +215,9 @@ def _architecture(key: str) -> str:
         number = re.match(r"s\d+\.", stage)
         words = stage if number is None else f"{number[0][:-1]}: {stage.replace(number[0], '')}"
         lines += textwrap.wrap(words.replace(",", ", "), _HOVER_WIDTH, break_on_hyphens=False)
-    return "<br>".join(map(_text, lines))
+    return "<br>".join(map(plain, lines))
 
 
 def _block(block: Block) -> str:
     lines = textwrap.wrap(block.workload.blocks[0].key, _HOVER_WIDTH, break_on_hyphens=False)
-    return "<br>".join([*map(_text, lines), f"{block.workload.input} → {block.output}"])
-
-
-def _text(text: str) -> str:
-    """Text without markup: plotly reads a little HTML (links among it) in everything that it shows."""
-    return html.escape(text)
+    return "<br>".join([*map(plain, lines), f"{block.workload.input} → {block.output}"])

@@ -8,7 +8,8 @@ from hwbench.errors import InvalidValue
 from hwbench.report import commands
 from hwbench.report.fragments import DASH, code, facts, missing, ms, reproduce
 from hwbench.report.markup import Html, element, table
-from hwbench.report.study import Missing, StudyReport
+from hwbench.report.profiled import Missing
+from hwbench.report.study import StudyReport
 from hwbench.search.candidates import Candidate
 from hwbench.specs import Architecture
 from hwbench.units import format_bytes

@@ -12,7 +12,8 @@ from hwbench.latency import Role
 from hwbench.report import commands
 from hwbench.report.fragments import DASH, code, facts, missing, ms, number, reproduce
 from hwbench.report.markup import Html, element, table
-from hwbench.report.study import Missing, Profiled, StudyReport, Winner
+from hwbench.report.profiled import Missing, Profiled
+from hwbench.report.study import StudyReport, Winner
 from hwbench.specs import LatencyStats, Precision
 
 

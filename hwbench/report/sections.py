@@ -10,8 +10,9 @@ from hwbench.report.exported import ExportedModel
 from hwbench.report.fragments import DASH, code, figure, missing, ms, number, numbers, reproduce
 from hwbench.report.headline import headline
 from hwbench.report.markup import Html, element, join, table
+from hwbench.report.profiled import Missing
 from hwbench.report.provenance import provenance, reproduction
-from hwbench.report.study import Block, Missing, StudyReport, Whole, Winner
+from hwbench.report.study import Block, StudyReport, Whole, Winner
 from hwbench.search.candidates import Candidate
 from hwbench.specs import Precision
 from hwbench.units import format_bytes

@@ -6,15 +6,13 @@ What cannot be had is a ``Missing`` with the reason in words; a report is writte
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
@@ -23,6 +21,7 @@ from hwbench.measure.store import MeasurementStore, StoredRow, fingerprint
 from hwbench.report import commands
 from hwbench.report.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.report.exported import ExportedModel, read_exported
+from hwbench.report.profiled import Missing, Profiled, given, or_missing, read_profiled
 from hwbench.report.result import StoredResult, read_result
 from hwbench.search.evaluators import get as get_evaluator
 from hwbench.search.journal import JOURNAL
@@ -32,28 +31,9 @@ from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
 
-T = TypeVar("T")
-
 # A prediction that moved by more than this share is another prediction; less is rounding.
 _DRIFTED = 0.005
 _DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
-
-
-@dataclass(frozen=True)
-class Missing:
-    """Something a report would show, and why it is not there, with what to type."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class Profiled:
-    """A latency table, where it lies, and what predicts from it."""
-
-    name: str
-    sha256: str
-    table: LatencyTable
-    predictor: AdditivePredictor | Missing
 
 
 @dataclass(frozen=True)
@@ -140,16 +120,16 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> Stu
     """
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
-    space = _or_missing(lambda: load_space(workspace, result.settings.space))
-    tables = {p: _or_missing(partial(_profiled, workspace, result, p)) for p in Precision}
-    stored = _or_missing(lambda: _stored(workspace, result))
+    space = or_missing(lambda: load_space(workspace, result.settings.space))
+    tables = {p: or_missing(partial(_profiled, workspace, result, p)) for p in Precision}
+    stored = or_missing(lambda: _stored(workspace, result))
     rows = [] if isinstance(stored, Missing) else stored
-    winner = _or_missing(lambda: _winner(result, space, tables, rows))
+    winner = or_missing(lambda: _winner(result, space, tables, rows))
     own = tables[result.precision]
     return StudyReport(
         result=result,
         unit=_unit(result.settings.evaluator),
-        device=_or_missing(lambda: load_device(workspace, result.target.device).description),
+        device=or_missing(lambda: load_device(workspace, result.target.device).description),
         winner=winner,
         tables=tables,
         groups=_groups(result, space, own, rows),
@@ -158,20 +138,6 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> Stu
         models=exported,
         doubts=(*_doubts(result, space, own, winner, stored), *_model_doubts(result, exported)),
     )
-
-
-def _or_missing(read: Callable[[], T]) -> T | Missing:
-    try:
-        return read()
-    except HwbenchError as error:
-        return Missing(str(error))
-
-
-def _given(value: T | Missing) -> T:
-    """The value; what is missing raises its reason, so that whatever needs it is missing for the same reason."""
-    if isinstance(value, Missing):
-        raise HwbenchError(value.reason)
-    return value
 
 
 def _unit(evaluator: str) -> str:
@@ -183,16 +149,9 @@ def _unit(evaluator: str) -> str:
 
 def _profiled(workspace: Workspace, result: StoredResult, precision: Precision) -> Profiled:
     space = result.settings.space
-    table = load_table(workspace, result.target, precision, space)
+    load_table(workspace, result.target, precision, space)
     paths = [table_path(root, result.target, precision) for root in (workspace.root, shipped())]
-    path = next(path for path in paths if path.is_file())
-    inside = path.is_relative_to(workspace.root)
-    return Profiled(
-        name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),
-        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
-        table=table,
-        predictor=_or_missing(lambda: AdditivePredictor.fit(table, space=space)),
-    )
+    return read_profiled(workspace, next(path for path in paths if path.is_file()), space)
 
 
 def _stored(workspace: Workspace, result: StoredResult) -> list[StoredRow]:
@@ -214,7 +173,7 @@ def _winner(
 ) -> Winner:
     best = result.best
     workloads = {p: _workload(result, space, best.architecture, p) for p in tables}
-    names = _block_names(_given(space), Architecture.parse(best.architecture))
+    names = _block_names(given(space), Architecture.parse(best.architecture))
     costs = {p: _costs(workloads[p], tables[p]) for p in tables}
     blocks = tuple(
         Block(name, part, {p: seconds for p in tables if (seconds := costs[p][index]) is not None})
@@ -228,7 +187,7 @@ def _winner(
 
 def _workload(result: StoredResult, space: StagedSpace | Missing, key: str, precision: Precision) -> Workload:
     settings = result.settings
-    network = _given(space).network(Architecture.parse(key), settings.num_classes)
+    network = given(space).network(Architecture.parse(key), settings.num_classes)
     return network.workload(precision, settings.variant)
 
 
@@ -252,7 +211,7 @@ def _costs(network: Workload, profiled: Profiled | Missing) -> list[float | None
 
 
 def _whole(network: Workload, profiled: Profiled | Missing, rows: Sequence[StoredRow]) -> Whole:
-    predicted = _or_missing(lambda: _given(_given(profiled).predictor).predict(network))
+    predicted = or_missing(lambda: given(given(profiled).predictor).predict(network))
     stats = None if isinstance(profiled, Missing) else profiled.table.latency(network)
     if stats is not None:
         return Whole(predicted, stats.median_s)
@@ -287,7 +246,7 @@ def _groups(
     else:
         predictor = own.predictor
         groups = [calibration_group(predictor, ()), candidate_group(result, predictor.calibration.spread)]
-        known = _or_missing(
+        known = or_missing(
             lambda: {_workload(result, space, c.architecture, result.precision) for c in result.measured}
         )
         if not isinstance(known, Missing):

@@ -1,0 +1,40 @@
+"""What all figures have in common: colours, margins, hover text, and text that is not read as markup.
+
+Colours are those of Okabe and Ito (2008), which colour-blind people can tell apart; marks differ in shape as well. The
+page sets the colours of text and grid, because only it knows whether it is light or dark.
+"""
+
+from __future__ import annotations
+
+import html
+
+import plotly.graph_objects as go
+
+GREY, BLUE, ORANGE, GREEN, VERMILLION, SKY = "#8c929b", "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9"
+HEIGHT = 440
+TEMPLATE = "%{customdata}<extra></extra>"
+
+
+def blank(figure: go.Figure | None = None, height: int = HEIGHT) -> go.Figure:
+    """A figure without a style of its own but margins, a legend above and hover text that stays in one colour."""
+    figure = go.Figure() if figure is None else figure
+    figure.update_layout(
+        template="none",
+        height=height,
+        autosize=True,
+        margin={"l": 8, "r": 16, "t": 16, "b": 8},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        hoverlabel={"align": "left"},
+        hovermode="closest",
+        dragmode=False,
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+    )
+    figure.update_xaxes(automargin=True, zeroline=False, title_standoff=8)
+    figure.update_yaxes(automargin=True, zeroline=False, title_standoff=8)
+    return figure
+
+
+def plain(text: str) -> str:
+    """Text without markup: plotly reads a little HTML (links among it) in everything that it shows."""
+    return html.escape(text)

@@ -1,0 +1,63 @@
+"""A published table with what predicts from it, and what stands where something cannot be had."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from hwbench.errors import HwbenchError
+from hwbench.latency import AdditivePredictor, LatencyTable
+from hwbench.workspace import Workspace, shipped
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something a report would show, and why it is not there, with what to type."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A latency table, where it lies, and what predicts from it."""
+
+    name: str
+    sha256: str
+    table: LatencyTable
+    predictor: AdditivePredictor | Missing
+
+
+def or_missing(read: Callable[[], T]) -> T | Missing:
+    """What ``read`` returns; an error of ours becomes its own reason."""
+    try:
+        return read()
+    except HwbenchError as error:
+        return Missing(str(error))
+
+
+def given(value: T | Missing) -> T:
+    """The value; what is missing raises its reason, so that whatever needs it is missing for the same reason."""
+    if isinstance(value, Missing):
+        raise HwbenchError(value.reason)
+    return value
+
+
+def read_profiled(workspace: Workspace, path: Path, space: str | None = None) -> Profiled:
+    """Reads a table and fits what predicts from it; ``space`` is named in messages.
+
+    Raises:
+        InvalidFile: The table does not validate.
+    """
+    table = LatencyTable.read(path)
+    inside = path.is_relative_to(workspace.root)
+    return Profiled(
+        name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),
+        sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
+        table=table,
+        predictor=or_missing(lambda: AdditivePredictor.fit(table, space=space)),
+    )
