@@ -1,8 +1,21 @@
-"""One self-contained HTML page about a study: figures, numbers, and the commands that make them again."""
+"""Self-contained HTML pages about a study or a device: figures, numbers, and the commands that make them again."""
 
+from hwbench.report.device import DeviceReport, gather_device
 from hwbench.report.exported import ExportedModel, read_exported
-from hwbench.report.page import page, write
+from hwbench.report.page import device_page, page, write, write_device
 from hwbench.report.profiled import Missing
 from hwbench.report.study import StudyReport, gather
 
-__all__ = ["ExportedModel", "Missing", "StudyReport", "gather", "page", "read_exported", "write"]
+__all__ = [
+    "DeviceReport",
+    "ExportedModel",
+    "Missing",
+    "StudyReport",
+    "device_page",
+    "gather",
+    "gather_device",
+    "page",
+    "read_exported",
+    "write",
+    "write_device",
+]

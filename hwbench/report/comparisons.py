@@ -15,11 +15,15 @@ from hwbench.specs import Estimate, Outcome, Workload
 
 @dataclass(frozen=True)
 class Group:
-    """Networks of one origin, ``note`` says which and how they were predicted. ``summary`` needs two networks."""
+    """Networks of one origin, ``note`` says which and how they were predicted. ``summary`` needs two networks.
+
+    ``workloads`` are what was compared, in the same order; empty where that is not known.
+    """
 
     name: str
     note: str
     comparisons: tuple[Comparison, ...]
+    workloads: tuple[Workload, ...] = ()
 
     @property
     def summary(self) -> Validation | None:
@@ -33,13 +37,14 @@ def calibration_group(predictor: AdditivePredictor, candidates: Collection[Workl
         row for row in predictor.table.rows(Role.NETWORK) if all(p in predictor.table for p in row.workload.parts())
     ]
     spread = predictor.calibration.spread
-    comparisons = []
+    comparisons, workloads = [], []
     for row, error in zip(usable, predictor.calibration.errors, strict=True):
         if row.stats is not None and row.workload not in candidates:
             seconds = row.stats.median_s / math.exp(error)
             comparisons.append(Comparison(_name(row.workload), interval(seconds, spread), row.stats.median_s))
+            workloads.append(row.workload)
     note = "networks that calibrate the table, each predicted by a fit to the others"
-    return Group("calibration", note, tuple(comparisons))
+    return Group("calibration", note, tuple(comparisons), tuple(workloads))
 
 
 def candidate_group(result: StoredResult, spread: float) -> Group:
@@ -72,7 +77,7 @@ def held_out_group(
         if fresh and _is_network(workload, table.precision, variant) and all(p in table for p in workload.parts()):
             found[workload] = Comparison(_name(workload), predictor.predict(workload), one.stats.median_s)
     note = "networks that the store has and no calibration has seen, such as those of hwbench validate"
-    return Group("held out", note, tuple(found.values()))
+    return Group("held out", note, tuple(found.values()), tuple(found))
 
 
 def interval(seconds: float, spread: float) -> Estimate:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hwbench.errors import InvalidValue
 from hwbench.report import commands
-from hwbench.report.fragments import DASH, code, facts, missing, ms, reproduce
+from hwbench.report.fragments import DASH, code, facts, missing, ms, reproduce, tile
 from hwbench.report.markup import Html, element, table
 from hwbench.report.profiled import Missing
 from hwbench.report.study import StudyReport
@@ -24,7 +24,7 @@ def headline(report: StudyReport) -> Iterator[Html]:
     device = target.device if isinstance(report.device, Missing) else f"{target.device} ({report.device})"
     yield element("h1", f"Study {result.study}")
     yield element("p", _sentence(report), class_="lead")
-    yield element("div", *(_tile(*cells) for cells in _tiles(report)), class_="tiles")
+    yield element("div", *(tile(*cells) for cells in _tiles(report)), class_="tiles")
     yield from (missing(doubt) for doubt in report.doubts)
     yield element("h3", "The winner, stage by stage")
     yield _architecture(report)
@@ -77,16 +77,6 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
         top1 = DASH if model.top1_after is None else f"{model.top1_after:.1%}"
         size = "file not found" if model.num_bytes is None else format_bytes(model.num_bytes)
         yield f"top-1 {model.precision}", top1, f"of the exported file, {size}"
-
-
-def _tile(name: str, value: str, note: str) -> Html:
-    return element(
-        "div",
-        element("div", name, class_="name"),
-        element("div", value, class_="value"),
-        element("div", note, class_="note"),
-        class_="tile",
-    )
 
 
 def _measured_note(report: StudyReport) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable, Sequence
 
-_VOID = ("br", "meta", "wbr")
+_VOID = ("br", "input", "meta", "wbr")
 
 
 class Html(str):

@@ -20,11 +20,81 @@
 
   function draw() {
     for (const place of document.querySelectorAll(".plot")) {
+      if (place.closest("[hidden], details:not([open])")) continue;
       const figure = JSON.parse(document.getElementById(place.id + "-data").textContent);
       Plotly.react(place, figure.data, styled(figure.layout), config);
     }
   }
 
+  // One of several figures, by what is chosen in the lists above it.
+  for (const views of document.querySelectorAll(".views")) {
+    const lists = [...views.querySelectorAll("select")];
+    views.addEventListener("change", () => {
+      const key = JSON.stringify(lists.map((list) => list.value));
+      for (const view of views.querySelectorAll(".view"))
+        view.hidden = JSON.stringify(JSON.parse(view.dataset.view)) !== key;
+      draw();
+    });
+  }
+
+  // Tables that are sorted by a click on a column and filtered by words.
+  const page = 200;
+  const make = (name, text = "", properties = {}) =>
+    Object.assign(document.createElement(name), { textContent: text }, properties);
+
+  function fill(place) {
+    const { columns, rows } = JSON.parse(document.getElementById(place.id + "-rows").textContent);
+    const numeric = columns.map((_, i) => rows.some((row) => typeof row[i] === "number"));
+    const words = rows.map((row) => row.filter((cell) => typeof cell === "string").join(" ").toLowerCase());
+    let [order, by, down, shown] = [rows.map((_, i) => i), -1, false, page];
+    const filter = make("input", "", { type: "search", placeholder: "words that a row must have" });
+    filter.setAttribute("aria-label", "filter rows");
+    const count = make("span");
+    const [table, body, more] = [make("table"), make("tbody"), make("button", "show more", { className: "more" })];
+    const heads = columns.map((name, i) => {
+      const head = make("th", "", { className: numeric[i] ? "number" : "text" });
+      const button = make("button", name);
+      button.addEventListener("click", () => {
+        [by, down] = [i, by === i ? !down : numeric[i]];
+        heads.forEach((other) => other.removeAttribute("aria-sort"));
+        head.setAttribute("aria-sort", down ? "descending" : "ascending");
+        const key = (row) => rows[row][i] ?? (numeric[i] ? (down ? -Infinity : Infinity) : "");
+        order = rows.map((_, n) => n).sort((a, b) => {
+          const [x, y] = [key(a), key(b)];
+          return (numeric[i] ? x - y || 0 : x.localeCompare(y)) * (down ? -1 : 1);
+        });
+        show();
+      });
+      head.append(button);
+      return head;
+    });
+    function show() {
+      const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      const found = order.filter((n) => wanted.every((word) => words[n].includes(word)));
+      count.textContent = found.length + " of " + rows.length + " rows";
+      more.hidden = found.length <= shown;
+      body.replaceChildren(...found.slice(0, shown).map((n) => {
+        const line = make("tr");
+        line.append(...rows[n].map((cell, i) =>
+          make("td", cell === null ? "–" : String(cell), { className: numeric[i] ? "number" : "text" })));
+        return line;
+      }));
+    }
+    filter.addEventListener("input", () => { shown = page; show(); });
+    more.addEventListener("click", () => { shown += 5 * page; show(); });
+    const [head, line, box, scroll] = [make("thead"), make("tr"), make("div"), make("div")];
+    [box.className, scroll.className] = ["filter", "scroll"];
+    line.append(...heads);
+    head.append(line);
+    table.append(head, body);
+    box.append(filter, count);
+    scroll.append(table);
+    place.append(box, scroll, more);
+    show();
+  }
+
+  document.querySelectorAll(".rows").forEach(fill);
+  document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", draw));
   draw();
   dark.addEventListener("change", draw);
 })();

@@ -9,7 +9,8 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from hwbench.errors import WorkspaceError
-from hwbench.report import sections
+from hwbench.report import device_sections, sections
+from hwbench.report.device import DeviceReport, gather_device
 from hwbench.report.markup import Html, element, join, script
 from hwbench.report.study import StudyReport, gather
 from hwbench.workspace import Workspace, write_bytes
@@ -39,30 +40,48 @@ def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Pat
         WorkspaceError: The file cannot be written.
     """
     report = gather(workspace, study, exported)
-    data = page(report).encode()
-    try:
-        write_bytes(out, data)
-    except OSError as error:
-        raise WorkspaceError(
-            f"cannot write {out}: {error.strerror}; name a file that can be written: --out report.html"
-        ) from None
+    _save(out, page(report))
+    return report
+
+
+def write_device(workspace: Workspace, device: str, out: Path, *, spaces: Sequence[str] = ()) -> DeviceReport:
+    """Writes the report of a device; arguments and errors as of ``write``, ``spaces`` as of ``gather_device``."""
+    report = gather_device(workspace, device, spaces)
+    _save(out, device_page(report))
     return report
 
 
 def page(report: StudyReport) -> str:
-    """The whole page."""
+    """The whole page about a study."""
+    return _document(f"{report.result.study}: hwbench report", sections.everything(report))
+
+
+def device_page(report: DeviceReport) -> str:
+    """The whole page about a device."""
+    return _document(f"{report.device}: hwbench report", device_sections.everything(report))
+
+
+def _document(title: str, parts: Sequence[Html]) -> str:
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("title", f"{report.result.study}: hwbench report"),
+        element("title", title),
         element("style", Html(_resource("page.css"))),
     )
-    main = element("main", *sections.everything(report))
-    body = element("body", main, script(get_plotlyjs()), script(_resource("page.js")))
+    body = element("body", element("main", *parts), script(get_plotlyjs()), script(_resource("page.js")))
     return "<!doctype html>\n" + join([element("html", head, body, lang="en")]) + "\n"
+
+
+def _save(out: Path, text: str) -> None:
+    try:
+        write_bytes(out, text.encode())
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write {out}: {error.strerror}; name a file that can be written: --out report.html"
+        ) from None
 
 
 def _resource(name: str) -> str:

@@ -17,6 +17,7 @@ from hwbench.search.candidates import Candidate
 from hwbench.specs import Precision
 from hwbench.units import format_bytes
 
+GROUP_COLUMNS = ("group", "networks", "median error", "MAPE", "within 5 %", "within 10 %", "Spearman", "in interval")
 _CANDIDATE_COLUMNS = ("score", "predicted (ms)", "measured (ms)", "architecture")
 
 
@@ -53,7 +54,7 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
         yield missing(f"no measured network can be compared; measure some: {commands.validate(result)}")
         return
     caption = "Dashed and dotted lines: errors of 5 % and 10 %, relative to the measured latency. " + " ".join(
-        _group_sentence(group, report.spread is not None) for group in report.groups
+        group_sentence(group, report.spread is not None) for group in report.groups
     )
     if not isinstance(report.predictor, Missing):
         calibration = report.predictor.calibration
@@ -65,9 +66,8 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
             share = calibration.count / (calibration.count + 1)
             caption += f" So few networks promise only {share:.0%}."
     yield figure("predicted", figures.predicted_measured(report.groups, report.spread), caption)
-    columns = ("group", "networks", "median error", "MAPE", "within 5 %", "within 10 %", "Spearman", "in interval")
-    rows = [_group_row(group, report.spread is not None) for group in report.groups]
-    yield table(columns, rows, numeric=range(1, 8))
+    rows = [group_row(group, report.spread is not None) for group in report.groups]
+    yield table(GROUP_COLUMNS, rows, numeric=range(1, 8))
     yield reproduce(commands.profile(result, result.precision), commands.search(result), commands.validate(result))
 
 
@@ -187,7 +187,8 @@ def _candidate_row(candidate: Candidate) -> tuple[str, ...]:
     return f"{candidate.score:.6g}", number(candidate.predicted_s), measured, code(candidate.architecture)
 
 
-def _group_sentence(group: Group, with_interval: bool) -> str:
+def group_sentence(group: Group, with_interval: bool) -> str:
+    """How far the predictions of a group are off; coverage only where there is an interval."""
     summary = group.summary
     if summary is None:
         (one,) = group.comparisons
@@ -196,7 +197,8 @@ def _group_sentence(group: Group, with_interval: bool) -> str:
     return f"{group.name.capitalize()} ({group.note}): {summary.networks} networks, MAPE {summary.mape:.2%}{held}."
 
 
-def _group_row(group: Group, with_interval: bool) -> tuple[str, ...]:
+def group_row(group: Group, with_interval: bool) -> tuple[str, ...]:
+    """The same as a row of a table with ``GROUP_COLUMNS``."""
     s = group.summary
     if s is None:
         return (group.name, str(len(group.comparisons)), *[DASH] * 6)
