@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hwbench.latency import LatencyTable, Role
 from hwbench.report.families import Family
@@ -31,7 +31,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Coverage:
-    """The blocks of a space in one table: as a whole, by family, and those without a row."""
+    """The blocks of a space in one table: as a whole, by family, and those without a row (of whatever precision)."""
 
     space: str
     precision: Precision
@@ -73,7 +73,7 @@ def coverage(space: str, parts: list[Workload], classes: int, table: LatencyTabl
         state = "missing" if outcome is None else "measured" if outcome is Outcome.OK else "failed"
         counts.setdefault(Family.of(part), Counter())[state] += 1
         if outcome is None:
-            absent.append(replace(part, precision=table.precision))
+            absent.append(part)
     families = {family: _share(counted) for family, counted in sorted(counts.items())}
     return Coverage(space, table.precision, classes, _share(sum(counts.values(), Counter())), families, tuple(absent))
 

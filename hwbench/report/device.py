@@ -14,7 +14,7 @@ from hwbench.latency import LatencyTable, profile_command, table_path
 from hwbench.measure.store import MeasurementStore, StoredRow, TakenSession, fingerprint
 from hwbench.report.comparisons import Group, calibration_group, held_out_group
 from hwbench.report.coverage import Coverage, belongs, classes_of, coverage, parts_of
-from hwbench.report.profiled import Missing, Profiled, given, or_missing, read_profiled
+from hwbench.report.profiled import Missing, Profiled, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import AUTO, LOCAL, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
@@ -111,7 +111,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
     known = set() if isinstance(stored, Missing) else set(stored)
     targets = sorted({target for target, _ in found} | known)
     if not targets and not damaged:
-        given(place)
+        load_device(workspace, device)
         command = f"hwbench profile --device {device} --space {next(iter(asked), 'SPACE')}"
         raise NotMeasured(f"nothing was measured on device {device!r} in {workspace.root}; measure it: {command}")
     everything = asked | _spaces(workspace)
@@ -166,10 +166,7 @@ def _place(root: Path, path: Path) -> tuple[Target, Precision]:
 def _stored(workspace: Workspace, device: str) -> dict[Target, Stored]:
     """What the store knows of a device, by target."""
     if not workspace.store.is_file():
-        raise HwbenchError(
-            "the store of measurements is not in this workspace: sessions, their order, drift and doubts are not "
-            f"shown; measure here: hwbench profile --device {device} --space SPACE"
-        )
+        raise HwbenchError("the store of measurements is not in this workspace: its sessions are not shown")
     with MeasurementStore(workspace.store) as store:
         conditions = store.conditions()
         return {
@@ -200,7 +197,7 @@ def _target(
         p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first)
         for p in Precision
     }
-    own = _of_tables(target, raw, stored)
+    own = _of_tables(target, raw, stored, first)
     rows = () if isinstance(own, Missing) else own.rows
     whole = () if isinstance(stored, Missing) or isinstance(own, Missing) else stored[target].sessions
     return TargetReport(
@@ -221,11 +218,15 @@ def _no_table(target: Target, precision: Precision, space: str | None) -> Missin
 
 
 def _of_tables(
-    target: Target, tables: Mapping[Precision, LatencyTable], stored: Mapping[Target, Stored] | Missing
+    target: Target,
+    tables: Mapping[Precision, LatencyTable],
+    stored: Mapping[Target, Stored] | Missing,
+    space: str | None,
 ) -> Stored | Missing:
     """What the store knows under the conditions of the tables; all of it where there is no table."""
+    command = profile_command(target, next(iter(tables), Precision.INT8), space)
     if isinstance(stored, Missing):
-        return stored
+        return Missing(f"{stored.reason}; measure here: {command}")
     digests = {row.conditions for table in tables.values() for row in table if row.conditions}
     if target in stored and not tables:
         return stored[target]
@@ -233,7 +234,7 @@ def _of_tables(
     if not sessions:
         return Missing(
             f"the store of this workspace has no sessions of {target} under the conditions of its tables: they were "
-            f"measured elsewhere; measure here: {profile_command(target, Precision.INT8)}"
+            f"measured elsewhere; measure here: {command}"
         )
     rows = [row for row in stored[target].rows if fingerprint(row.measurement.conditions) in digests]
     return Stored(tuple(sessions), tuple(rows), stored[target].conditions)

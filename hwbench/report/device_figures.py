@@ -19,7 +19,7 @@ from hwbench.report.families import Cell, Column, Family, Grid, Quantity
 from hwbench.report.gains import FamilyGain, Gain
 
 # One row of a heat map or of bars, and one column, in pixels.
-ROW, COLUMN = 24, 26
+ROW, COLUMN = 24, 22
 # Values are written into the cells of a heat map with at most so many columns.
 _WRITTEN = 14
 # Sessions drawn one by one; beyond this every n-th is.
@@ -33,16 +33,16 @@ _MARKS = {"calibration": (GREY, "circle"), "held out": (GREEN, "square")}
 
 def heat_map(grid: Grid, quantity: Quantity) -> go.Figure:
     """Families over inputs; colours are logarithmic, and a cell without a row shows the ground."""
-    figure = blank(height=150 + ROW * len(grid.families))
-    written = len(grid.columns) <= _WRITTEN
+    narrow = len(grid.columns) > _WRITTEN
+    figure = blank(height=(200 if narrow else 150) + ROW * len(grid.families))
     shown = {at: _shown(cell.value, quantity) for at, cell in grid.cells.items()}
     figure.add_trace(
         go.Heatmap(
-            x=[[_size(c) for c in grid.columns], [_channels(c) for c in grid.columns]],
-            y=[family.label for family in grid.families],
+            x=list(range(len(grid.columns))),
+            y=[plain(family.label) for family in grid.families],
             z=_matrix(grid, {at: math.log10(value) for at, value in shown.items()}),
-            text=_matrix(grid, {at: f"{value:.3g}" for at, value in shown.items()}) if written else None,
-            texttemplate="%{text}" if written else None,
+            text=None if narrow else _matrix(grid, {at: f"{value:.3g}" for at, value in shown.items()}, ""),
+            texttemplate=None if narrow else "%{text}",
             customdata=_matrix(grid, {at: _cell(at, cell, quantity) for at, cell in grid.cells.items()}),
             hovertemplate=TEMPLATE,
             hoverongaps=False,
@@ -52,8 +52,17 @@ def heat_map(grid: Grid, quantity: Quantity) -> go.Figure:
             ygap=1,
         )
     )
+    for place, (left, right) in enumerate(pairwise(grid.columns), start=1):
+        if (left.height, left.width) != (right.height, right.width):
+            figure.add_vline(x=place - 0.5, line={"color": GREY, "width": 1})
     figure.update_layout(plot_bgcolor="rgba(128,128,128,0.16)")
-    figure.update_xaxes(title_text="input of the block: H×W, channels", side="bottom", showgrid=False)
+    figure.update_xaxes(
+        title_text="input of the block: H×W, channels",
+        tickvals=list(range(len(grid.columns))),
+        ticktext=[f"{_size(c)}{', ' if narrow else '<br>'}{_channels(c)}" for c in grid.columns],
+        tickangle=-90 if narrow else 0,
+        showgrid=False,
+    )
     figure.update_yaxes(autorange="reversed", showgrid=False, title_text="block")
     return figure
 
@@ -65,7 +74,7 @@ def family_gains(families: Sequence[FamilyGain]) -> go.Figure:
     figure.add_trace(
         go.Scatter(
             x=[f.median for f in families],
-            y=[f.family.label for f in families],
+            y=[plain(f.family.label) for f in families],
             mode="markers",
             marker={"color": colors, "size": 9, "symbol": ["diamond" if f.median < 1 else "circle" for f in families]},
             error_x={
@@ -88,7 +97,7 @@ def family_gains(families: Sequence[FamilyGain]) -> go.Figure:
     )
     figure.add_vline(x=1, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
     figure.update_xaxes(title_text="fp32 / int8: times as fast in int8", rangemode="tozero")
-    figure.update_yaxes(autorange="reversed", title_text="block")
+    figure.update_yaxes(range=[len(families) - 0.5, -0.5], title_text="block")
     return figure
 
 
@@ -247,7 +256,7 @@ def covered(found: Coverage) -> go.Figure:
         figure.add_trace(
             go.Bar(
                 x=counts,
-                y=[family.label for family in families],
+                y=[plain(family.label) for family in families],
                 orientation="h",
                 name=name,
                 marker={"color": color},
@@ -312,14 +321,14 @@ def _told(visits: Sequence[Visit]) -> dict[str, list[float]]:
 
 
 def _range(values: Sequence[float]) -> list[float]:
-    """Holds all but the outermost percent on either side, and at least ±2; what lies beyond is said in the text."""
+    """Holds all but the outermost fiftieth on either side, and at least ±2."""
     ordered = sorted(values)
-    cut = len(ordered) // 100
+    cut = len(ordered) // 50
     return [min(-2.0, 1.2 * ordered[cut]), max(2.0, 1.2 * ordered[-1 - cut])]
 
 
-def _matrix(grid: Grid, values: Mapping[tuple[Family, Column], Any]) -> list[list[Any]]:
-    return [[values.get((family, column)) for column in grid.columns] for family in grid.families]
+def _matrix(grid: Grid, values: Mapping[tuple[Family, Column], Any], absent: Any = None) -> list[list[Any]]:
+    return [[values.get((family, column), absent) for column in grid.columns] for family in grid.families]
 
 
 def _shown(value: float, quantity: Quantity) -> float:
@@ -342,7 +351,7 @@ def _size(column: Column) -> str:
 
 
 def _channels(column: Column) -> str:
-    return str(column.channels) if column.channels else "all"
+    return f"{column.channels} ch" if column.channels else "any ch"
 
 
 def _cell(at: tuple[Family, Column], cell: Cell, quantity: Quantity) -> str:

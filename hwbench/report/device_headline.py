@@ -25,6 +25,7 @@ def headline(report: DeviceReport) -> Iterator[Html]:
         yield missing(report.description.reason)
     yield from (missing(f"a table could not be read: {one.reason}") for one in report.damaged)
     yield facts(
+        ("Processor or model", ", ".join(_models(report)) or "not known here: only the store of a workspace says it"),
         ("Targets", ", ".join(str(one.target) for one in report.targets) or "none"),
         ("Page written, UTC", report.written_at),
         ("hwbench", __version__),
@@ -46,6 +47,13 @@ def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
             yield from _failures(profiled)
     yield from _conditions(one)
     yield reproduce(*(one.profile(p) for p in one.tables), f"hwbench report --device {one.target.device}")
+
+
+def _models(report: DeviceReport) -> list[str]:
+    """What the device called itself when it was measured."""
+    known = [one.stored for one in report.targets if not isinstance(one.stored, Missing)]
+    used = [stored.conditions.get(taken.conditions, {}) for stored in known for taken in stored.sessions]
+    return sorted({conditions["model"] for conditions in used if conditions.get("model")})
 
 
 def _tiles(one: TargetReport) -> Iterator[tuple[str, str, str]]:

@@ -212,10 +212,11 @@ def quality(one: TargetReport, prefix: str) -> Iterator[Html]:
         measures |= {name: values for name, values in spreads.items() if values}
     measures = {name: values for name, values in measures.items() if values}
     if measures:
-        within = [v for name, values in measures.items() if name.startswith("95") for v in values]
+        widths = [v for name, values in measures.items() if name.startswith("95") for v in values]
+        good = sum(width <= 0.01 for width in widths)
         caption = (
-            f"95 % interval: its half-width; {sum(v <= 0.01 for v in within) / len(within):.0%} of {len(within)} rows "
-            "are within 1 %. Sessions: slowest less fastest of those of a row that nothing speaks against."
+            f"95 % interval: its half-width; {good} of {len(widths)} rows are within 1 %. Sessions: slowest less "
+            "fastest of those of a row that nothing speaks against."
         )
         yield figure(f"{prefix}spread", figures.spreads(measures), caption)
     if isinstance(one.stored, Missing):
