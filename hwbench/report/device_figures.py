@@ -122,7 +122,7 @@ def row_gains(gains: Sequence[Gain]) -> go.Figure:
             )
         )
     figure.add_hline(y=1, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
-    figure.update_xaxes(title_text="row, from the largest gain to the smallest")
+    figure.update_xaxes(title_text="row, from the largest gain to the smallest", **_whole(len(gains)))
     figure.update_yaxes(title_text="fp32 / int8", rangemode="tozero")
     return figure
 
@@ -153,7 +153,7 @@ def network_order(groups: Sequence[Group], finished: Mapping[str, str]) -> go.Fi
             )
         )
     figure.add_hline(y=0, line={"color": GREY, "width": 1})
-    figure.update_xaxes(title_text="network, in the order measured")
+    figure.update_xaxes(title_text="network, in the order measured", **_whole(len(times)))
     figure.update_yaxes(title_text="error of the prediction (%)")
     return figure
 
@@ -325,6 +325,11 @@ def _range(values: Sequence[float]) -> list[float]:
     ordered = sorted(values)
     cut = len(ordered) // 50
     return [min(-2.0, 1.2 * ordered[cut]), max(2.0, 1.2 * ordered[-1 - cut])]
+
+
+def _whole(count: int) -> dict[str, Any]:
+    """Ticks at whole numbers only, where there are so few that others would be set between them."""
+    return {"dtick": 1} if count <= 10 else {}
 
 
 def _matrix(grid: Grid, values: Mapping[tuple[Family, Column], Any], absent: Any = None) -> list[list[Any]]:

@@ -10,7 +10,7 @@ from hwbench import __version__
 from hwbench.latency import Role
 from hwbench.report.course import half_width
 from hwbench.report.device import DeviceReport, TargetReport
-from hwbench.report.fragments import DASH, code, facts, missing, ms, reproduce, tile
+from hwbench.report.fragments import DASH, code, facts, missing, reproduce, tile
 from hwbench.report.markup import Html, element, table
 from hwbench.report.profiled import Missing, Profiled
 
@@ -86,8 +86,8 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     yield "Conditions, fingerprint", ", ".join(sorted({row.conditions for row in good})) or DASH
     if not isinstance(profiled.predictor, Missing):
         fit = profiled.predictor.calibration
-        plus = f" + {ms(fit.constant_s)}" if fit.constant_s else ""
-        yield "Calibration", f"{fit.gain:.4g} × sum of rows{plus}, from {fit.count} networks"
+        yield "Calibration", fit.describe()
+        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
 
 
 def _failures(profiled: Profiled) -> Iterator[Html]:

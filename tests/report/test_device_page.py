@@ -26,14 +26,15 @@ DEVICE = f'schema = 1\nname = "board"\ndescription = "A board {HOSTILE}"\ntransp
 
 
 def law(workload):
-    """int8 is faster, but slower where there are few values."""
-    seconds = work(workload, 20e9 if workload.precision is Precision.INT8 else 9e9)
-    return seconds + (1e-4 if workload.precision is Precision.INT8 and workload.input.h <= 4 else 0)
+    """int8 is faster, but slower on small inputs."""
+    if workload.precision is Precision.FP32:
+        return work(workload, 9e9)
+    return work(workload, 20e9) * (3 if workload.input.h <= 4 else 1)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A workspace with both tables, one row of them failed and one with a hostile layout, and a store; do not change."""
+    """A workspace with both tables, each with a failed row and a hostile layout, and a store; not to be changed."""
     folder = tmp_path_factory.mktemp("device")
     workspace = Workspace.create(folder / "work")
     (workspace.root / "profiles" / "board").mkdir()
