@@ -331,10 +331,6 @@ class MeasurementStore:
         rows = self._select("SELECT DISTINCT target FROM measurements ORDER BY 1")
         return [target for (key,) in rows if (target := Target.parse(key)).device == device]
 
-    def conditions(self) -> dict[str, Mapping[str, str]]:
-        """All sets of conditions, by their digest."""
-        return {digest: json.loads(text) for digest, text in self._select("SELECT fingerprint, json FROM conditions")}
-
     def measurement(
         self, workload: Workload, target: Target, timing: Timing, conditions: Mapping[str, str], *, build: str = ""
     ) -> Measurement | None:

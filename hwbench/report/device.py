@@ -167,12 +167,13 @@ def _stored(workspace: Workspace, device: str) -> dict[Target, Stored]:
     """What the store knows of a device, by target."""
     if not workspace.store.is_file():
         raise HwbenchError("the store of measurements is not in this workspace: its sessions are not shown")
+    found = {}
     with MeasurementStore(workspace.store) as store:
-        conditions = store.conditions()
-        return {
-            target: Stored(tuple(store.taken(target)), tuple(store.rows(target)), conditions)
-            for target in store.targets(device)
-        }
+        for target in store.targets(device):
+            sessions = tuple(store.taken(target))
+            conditions = {digest: store.conditions_of(digest) or {} for digest in {s.conditions for s in sessions}}
+            found[target] = Stored(sessions, tuple(store.rows(target)), conditions)
+    return found
 
 
 def _spaces(workspace: Workspace) -> dict[str, StagedSpace]:

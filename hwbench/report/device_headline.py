@@ -62,6 +62,11 @@ def _tiles(one: TargetReport) -> Iterator[tuple[str, str, str]]:
         widths = [half_width(row.stats) for row in rows if row.stats is not None]
         wide = f", median ± {median(widths):.2%}" if widths else ""
         yield f"rows, {precision}", str(len(widths)), f"{len(rows) - len(widths)} failed{wide}"
+    for precision, measured in one.measured.items():
+        if measured.aa is not None:
+            test = measured.aa.found
+            note = f"A/A test: one model as if it were two, 95 % {test.low:+.2%} to {test.high:+.2%}"
+            yield f"A/A, {precision}", f"{test.difference:+.2%}", note
     for precision, groups in one.groups.items():
         for group in groups:
             if group.summary is not None:
@@ -84,6 +89,8 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     yield "Rows", ", ".join(f"{counts[role]} {role}" for role in Role) + f", {len(rows) - len(good)} failed"
     yield "Measured on", " to ".join(dict.fromkeys((dates[0], dates[-1]))) + " (UTC)" if dates else DASH
     yield "Conditions, fingerprint", ", ".join(sorted({row.conditions for row in good})) or DASH
+    aa = profiled.table.aa
+    yield "A/A test", f"{aa.found} ({aa.made_on})" if aa else "none is published; hwbench profile ends with one"
     if not isinstance(profiled.predictor, Missing):
         fit = profiled.predictor.calibration
         yield "Calibration", fit.describe()

@@ -79,6 +79,30 @@ def test_rows_of_different_conditions_timings_or_builds_are_never_pooled(path):
         assert len(list(store.measurements(TARGET))) == 2
 
 
+def test_sessions_come_in_the_order_taken_with_what_the_store_knows(path):
+    hot = {**CONDITIONS, "device": "hot"}
+    with MeasurementStore(path) as store:
+        first, second = store.begin(*IDENTITY), store.begin(OTHER, TARGET, TIMING, hot)
+        run = store.begin_run(TARGET, CONDITIONS, {})
+        store.add_session(second, session(0.002), suspect="two modes", run=run)
+        store.add_session(first, session(0.001, drift=1.02))
+        store.fail(second, Outcome.NOISY, "too noisy")
+        store.begin(OTHER, TARGET, TIMING, hot)
+        store.add_session(second, session(0.003), run=run)
+        taken = list(store.taken(TARGET))
+        assert [(t.row, t.workload, t.suspect, t.run, t.current) for t in taken] == [
+            (second, OTHER, "two modes", run, False),
+            (first, WORKLOAD, "", None, True),
+            (second, OTHER, "", run, True),
+        ]
+        assert [t.conditions for t in taken] == [fingerprint(hot), fingerprint(CONDITIONS), fingerprint(hot)]
+        assert taken[1].session.drift == 1.02
+        assert sorted(t.taken_at for t in taken) == [t.taken_at for t in taken]
+        assert store.targets("local") == [TARGET]
+        assert store.targets("s9") == []
+        assert list(store.taken(Target("s9", "executorch", "1.5.1", 1))) == []
+
+
 def test_fingerprint_ignores_the_order_of_names():
     assert fingerprint({"a": "1", "b": "2"}) == fingerprint({"b": "2", "a": "1"}) != fingerprint({"a": "1", "b": "3"})
 

@@ -9,12 +9,12 @@ import pytest
 
 from hwbench.cli.main import main
 from hwbench.errors import NotMeasured, UnknownName
-from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.latency import LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore, fingerprint
 from hwbench.report import device_page, gather_device, write_device
 from hwbench.spaces import load_space
-from hwbench.specs import Outcome, Precision, Target, Timing
+from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, space_table, work
 from hwbench.workspace import Workspace
@@ -45,7 +45,10 @@ def made(tmp_path_factory):
         rows = list(space_table(space, precision, law, target=TARGET, calibration=6, conditions=digest))
         rows[3] = replace(rows[3], outcome=Outcome.NOISY, stats=None, reason=HOSTILE)
         rows.append(replace(rows[0], workload=replace(rows[0].workload, variant="<img src=x>")))
-        LatencyTable(TARGET, precision, rows).write(table_path(workspace.root, TARGET, precision))
+        table = LatencyTable(TARGET, precision, rows)
+        found = Repeatability(0.0021, -0.0013, 0.0055, 8, 1e-3)
+        table = table.with_aa(SelfCheck(found, "2026-01-30")) if precision is Precision.INT8 else table
+        table.write(table_path(workspace.root, TARGET, precision))
     networks = [row.workload for row in rows if row.role is Role.NETWORK]
     device = FakeDevice(
         folder / "device", law=law, preempted=frozenset(networks[:1]), drifts={networks[1]: (1.2, 1.01, 1.0)}
@@ -98,6 +101,12 @@ def test_figures_show_the_numbers_of_the_tables(shown, made):
     assert [*above["x"], *below["x"]] == list(range(1, 28))
     covered = {trace["name"]: trace["x"] for trace in shown.figure("t0-coverage-1")["data"]}
     assert [sum(covered[name]) for name in ("measured", "failed", "missing")] == [26, 1, 0]
+
+
+def test_the_head_says_what_was_measured_and_how_well(shown):
+    for said in ("A/A, int8 +0.21% A/A test", "95 % -0.13% to +0.55%", "none is published", "1 noisy", "rows, fp32 "):
+        assert said in shown.text
+    assert f"Chip {HOSTILE}" in shown.text
 
 
 def test_networks_are_compared_and_put_into_their_order(shown):
