@@ -10,9 +10,7 @@ from hwbench.latency import LatencyTable, Role
 from hwbench.report.families import Family
 from hwbench.spaces import StagedSpace
 from hwbench.specs import AUTO, Outcome, Precision, Workload
-
-# What ``hwbench profile`` takes where nothing is said.
-DEFAULT_CLASSES = 8
+from hwbench.specs.network import DEFAULT_CLASSES
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from hwbench.report.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VER
 from hwbench.report.families import Cell, Column, Family, Grid, Quantity
 from hwbench.report.gains import FamilyGain, Gain
 
-# One row of a heat map or of bars, and one column, in pixels.
-ROW, COLUMN = 24, 22
-# Values are written into the cells of a heat map with at most so many columns.
+# One row of a heat map or of bars in pixels.
+ROW = 24
+# Values are written into the cells of a heat map with at most so many columns, which are wide enough for them then.
 _WRITTEN = 14
+_WRITTEN_COLUMN, _COLUMN = 56, 22
 # Sessions drawn one by one; beyond this every n-th is.
 MAX_MARKS = 5000
 # Sessions over which the running median is taken.
@@ -65,6 +66,11 @@ def heat_map(grid: Grid, quantity: Quantity) -> go.Figure:
     )
     figure.update_yaxes(autorange="reversed", showgrid=False, title_text="block")
     return figure
+
+
+def width(grid: Grid) -> int:
+    """How many pixels the columns of a heat map need."""
+    return len(grid.columns) * (_COLUMN if len(grid.columns) > _WRITTEN else _WRITTEN_COLUMN)
 
 
 def family_gains(families: Sequence[FamilyGain]) -> go.Figure:

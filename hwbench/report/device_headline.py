@@ -44,7 +44,7 @@ def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
                 yield missing(f"{profiled.name} was taken under emulation: its numbers are no latencies of a device")
             yield element("h3", f"Latency table, {precision}")
             yield facts(*_table_facts(profiled))
-            yield from _failures(profiled)
+            yield from _failures(profiled, f"{one.profile(precision)} --retry")
     yield from _conditions(one)
     yield reproduce(*(one.profile(p) for p in one.tables), f"hwbench report --device {one.target.device}")
 
@@ -60,7 +60,7 @@ def _tiles(one: TargetReport) -> Iterator[tuple[str, str, str]]:
     for precision, measured in one.measured.items():
         rows = list(measured)
         widths = [half_width(row.stats) for row in rows if row.stats is not None]
-        wide = f", median ± {median(widths):.2%}" if widths else ""
+        wide = f", 95 % interval of the median row ±{median(widths):.2%}" if widths else ""
         yield f"rows, {precision}", str(len(widths)), f"{len(rows) - len(widths)} failed{wide}"
     for precision, measured in one.measured.items():
         if measured.aa is not None:
@@ -97,7 +97,7 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
         yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
 
 
-def _failures(profiled: Profiled) -> Iterator[Html]:
+def _failures(profiled: Profiled, again: str) -> Iterator[Html]:
     failed = [row for row in profiled.table if row.stats is None]
     if failed:
         cells = [(code(row.workload.key), row.outcome.value, row.reason) for row in failed]
@@ -106,6 +106,7 @@ def _failures(profiled: Profiled) -> Iterator[Html]:
             "details",
             element("summary", f"Failed rows ({summary})"),
             table(("workload", "outcome", "reason"), cells),
+            reproduce(again),
         )
 
 

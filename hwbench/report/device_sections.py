@@ -70,7 +70,7 @@ def heat_maps(one: TargetReport, prefix: str) -> Iterator[Html]:
                     caption = f"{_WHAT[quantity]} of {len(some)} blocks in {precision} on {_frames(count)}. {_CELLS}"
                     drawn = figure(name, figures.heat_map(found, quantity), caption)
                     key = (precision.value, _WORDS[quantity], _frames(count))
-                    views[key] = wide(drawn, _MARGINS + figures.COLUMN * len(found.columns))
+                    views[key] = wide(drawn, _MARGINS + figures.width(found))
     named = {
         "precision": [p.value for p in sorted(rows, reverse=True)],
         "colour": [_WORDS[q] for q in (Quantity.RATE, Quantity.LATENCY)],

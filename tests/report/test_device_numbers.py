@@ -5,15 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from hwbench.cli.profile import DEFAULT_CLASSES as PROFILED_CLASSES
 from hwbench.latency import LatencyRow, LatencyTable, Role, macs
 from hwbench.measure.store import TakenSession
 from hwbench.report.course import classes, doubts, half_width, interruptions, session_spreads, visits
-from hwbench.report.coverage import DEFAULT_CLASSES, belongs, classes_of, coverage, parts_of
+from hwbench.report.coverage import belongs, classes_of, coverage, parts_of
 from hwbench.report.families import Column, Family, Quantity, block_rows, frames, grid
 from hwbench.report.gains import by_family, gains
 from hwbench.spaces import load_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Session, Target, Workload
+from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.testing.tables import space_table, stats_of_law
 from hwbench.workspace import Workspace, shipped
 
@@ -119,7 +119,7 @@ def test_a_table_belongs_to_spaces_by_its_stems(space):
     whole = space_table(space, Precision.INT8, target=TARGET, calibration=1)
     assert belongs(space, whole)
     assert not belongs(load_space(Workspace(shipped()), "x3d-mobile"), whole)
-    assert classes_of(table({})) == DEFAULT_CLASSES == PROFILED_CLASSES
+    assert classes_of(table({})) == DEFAULT_CLASSES
 
 
 def taken(

@@ -192,6 +192,36 @@ def test_a_table_of_failures_only_and_one_that_is_damaged_are_told(workspace, pa
     assert any(command.endswith("--classes 8 --retry") for command in shown.commands)
 
 
+def test_a_damaged_store_is_told_and_the_tables_are_shown(workspace, parse):
+    workspace.store.write_bytes(b"nonsense" * 1000)
+    shown = parse(device_page(gather_device(workspace, "board")))
+    assert "is not a measurement store of this version" in shown.text
+    assert "t0-map-int8-rate-8-data" in shown.raw
+
+
+def test_every_target_has_its_sections(workspace, parse):
+    threads = replace(TARGET, threads=4)
+    rows = LatencyTable.read(table_path(workspace.root, TARGET, Precision.INT8))
+    LatencyTable(threads, Precision.INT8, rows).write(table_path(workspace.root, threads, Precision.INT8))
+    report = gather_device(workspace, "board")
+    assert [one.target.threads for one in report.targets] == [1, 4]
+    shown = parse(device_page(report))
+    ids = [a["id"] for _, a in shown.elements if "id" in a]
+    assert {"t0-map-int8-rate-8", "t1-map-int8-rate-8"} <= set(ids)
+    assert len(ids) == len(set(ids))
+    assert any(command.endswith("--precision fp32 --threads 4") for command in shown.commands)
+
+
+def test_sessions_under_other_conditions_are_counted_and_left_out(workspace):
+    with MeasurementStore(workspace.store) as store:
+        row = next(iter(store.rows(TARGET))).measurement
+        number = store.begin(row.workload, TARGET, row.timing, {"model": "another"})
+        store.add_session(number, row.sessions[0])
+        count = len(list(store.taken(TARGET)))
+    (one,) = gather_device(workspace, "board").targets
+    assert (one.left_out, len(one.stored.sessions)) == (1, count - 1)
+
+
 def test_what_is_measured_and_not_published_is_shown(workspace, parse):
     for precision in Precision:
         table_path(workspace.root, TARGET, precision).unlink()
