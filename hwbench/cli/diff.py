@@ -61,19 +61,27 @@ def diff(
         raise CheckFailed(f"{moved} rows moved{together}; measure again what is to stand: hwbench verify TABLE")
 
 
-def difference_notes(workspace: Workspace | None, before: LatencyTable, after: LatencyTable) -> list[str]:
-    """What the tables were not taken with alike, in words, with what the store of the workspace knows about it."""
+def difference_notes(
+    workspace: Workspace | None,
+    before: LatencyTable,
+    after: LatencyTable,
+    known: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[str]:
+    """What the tables were not taken with alike, in words, with what the store of the workspace knows about it.
+
+    ``known`` are conditions by their digest that are known already.
+    """
     from hwbench.latency import taken_otherwise
     from hwbench.measure.store import MeasurementStore
 
-    known: dict[str, Mapping[str, str]] = {}
+    known = dict(known or {})
     protocols = []
     path = workspace.root / ".hwbench" / "measurements.sqlite" if workspace else None
     if path is not None and path.is_file():
         with suppress(HwbenchError), MeasurementStore(path) as store:
             for table in (before, after):
                 conditions = store.conditions_of(table.conditions)
-                known |= {table.conditions: conditions} if conditions else {}
+                known = ({table.conditions: conditions} if conditions else {}) | known
                 protocols.append(store.timings(table.target, table.conditions))
     notes = taken_otherwise(before, after, known)
     if len(protocols) == 2 and all(protocols) and protocols[0] != protocols[1]:

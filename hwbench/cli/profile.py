@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import StagedSpace
-    from hwbench.specs import Precision, Repeatability, Target, Timing, Workload
+    from hwbench.specs import Measurement, Precision, Repeatability, Target, Timing, Workload
     from hwbench.workspace import Workspace
 
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
@@ -405,7 +405,6 @@ def published_rows(workspace: Workspace, target: Target, precision: Precision) -
 
 def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:
     """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
-    from hwbench.latency import LatencyRow, Role
     from hwbench.specs import Outcome
 
     best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
@@ -413,23 +412,23 @@ def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRo
         one = stored.measurement
         if one.workload.precision is not precision or stored.build != campaign.build_key(one.workload):
             continue
-        role = Role.BLOCK
-        if len(one.workload.blocks) > 1:
-            role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
-        ok = one.outcome is Outcome.OK
-        row = LatencyRow(
-            role=role,
-            workload=one.workload,
-            outcome=one.outcome,
-            stats=one.stats if ok else None,
-            measured_on=stored.finished_at[:10],
-            conditions=campaign.fingerprint,
-            reason=one.reason,
-        )
-        rank = (ok, one.timing == campaign.timing)
+        row = latency_row(one, stored.finished_at[:10], campaign.fingerprint)
+        rank = (one.outcome is Outcome.OK, one.timing == campaign.timing)
         if one.workload not in best or rank >= best[one.workload][0]:
             best[one.workload] = (rank, row)
     return [row for _, row in best.values()]
+
+
+def latency_row(one: Measurement, measured_on: str, conditions: str) -> LatencyRow:
+    """A measurement as the row of a table, with its date (UTC) and the digest of its conditions."""
+    from hwbench.latency import LatencyRow, Role
+    from hwbench.specs import Outcome
+
+    role = Role.BLOCK
+    if len(one.workload.blocks) > 1:
+        role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
+    stats = one.stats if one.outcome is Outcome.OK else None
+    return LatencyRow(role, one.workload, one.outcome, stats, measured_on, conditions, one.reason)
 
 
 def _summary(

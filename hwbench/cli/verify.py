@@ -1,4 +1,4 @@
-"""``hwbench verify``: whether an exported file computes on a device what it computes here."""
+"""``hwbench verify``: whether an exported file computes on a device what it computes here, or a table still holds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,41 @@ import typer
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, progress, say
 from hwbench.errors import InvalidFile, ParityFailed
+from hwbench.specs import LOCAL
 
 
 @app.command()
 def verify(
-    model: Annotated[Path, typer.Argument(help="A folder that hwbench export wrote, or the model in it.")],
-    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
-    inputs: Annotated[int, typer.Option(min=1, help="Clips of noise to run.")] = 8,
-    seed: Annotated[int, typer.Option(min=0, help="Of the noise.")] = 0,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the engine on the device.")] = 1,
+    model: Annotated[
+        Path, typer.Argument(help="A folder that hwbench export wrote, or the model in it; or a latency table (.csv).")
+    ],
+    device: Annotated[
+        str | None, typer.Option(help="Device: a folder of profiles/; default: local, or that of the table.")
+    ] = None,
+    inputs: Annotated[int, typer.Option(min=1, help="Of a model: clips of noise to run.")] = 8,
+    rows: Annotated[int, typer.Option(min=1, help="Of a table: rows to measure again.")] = 20,
+    seed: Annotated[int, typer.Option(min=0, help="Of the noise, or of the choice of rows.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, help="Of a model: threads of the engine on the device.")] = 1,
+    conditions: Annotated[
+        str | None, typer.Option(help="Of a table: stock or controlled, as it was taken; default: the device file's.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Run an exported file on a device and on this machine, and compare: largest and mean error, SQNR, top-1.
+    """Run an exported file on a device and on this machine, and compare; or measure rows of a latency table again.
 
-    The file must still be the one that its manifest describes. Exit status 5 where the two do not agree.
+    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. Of a table:
+    how many of the rows agree within their intervals, and a verdict; the table and the store stay as they are. Exit
+    status 5 where the two do not agree, or the table does not hold.
     """
+    if model.suffix == ".csv":
+        from hwbench.cli.profile import parse_conditions
+        from hwbench.cli.published import verify_table
+        from hwbench.workspace import Workspace
+
+        held = parse_conditions(conditions)
+        verify_table(Workspace.find(), model, device=device, rows=rows, seed=seed, conditions=held, as_json=as_json)
+        return
+    device = device or LOCAL
     from hwbench.deploy import DeployedModel
     from hwbench.deploy import verify as run
     from hwbench.devices import load_device

@@ -2,7 +2,7 @@
 
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
-from hwbench.latency.changes import RowChange, TableChanges, compare_tables, taken_otherwise
+from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
@@ -34,6 +34,7 @@ __all__ = [
     "load_table",
     "macs",
     "profile_command",
+    "sample_rows",
     "spearman",
     "table_path",
     "taken_otherwise",

@@ -169,6 +169,21 @@ def compare_tables(before: LatencyTable, after: LatencyTable) -> TableChanges:
     )
 
 
+def sample_rows(table: LatencyTable, count: int, seed: int) -> list[LatencyRow]:
+    """Rows with a latency, one from each of ``count`` strata of latencies; all of them where there are no more.
+
+    The same for the same arguments in every process.
+    """
+    rows = sorted((row for row in table if row.stats is not None), key=_by_latency)
+    rng = np.random.default_rng([seed, 0x5A3B])
+    strata = np.array_split(np.arange(len(rows)), min(count, len(rows)) or 1)
+    return [rows[int(rng.choice(stratum))] for stratum in strata if len(stratum)]
+
+
+def _by_latency(row: LatencyRow) -> tuple[float, str]:
+    return row.stats.median_s if row.stats else 0.0, row.workload.key
+
+
 def taken_otherwise(
     before: LatencyTable, after: LatencyTable, known: Mapping[str, Mapping[str, str]] | None = None
 ) -> list[str]:
