@@ -1,0 +1,96 @@
+"""Do two tables of one command, taken some time apart, agree within their intervals? See README.md.
+
+python experiments/010-repeat-tables/run.py [--pause 1h] [--out FOLDER] -- --space x3d-tiny --precision int8
+python experiments/010-repeat-tables/run.py --tables FIRST SECOND
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from hwbench.cli.diff import changes_as_json
+from hwbench.latency import LatencyTable, compare_tables, taken_otherwise
+from hwbench.units import parse_duration
+from hwbench.workspace import Workspace
+
+ENOUGH = 0.95
+
+
+def profile(root: Path, cache: Path, device: str, arguments: list[str]) -> list[Path]:
+    """Runs the command in a workspace that knows nothing yet but the files that were built; returns its tables."""
+    workspace = Workspace.create(root)
+    source = Workspace.find().device(device)
+    (root / "profiles" / device).mkdir(exist_ok=True)
+    shutil.copyfile(source, root / "profiles" / device / "device.toml")
+    cache.mkdir(exist_ok=True)
+    workspace.cache.symlink_to(cache)
+    command = [sys.executable, "-m", "hwbench", "profile", "--device", device, *arguments, "--json"]
+    done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    return [root / name for name in json.loads(done.stdout)["tables"]]
+
+
+def twice(device: str, arguments: list[str], pause_s: float, out: Path) -> list[tuple[Path, Path]]:
+    """Profiles twice, the pause between the beginnings; the tables are kept in ``out``."""
+    kept: list[list[Path]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        began = time.monotonic()
+        for name in ("first", "second"):
+            if kept and (left := began + pause_s - time.monotonic()) > 0:
+                print(f"waiting for {left:.0f} s", file=sys.stderr, flush=True)
+                time.sleep(left)
+            tables = profile(Path(scratch) / name, Path(scratch) / "cache", device, arguments)
+            (out / name).mkdir(parents=True, exist_ok=True)
+            kept.append([Path(shutil.copy(table, out / name / table.name)) for table in tables])
+    return list(zip(*kept, strict=True))
+
+
+def compare(first: Path, second: Path) -> dict[str, object]:
+    """What of two tables agrees; ``agreeing`` is what counts."""
+    tables = LatencyTable.read(first), LatencyTable.read(second)
+    changes = compare_tables(*tables)
+    found = changes_as_json(changes, taken_otherwise(*tables))
+    del found["rows"]  # they follow from the tables
+    shown = [None if table.aa is None else table.aa.found.largest for table in tables]
+    return {
+        "tables": [os.path.relpath(path) for path in (first, second)],
+        "rows": len(changes.rows),
+        "agreeing": changes.agreeing,
+        "enough": changes.agreeing >= ENOUGH,
+        "consistent": changes.consistent,
+        "aa": shown,
+        **{key: value for key, value in found.items() if key != "agreeing"},
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--tables", nargs=2, type=Path, help="compare these and measure nothing")
+    options.add_argument("--device", default="local")
+    options.add_argument("--pause", default="1h", help="between the beginnings of the two; 0: none")
+    options.add_argument("--out", type=Path, default=Path(__file__).parent, help="where tables and results.json go")
+    options.add_argument("arguments", nargs="*", help="options of hwbench profile, behind --")
+    given = options.parse_args()
+    if given.tables:
+        pairs = [tuple(given.tables)]
+    else:
+        pause_s = 0.0 if given.pause == "0" else parse_duration(given.pause, name="--pause")
+        pairs = twice(given.device, given.arguments, pause_s, given.out)
+    found = [compare(*pair) for pair in pairs]
+    for one in found:
+        print(f"{one['tables'][1]}: {one['agreeing']:.1%} of {one['rows']} rows agree; {one['finding']}")
+    if not given.tables:
+        results = {"arguments": given.arguments, "device": given.device, "pause": given.pause}
+        results |= {"ended_at": datetime.now(UTC).isoformat(timespec="seconds"), "tables": found}
+        (given.out / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(0 if all(one["enough"] for one in found) else 5)
+
+
+if __name__ == "__main__":
+    main()
