@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hwbench.cli.diff import changes_as_json
+from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable, compare_tables, taken_otherwise
 from hwbench.units import parse_duration
 from hwbench.workspace import Workspace
@@ -54,13 +55,17 @@ def twice(device: str, arguments: list[str], pause_s: float, out: Path) -> list[
 def compare(first: Path, second: Path) -> dict[str, object]:
     """What of two tables agrees; ``agreeing`` is what counts."""
     tables = LatencyTable.read(first), LatencyTable.read(second)
-    changes = compare_tables(*tables)
+    try:
+        changes = compare_tables(*tables)
+    except InvalidValue as error:  # a machine that is used by others gives noisy rows alone
+        raise SystemExit(f"{first}, {second}: {error}") from None
     found = changes_as_json(changes, taken_otherwise(*tables))
     del found["rows"]  # they follow from the tables
     shown = [None if table.aa is None else table.aa.found.largest for table in tables]
     return {
         "tables": [os.path.relpath(path) for path in (first, second)],
         "rows": len(changes.rows),
+        "failed": [sum(row.stats is None for row in table) for table in tables],
         "agreeing": changes.agreeing,
         "enough": changes.agreeing >= ENOUGH,
         "consistent": changes.consistent,
