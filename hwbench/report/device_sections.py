@@ -34,6 +34,8 @@ from hwbench.units import format_duration
 Section = Callable[[TargetReport, str], Iterator[Html]]
 # Missing blocks and interruptions that are listed; the others are counted.
 _LISTED = 40
+# Calibration networks below which the largest error stands for the quantile of 90 %.
+_ENOUGH = 9
 # The labels of families beside a heat map and its scale, in pixels.
 _MARGINS = 330
 
@@ -127,7 +129,7 @@ def int8_gain(one: TargetReport, prefix: str) -> Iterator[Html]:
     columns = ("fp32 / int8", "fp32 (ms)", "int8 (ms)", "intervals", "block", "input N×C×T×H×W", "layout")
     if slower:
         worst = [_gain_cells(gain) for gain in reversed(slower)]
-        shown = [tuple(str(cell) for cell in cells) for cells in worst[:_LISTED]]
+        shown = [tuple(f"{c:.3f}" if isinstance(c, float) else c for c in cells) for cells in worst[:_LISTED]]
         yield element("h3", f"Slower in int8: {len(slower)} blocks" + _first(worst))
         yield table(columns, shown, numeric=(0, 1, 2))
     else:
@@ -155,6 +157,8 @@ def accuracy(one: TargetReport, prefix: str) -> Iterator[Html]:
             f"The band is the prediction interval, a factor of {fit.spread:.4f} either way (90 % nominal), "
             f"from {fit.count} networks. " + " ".join(group_sentence(group, True) for group in groups)
         )
+        if fit.count < _ENOUGH:
+            caption += f" So few calibration networks promise only {fit.count / (fit.count + 1):.0%}."
         yield figure(f"{prefix}predicted-{precision}", predicted_measured(groups, fit.spread), caption)
         yield table(GROUP_COLUMNS, [group_row(group, True) for group in groups], numeric=range(1, 8))
         if all(group.name != "held out" for group in groups):
