@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, progress, say
-from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.units import format_duration, milliseconds, parse_duration
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from hwbench.search.study import Result, Watch
     from hwbench.specs import Measurement, Network, Precision, Target, Workload
     from hwbench.workspace import Workspace
+
+INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
+TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
 
 
 @app.command()
@@ -44,6 +48,8 @@ def search(
     allow_emulated: Annotated[
         bool, typer.Option("--allow-emulated", help="Take timings made under emulation, which are no latencies.")
     ] = False,
+    interpolate: Annotated[bool, typer.Option("--interpolate", help=INTERPOLATE)] = False,
+    transfer_from: Annotated[str | None, typer.Option(help=TRANSFER)] = None,
     as_json: Json = False,
 ) -> None:
     """Search a space for the best network within a latency budget on a device.
@@ -74,6 +80,8 @@ def search(
         classes=classes,
         runtime=runtime,
         allow_emulated=allow_emulated,
+        interpolate=interpolate,
+        transfer_from=transfer_from,
     )
     if result.emulated:
         say("every time here was taken under emulation: it says nothing about a device")
@@ -104,6 +112,8 @@ def search_space(
     classes: int | None = None,
     runtime: str = "executorch",
     allow_emulated: bool = False,
+    interpolate: bool = False,
+    transfer_from: str | None = None,
 ) -> Result:
     """Searches a space by its published table and measures the best networks; progress goes to stderr.
 
@@ -126,6 +136,8 @@ def search_space(
         classes: Of the heads; default: those of the table.
         runtime: Name of the runtime.
         allow_emulated: Search a table that was taken under emulation; the result is stamped.
+        interpolate: Fill missing rows in from measured ones.
+        transfer_from: Fill missing rows in from the table of this device.
 
     Raises:
         InvalidValue: The table was taken under emulation.
@@ -141,7 +153,8 @@ def search_space(
     staged = load_space(workspace, space)
     load_device(workspace, device)
     target = installed_target(device, runtime, threads)
-    predictor, num_classes = table_predictor(workspace, target, precision, space, classes, allow_emulated)
+    filling = (interpolate, transfer_from)
+    predictor, num_classes = table_predictor(workspace, target, precision, space, classes, allow_emulated, filling)
     feasible = feasible_set(staged, predictor, precision, num_classes, budget_s)
     say(f"calibration: {predictor.calibration.describe()}")
     tell_feasible(feasible.count, feasible.share(), feasible.sums.coverage, budget_s)
@@ -164,14 +177,15 @@ def search_space(
         effort=f"{epochs} epochs" if trains else "",
         seed=seed,
     )
-    name = study or f"{space}_{device}_{precision}_{milliseconds(budget_s):g}ms_{evaluator}"
+    filled = "_interpolated" * interpolate + (f"_from-{transfer_from}" if transfer_from else "")
+    name = study or f"{space}_{device}_{precision}_{milliseconds(budget_s):g}ms_{evaluator}{filled}"
     with bar() as watch:
         return Search(
             workspace=workspace,
             name=name,
             settings=settings,
             feasible=feasible,
-            spread=predictor.calibration.spread,
+            spread=predictor.spread,
             emulated=predictor.table.emulated,
             measure=measuring(workspace, target, runtime),
             trainer=short_trainer(workspace, data, epochs) if trains else None,
@@ -186,18 +200,44 @@ def table_predictor(
     space: str,
     classes: int | None = None,
     allow_emulated: bool = False,
+    filling: tuple[bool, str | None] = (False, None),
 ) -> tuple[AdditivePredictor, int]:
     """What predicts from the published table of a target, and the number of classes that heads of the table have.
+
+    Args:
+        workspace: Holds tables, spaces and devices.
+        target: What is predicted for.
+        precision: Of the arithmetic.
+        space: Name of the space.
+        classes: Of the heads; default: those of the table.
+        allow_emulated: Take a table that was taken under emulation.
+        filling: Whether missing rows are interpolated, and the device whose rows are taken for them; what is filled in
+            is said on stderr.
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
         InvalidValue: It was taken under emulation.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
-    from hwbench.latency import AdditivePredictor, load_table
+    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
+    from hwbench.spaces import load_space
 
+    interpolate, other = filling
+    if interpolate and other:
+        raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
     table = load_table(workspace, target, precision, space)
-    return AdditivePredictor.fit(table, space=space, emulated=allow_emulated), classes or profiled_classes(table, space)
+    known = load_table(workspace, replace(target, device=other), precision, space) if other else table
+    num_classes = classes or profiled_classes(known, space)
+    parts = list(load_space(workspace, space).parts(precision, num_classes=num_classes)) if interpolate or other else []
+    if interpolate:
+        table = interpolated(table, parts)
+    elif other:
+        table = transferred(known, table)
+    if parts:
+        lacking = [part for part in parts if not table.is_measured(part)]
+        share = sum(part in table for part in lacking) / len(parts)
+        say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
+    return AdditivePredictor.fit(table, space=space, emulated=allow_emulated), num_classes
 
 
 def installed_target(device: str, runtime: str, threads: int) -> Target:

@@ -8,6 +8,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, say
+from hwbench.cli.search import INTERPOLATE, TRANSFER
 from hwbench.errors import CheckFailed
 from hwbench.units import format_duration, milliseconds
 
@@ -27,12 +28,14 @@ def validate(
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 0,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the heads; default: those profiled.")] = None,
     runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
+    interpolate: Annotated[bool, typer.Option("--interpolate", help=INTERPOLATE)] = False,
+    transfer_from: Annotated[str | None, typer.Option(help=TRANSFER)] = None,
     as_json: Json = False,
 ) -> None:
     """Compare predicted with measured latencies of networks that were never used for calibration."""
-    from hwbench.cli.search import installed_target, measuring, profiled_classes
+    from hwbench.cli.search import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
-    from hwbench.latency import AdditivePredictor, Comparison, Validation, load_table
+    from hwbench.latency import Comparison, Validation
     from hwbench.latency.calibration import NOMINAL
     from hwbench.search.latencies import space_latencies
     from hwbench.spaces import load_space
@@ -44,11 +47,10 @@ def validate(
     staged = load_space(workspace, space)
     load_device(workspace, device)
     target = installed_target(device, runtime, threads)
-    table = load_table(workspace, target, wanted, space)
-    num_classes = classes or profiled_classes(table, space)
-    predictor = AdditivePredictor.fit(table, space=space)
+    filling = (interpolate, transfer_from)
+    predictor, num_classes = table_predictor(workspace, target, wanted, space, classes, filling=filling)
     sums = space_latencies(staged, predictor, wanted, num_classes)
-    drawn = {n.workload(wanted): n for n in fresh_networks(sums, table, networks, seed)}
+    drawn = {n.workload(wanted): n for n in fresh_networks(sums, predictor.table, networks, seed)}
     rows = measuring(workspace, target, runtime)(list(drawn))
     comparisons = [
         Comparison(drawn[row.workload].name, predictor.predict(row.workload), row.stats.median_s)
@@ -97,6 +99,7 @@ def _result(comparison: Comparison) -> dict[str, object]:
         "predicted_ms": milliseconds(comparison.predicted.seconds),
         "low_ms": milliseconds(comparison.predicted.low_s),
         "high_ms": milliseconds(comparison.predicted.high_s),
+        "measured_share": round(comparison.predicted.measured_share, 4),
         "measured_ms": milliseconds(comparison.measured_s),
     }
 

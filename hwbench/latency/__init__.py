@@ -1,21 +1,27 @@
 """Latency tables and what they predict. Loads no torch."""
 
+from hwbench.latency.boosted import BoostedRows, interpolated
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
 from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
+from hwbench.latency.filled import FilledTable
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
+from hwbench.latency.transfer import DeviceRatio, transferred
 from hwbench.latency.validation import Comparison, Validation, spearman
 from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows
 from hwbench.latency.work import Convolution, convolutions, macs
 
 __all__ = [
     "AdditivePredictor",
+    "BoostedRows",
     "BoundaryModel",
     "Calibration",
     "Comparison",
     "Convolution",
+    "DeviceRatio",
+    "FilledTable",
     "LatencyRow",
     "LatencyTable",
     "Position",
@@ -31,12 +37,14 @@ __all__ = [
     "convolutions",
     "fastest_variant",
     "has_variants",
+    "interpolated",
     "load_table",
     "macs",
     "profile_command",
     "sample_rows",
     "spearman",
     "table_path",
+    "transferred",
     "taken_otherwise",
     "variant_rows",
 ]

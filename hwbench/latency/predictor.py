@@ -61,7 +61,7 @@ class AdditivePredictor:
                 f"the table of {table.target} was taken under emulation; it predicts no real latency. "
                 "To try the search out with it: hwbench search --allow-emulated"
             )
-        boundary = BoundaryModel.fit(table)
+        boundary = BoundaryModel.fit(table.boundary_rows)
         networks = [
             Observation(row.stats.median_s, pieces)
             for row in table.rows(Role.NETWORK)
@@ -73,6 +73,11 @@ class AdditivePredictor:
                 f"{MIN_NETWORKS} are needed; measure them: {table.command(space)}"
             )
         return cls(table, boundary, Calibration.of(networks, nominal), space)
+
+    @property
+    def spread(self) -> float:
+        """Factor of the interval of any network, filled rows or not; ``predict`` gives narrower ones for each."""
+        return self.calibration.spread * self.table.filled_spread
 
     @property
     def constant_s(self) -> float:
@@ -94,6 +99,8 @@ class AdditivePredictor:
     def predict(self, network: Workload) -> Estimate:
         """The latency of a whole network.
 
+        Rows that are filled in (``FilledTable``) widen the interval by what each may be off, all to the same side.
+
         Raises:
             NotMeasured: Blocks have no rows; all are named, with the nearest rows of the first and the command.
         """
@@ -107,7 +114,10 @@ class AdditivePredictor:
             )
         costs = [self.row_cost(part, Position.of(index, len(parts))) for index, part in enumerate(parts)]
         seconds = sum(costs) + self.constant_s
-        return Estimate(seconds, seconds / self.calibration.spread, seconds * self.calibration.spread)
+        filled = sum(cost for cost, part in zip(costs, parts) if not self.table.is_measured(part))
+        spread, row_spread = self.calibration.spread, self.table.filled_spread
+        low, high = seconds - filled * (1 - 1 / row_spread), seconds + filled * (row_spread - 1)
+        return Estimate(seconds, low / spread, high * spread, 1 - filled / seconds)
 
 
 def _pieces(table: LatencyTable, boundary: BoundaryModel, network: Workload) -> tuple[Piece, ...] | None:

@@ -123,6 +123,19 @@ class LatencyTable:
                 f"({', '.join(sorted(conditions))}) and must not be mixed; measure again: {self.command()}"
             )
 
+    # Factor of the interval of rows that are filled in, and what they are; see ``FilledTable``.
+    filled_spread = 1.0
+    how = ""
+
+    @property
+    def boundary_rows(self) -> LatencyTable:
+        """The table whose chains say what a boundary costs."""
+        return self
+
+    def is_measured(self, workload: Workload) -> bool:
+        """Whether the latency of a workload was measured; false where it is filled in."""
+        return self.latency(workload) is not None
+
     def __len__(self) -> int:
         return len(self._rows)
 

@@ -17,6 +17,8 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
 
+_ENDS = {"stem": Position.FIRST, "head": Position.LAST}
+
 
 def feasible_set(
     space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int, budget_s: float
@@ -34,10 +36,9 @@ def space_latencies(
     space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int
 ) -> SpaceSums:
     """The predicted latencies of all networks of a space."""
-    ends = {"stem": Position.FIRST, "head": Position.LAST}
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
-        return predictor.row_cost(Workload((block,), x, precision), ends.get(block.kind, Position.INNER))
+        return predictor.row_cost(Workload((block,), x, precision), _ENDS.get(block.kind, Position.INNER))
 
     return SpaceSums.of(space, latency, num_classes=num_classes, constant=predictor.constant_s)
 
@@ -57,6 +58,8 @@ class SpacePredictor:
 
     sums: SpaceSums
     spread: float
+    filled: SpaceSums | None = None
+    row_spread: float = 1.0
 
     def predict_many(self, codes: NDArray[np.int64]) -> Predictions:
         """The latencies of networks given as ``StagedSpace.encode`` writes them.
@@ -67,14 +70,28 @@ class SpacePredictor:
             InvalidValue: The codes are not of this space.
         """
         seconds = self.sums.totals(codes)
-        return Predictions(seconds, seconds / self.spread, seconds * self.spread)
+        if self.filled is None:
+            return Predictions(seconds, seconds / self.spread, seconds * self.spread)
+        filled = np.where(np.isinf(seconds), 0.0, self.filled.totals(codes))
+        low, high = seconds - filled * (1 - 1 / self.row_spread), seconds + filled * (self.row_spread - 1)
+        return Predictions(seconds, low / self.spread, high * self.spread)
 
 
 def compile_predictor(
     space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int
 ) -> SpacePredictor:
     """Asks the predictor for every block of a space once, so that whole networks are sums of table entries."""
-    return SpacePredictor(space_latencies(space, predictor, precision, num_classes), predictor.calibration.spread)
+    sums = space_latencies(space, predictor, precision, num_classes)
+    spread, row_spread = predictor.calibration.spread, predictor.table.filled_spread
+    if row_spread == 1.0:
+        return SpacePredictor(sums, spread)
+
+    def filled(block: BlockSpec, x: TensorSpec) -> float:
+        part = Workload((block,), x, precision)
+        cost = predictor.row_cost(part, _ENDS.get(block.kind, Position.INNER))
+        return 0.0 if predictor.table.is_measured(part) else cost
+
+    return SpacePredictor(sums, spread, SpaceSums.of(space, filled, num_classes=num_classes), row_spread)
 
 
 def choices_digest(space: StagedSpace) -> str:

@@ -1,0 +1,51 @@
+"""What the command line says and refuses where rows are filled in."""
+
+import pytest
+
+from hwbench.cli.search import table_predictor
+from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.spaces import load_space
+from hwbench.specs import Precision, Target
+from hwbench.testing.tables import installed_target, space_table
+from hwbench.workspace import Workspace, shipped
+
+INT8 = Precision.INT8
+TARGET = installed_target()
+PHONE = Target("s9", TARGET.runtime, TARGET.version, TARGET.threads)
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    """This machine has all rows but six; the phone has its networks and the first six blocks."""
+    workspace = Workspace.create(tmp_path)
+    space = load_space(Workspace(shipped()), "x3d-tiny")
+    full = list(space_table(space, INT8))
+    few = [row for row in full if row.role is Role.BLOCK][6:12]
+    LatencyTable(TARGET, INT8, [row for row in full if row not in few]).write(table_path(tmp_path, TARGET, INT8))
+    phone = [row for row in full if row.role is Role.NETWORK or row in few]
+    LatencyTable(PHONE, INT8, phone).write(table_path(tmp_path, PHONE, INT8))
+    return workspace
+
+
+def test_rows_are_filled_in_only_when_asked_and_this_is_said(workspace, capsys):
+    for target in (PHONE, TARGET):
+        with pytest.raises(NotMeasured, match="calibration networks, at least 3"):
+            table_predictor(workspace, target, INT8, "x3d-tiny", 8)
+    assert capsys.readouterr().err == ""
+    predictor, classes = table_predictor(workspace, TARGET, INT8, "x3d-tiny", filling=(True, None))
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "22.2% of 27 rows of the space were not measured: interpolated from 21 measured blocks" in said
+    assert (predictor.table.num_filled, classes) == (6, 8)
+
+
+def test_another_device_stands_in(workspace, capsys):
+    predictor, classes = table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "local"))
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "77.8% of 27 rows of the space were not measured: transferred from local/" in said
+    assert classes == 8
+    assert predictor.table.target == PHONE
+    with pytest.raises(NotMeasured, match="no latency table of pi/"):
+        table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "pi"))
+    with pytest.raises(InvalidValue, match="choose one"):
+        table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(True, "local"))
