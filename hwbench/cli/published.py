@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.workspace import Workspace
 
+# An A/A figure above this hides what any choice between blocks depends on: nothing could be found to have moved.
+TELLING = 0.05
+
 
 def verify_table(
     workspace: Workspace,
@@ -47,7 +50,7 @@ def verify_table(
         InvalidValue: The table or the device is emulated.
         NotMeasured: The table has no latency.
         DeviceError: The device does not answer.
-        CheckFailed: The table does not hold.
+        CheckFailed: The table does not hold, or the device is too noisy to tell.
     """
     from hwbench.cli.profile import place_campaign
     from hwbench.devices import load_device
@@ -101,7 +104,7 @@ def verify_table(
         emit(values, as_json=False)
     if not holds:
         anew = f"move it and {workspace.store} away, then: {table.command()}"
-        raise CheckFailed(f"{path}: {verdict}; to measure it anew, {anew}")
+        raise CheckFailed(f"{path}: {verdict}. To measure it anew, {anew}")
 
 
 def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResult, LatencyTable]:
@@ -157,4 +160,7 @@ def _verdict(changes: TableChanges, result: CampaignResult) -> tuple[bool, str]:
         wrong.append(f"{len(broken)} rows cannot be measured any more")
     if wrong:
         return False, f"the table does not hold: {' and '.join(wrong)}; {count}"
+    if changes.allowed > TELLING:
+        figure = f"the same file twice differs by up to {changes.allowed:.0%} on this device"
+        return False, f"it cannot be told whether the table holds: {figure}; {count}; end what else runs there"
     return True, f"the table holds: {count}, no row moved by more than {100 * changes.allowed:.2g} % and beyond chance"

@@ -99,7 +99,14 @@ def test_a_slower_device_is_told_as_such(table, fake, capsys):
     assert status == 5
     assert "all rows together slower: median +" in out
     assert "the device is slower than the table says, by 5.0% in the median; 0 of 12 rows agree" in err
-    assert "to measure it anew, move it" in err
+    assert "To measure it anew, move it" in err
+
+
+def test_a_device_that_does_not_agree_with_itself_tells_nothing(table, fake, capsys):
+    fake.repeat = lambda: Repeatability(-0.1, -0.4, 0.3, 8, 2e-3)
+    status, out, err = run(capsys, table, "--rows", "3", "--json")
+    assert (status, json.loads(out)["holds"], json.loads(out)["moved"]) == (5, False, [])
+    assert "it cannot be told whether the table holds: the same file twice differs by up to 40% on this device" in err
 
 
 def test_rows_that_moved_and_rows_that_fail_are_told(table, fake, capsys):
