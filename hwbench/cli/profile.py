@@ -47,6 +47,9 @@ def profile(
     limit: Annotated[int | None, typer.Option(min=1, help="Measure at most this many missing rows.")] = None,
     classes: Annotated[int, typer.Option(min=1, help="Classes of the networks' heads.")] = DEFAULT_CLASSES,
     calibrate: Annotated[int, typer.Option(min=0, help="Whole networks to calibrate with.")] = DEFAULT_CALIBRATION,
+    networks_only: Annotated[
+        bool, typer.Option("--networks-only", help="Measure only these networks: enough for --transfer-from.")
+    ] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Build processes; default: what fits.")] = None,
     retry: Annotated[bool, typer.Option(help="Measure failed rows again.")] = False,
     variants: Annotated[
@@ -74,6 +77,7 @@ def profile(
     if "," in device:
         rest: dict[str, object] = {"space": space, "precision": precision, "threads": threads, "runtime": runtime}
         rest |= {"limit": limit, "classes": classes, "calibrate": calibrate, "processes": processes}
+        rest |= {"networks-only": networks_only}
         rest |= {"variants": variants or None, "retry": retry, "conditions": conditions, "no-aa": not aa}
         _several(workspace, device, rest, as_json)
         return
@@ -87,6 +91,7 @@ def profile(
         limit=limit,
         classes=classes,
         calibrate=calibrate,
+        networks_only=networks_only,
         processes=processes,
         retry=retry,
         variants=parse_variants(variants),
@@ -143,6 +148,7 @@ def profile_space(
     limit: int | None = None,
     classes: int = DEFAULT_CLASSES,
     calibrate: int = DEFAULT_CALIBRATION,
+    networks_only: bool = False,
     processes: int | None = None,
     retry: bool = False,
     variants: Sequence[str] = (),
@@ -161,6 +167,7 @@ def profile_space(
         limit: Measure at most so many missing rows.
         classes: Classes of the networks' heads.
         calibrate: Whole networks to calibrate with.
+        networks_only: Measure these alone.
         processes: Build processes; default: what fits.
         retry: Measure failed rows again.
         variants: Layouts whose rows are measured beside those of the built-in choice.
@@ -187,6 +194,8 @@ def profile_space(
     for one in precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(device, runtime, threads), one)
     workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate, variants)]
+    if networks_only:
+        workloads = [w for w in workloads if len(w.blocks) > 1 and w.blocks[-1].kind == "head"]
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(

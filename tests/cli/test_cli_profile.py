@@ -325,3 +325,9 @@ def test_several_devices_must_all_be_known(workspace, capfd):
         main(["profile", "--device", "local,s0"])
     assert ended.value.code == 2
     assert "s9" in capfd.readouterr().err
+
+
+def test_networks_alone_are_measured_for_a_transfer(workspace, fake, capsys):
+    _, out, _ = run(capsys, "--precision", "int8", "--networks-only", "--calibrate", "3", "--no-aa", "--json")
+    assert json.loads(out)["ok"] == 3
+    assert [row.role for row in table(workspace, Precision.INT8)] == [Role.NETWORK] * 3
