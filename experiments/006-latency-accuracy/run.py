@@ -1,0 +1,352 @@
+"""Predicted against measured latencies of networks that were never used to predict. See README.md.
+
+python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data beside this file
+python experiments/006-latency-accuracy/run.py plan       # draw the networks; what must be measured to predict them
+python experiments/006-latency-accuracy/run.py build      # build all of it, which takes an hour on two cores
+python experiments/006-latency-accuracy/run.py measure    # measure it on this machine and write the raw data
+"""
+
+import argparse
+import csv
+import json
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from sklearn.ensemble import RandomForestRegressor
+
+from hwbench.devices import load_device
+from hwbench.latency import (
+    AdditivePredictor,
+    Calibration,
+    Comparison,
+    LatencyRow,
+    LatencyTable,
+    Role,
+    Validation,
+    context_chains,
+    convolutions,
+    macs,
+)
+from hwbench.latency.predictor import NOMINAL
+from hwbench.measure.builder import Builder, BuildFailure
+from hwbench.measure.campaign import Watch
+from hwbench.measure.on_device import campaign_on
+from hwbench.measure.store import MeasurementStore
+from hwbench.spaces import load_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import (
+    BlockSpec,
+    Estimate,
+    LatencyStats,
+    Measurement,
+    Outcome,
+    Precision,
+    Session,
+    Target,
+    Timing,
+    Workload,
+)
+from hwbench.specs.block import ACTIVATIONS
+from hwbench.workspace import Workspace
+
+HERE = Path(__file__).parent
+SPACE, CLASSES, SEED = "x3d-mobile", 400, 6
+# Budgets that bound the bands, in multiply-adds: before there is a table there are no milliseconds to draw by.
+BANDS = ((0.15e9, 0.3e9), (0.3e9, 0.6e9), (0.6e9, 1.2e9), (1.2e9, 2.4e9), (2.4e9, 4.8e9))
+HELD_OUT, CALIBRATION = 8, 4  # networks of each band
+CHAINS, KERNELS = 40, 75  # kernels: of each kind
+TIMING = Timing(warmup_s=0.02, min_session_s=0.05)
+COLUMNS = ("role", "key", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
+RETRY = (Outcome.LOST, Outcome.NOISY)
+BUILD_ORDER = ("calibration", "held-out", "block", "chain", "kernel")
+
+
+def plan() -> None:
+    """Draws the networks, uniformly from each band, and lists what must be measured; writes ``plan.json``."""
+    space = load_space(Workspace.find(), SPACE)
+    sums = SpaceSums.of(space, lambda b, x: float(macs(Workload((b,), x))), num_classes=CLASSES)
+    roles: dict[str, list[str]] = {"held-out": [], "calibration": []}
+    seen = set()
+    rng = np.random.default_rng(SEED)
+    for low, high in BANDS:
+        feasible = FeasibleSet(sums, high)
+        for role, count in (("held-out", HELD_OUT), ("calibration", CALIBRATION)):
+            found = 0
+            while found < count:
+                network = space.network(feasible.draw(rng, (low / high, 1.0)), CLASSES)
+                found += network not in seen
+                roles[role] += [] if network in seen else [network.workload(Precision.FP32).key]
+                seen.add(network)
+    networks = [Workload.parse(key) for key in roles["held-out"] + roles["calibration"]]
+    blocks = list(dict.fromkeys(part for network in networks for part in network.parts()))
+    chains = sorted(context_chains(blocks), key=lambda w: (boundary_values(w), w.key))
+    chains = [chains[i] for i in sorted(set(np.linspace(0, len(chains) - 1, CHAINS).astype(int).tolist()))]
+    parts = {part for chain in chains for part in chain.parts()}
+    roles["block"] = [w.key for w in sorted({*blocks, *parts})]
+    roles["chain"] = [w.key for w in chains]
+    members = (space.network(space.random(rng), CLASSES).workload(Precision.FP32) for _ in range(1000))
+    roles["kernel"] = [w.key for w in some_kernels(members)]
+    text = {"space": SPACE, "classes": CLASSES, "seed": SEED, "bands_macs": BANDS, **roles}
+    (HERE / "plan.json").write_text(json.dumps(text, indent=1) + "\n")
+    print({role: len(keys) for role, keys in roles.items()})
+
+
+def boundary_values(chain: Workload) -> int:
+    """Number of values that lie between the blocks of a chain."""
+    return list(chain.parts())[1].input.numel
+
+
+def kernels_of(part: Workload) -> list[Workload]:
+    """The convolutions of a block, each with the activation that is fused to it, as blocks of their own."""
+    (block,) = part.blocks
+    found = []
+    for conv in convolutions(block, part.input):
+        act = "identity" if conv.role == "gate" else block.activation if conv.groups > 1 else "relu"
+        groups, stride = conv.groups, conv.stride
+        spec = BlockSpec(
+            "conv", conv.input.c, conv.out_channels, kernel=(conv.kernel,), stride=stride, groups=groups, activation=act
+        )
+        found.append(Workload((spec,), conv.input, part.precision))
+    return found
+
+
+def some_kernels(networks: Iterable[Workload]) -> list[Workload]:
+    """``KERNELS`` depthwise and as many other convolutions, one of each kind from each network."""
+    found: dict[bool, dict[Workload, None]] = {True: {}, False: {}}
+    rng = np.random.default_rng(SEED)
+    for network in networks:
+        for depthwise, those in found.items():
+            drawn = [k for p in network.parts() for k in kernels_of(p) if (k.blocks[0].groups > 1) == depthwise]
+            those[drawn[int(rng.integers(len(drawn)))]] = None
+        if min(map(len, found.values())) >= KERNELS:
+            break
+    return [kernel for those in found.values() for kernel in list(those)[:KERNELS]]
+
+
+def planned(precision: Precision) -> dict[str, list[Workload]]:
+    """The workloads of each role."""
+    text = json.loads((HERE / "plan.json").read_text())
+    return {role: [with_precision(Workload.parse(key), precision) for key in text[role]] for role in BUILD_ORDER}
+
+
+def with_precision(workload: Workload, precision: Precision) -> Workload:
+    return Workload(workload.blocks, workload.input, precision, workload.variant)
+
+
+def build(precisions: list[Precision], roles: list[str]) -> None:
+    """Fills the cache of the workspace."""
+    start, done = time.monotonic(), 0
+    with Builder("executorch", Workspace.find().cache, time_limit_s=3600) as builder:
+        for precision in precisions:
+            wanted = planned(precision)
+            for result in builder.build([w for role in roles for w in wanted[role]]):
+                done += 1
+                said = result.reason if isinstance(result, BuildFailure) else "ok"
+                blocks = len(result.workload.blocks)
+                print(f"{time.monotonic() - start:.0f} s, {done}, {precision}, {blocks} blocks: {said}", flush=True)
+
+
+def measure(precisions: list[Precision]) -> None:
+    """Measures what is planned, in one random order, and writes ``PRECISION.csv``: a line for each session."""
+    workspace = Workspace.find()
+    device = load_device(workspace, "local")
+    for precision in precisions:
+        wanted = planned(precision)
+        role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
+        # What drifts over an hour is then no difference between rows and networks.
+        order = [list(role_of)[i] for i in np.random.default_rng(SEED).permutation(len(role_of))]
+        with (
+            MeasurementStore(workspace.store) as store,
+            campaign_on(
+                device, store=store, cache_dir=workspace.cache, threads=1, timing=TIMING, retry=RETRY, report=print
+            ) as campaign,
+        ):
+            result = campaign.run(order, Progress())
+            said = {**campaign.conditions, "target": campaign.target.key, "seconds": round(result.seconds)}
+        print(f"{precision}: {len(result.ok)} ok, {len(result.failed)} failed, {result.seconds:.0f} s")
+        with (HERE / f"{precision}.csv").open("w", newline="") as file:
+            file.write(f"# {json.dumps(said, sort_keys=True)}\n")
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(COLUMNS)
+            for row in result.measurements:
+                first = (role_of[row.workload], row.workload.key, row.outcome)
+                lines.writerows((*first, *numbers(session)) for session in row.sessions)
+                if not row.sessions:
+                    lines.writerow((*first, "", "", "", "", ""))
+
+
+class Progress(Watch):
+    """Prints a line for every fiftieth row, and every failure."""
+
+    def __init__(self) -> None:
+        self._count, self._start = 0, time.monotonic()
+
+    def measured(self, measurement: Measurement) -> None:
+        self._count += 1
+        if measurement.outcome is not Outcome.OK:
+            print(f"{measurement.workload.key[:80]}: {measurement.outcome}: {measurement.reason}", flush=True)
+        if self._count % 50 == 0:
+            print(f"{time.monotonic() - self._start:.0f} s: {self._count} rows", flush=True)
+
+
+def numbers(session: Session) -> tuple[object, ...]:
+    low, centre, high = (round(1e9 * float(q)) for q in np.quantile(session.samples_s, (0.1, 0.5, 0.9)))
+    return f"{session.drift:.5f}", len(session.samples_s), centre, low, high
+
+
+@dataclass(frozen=True)
+class Data:
+    """The raw data of one precision: seconds by role and workload."""
+
+    target: Target
+    precision: Precision
+    rows: dict[tuple[str, Workload], LatencyStats]
+
+    @classmethod
+    def read(cls, precision: Precision) -> "Data":
+        lines = (HERE / f"{precision}.csv").read_text().splitlines()
+        sessions: dict[tuple[str, Workload], list[Session]] = {}
+        for line in csv.DictReader(lines[1:]):
+            if line["outcome"] == Outcome.OK:
+                samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
+                place = line["role"], Workload.parse(line["key"])
+                sessions.setdefault(place, []).append(Session(samples, drift=float(line["drift"])))
+        rows = {place: LatencyStats.of(found) for place, found in sessions.items()}
+        return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows)
+
+    def role(self, role: str) -> dict[Workload, LatencyStats]:
+        """What was measured in one role."""
+        return {workload: stats for (its, workload), stats in self.rows.items() if its == role}
+
+    def table(self, networks: int | None = None) -> LatencyTable:
+        """The table as ``hwbench profile`` makes it, with some of the calibration networks."""
+        roles = {"block": Role.BLOCK, "chain": Role.CHAIN, "calibration": Role.NETWORK}
+        rows = []
+        for name, role in roles.items():
+            # Spread over the bands, which follow one another in the plan.
+            those = list(self.role(name).items())
+            if role is Role.NETWORK and networks is not None:
+                order = [w for w in planned(self.precision)[name] if w in dict(those)]
+                keep = {order[i] for i in np.linspace(0, len(order) - 1, networks).astype(int)}
+                those = [(w, stats) for w, stats in those if w in keep]
+            rows += [LatencyRow(role, w, Outcome.OK, stats, "2026-11-21") for w, stats in those]
+        return LatencyTable(self.target, self.precision, rows)
+
+
+Predict = Callable[[Workload], float]
+
+
+def of_macs(data: Data) -> Predict:
+    """Multiply-adds, scaled."""
+    return macs
+
+
+def isolated_sum(data: Data) -> Predict:
+    """Every block as it was measured alone."""
+    table = data.table()
+    return lambda network: sum(table[part].median_s for part in network.parts())
+
+
+def operators(data: Data) -> Predict:
+    """Every convolution by itself, from random forests over measured convolutions (nn-Meter, Zhang et al. 2021)."""
+    forests = {}
+    measured = data.role("kernel")
+    for depthwise in (True, False):
+        those = {w: stats for w, stats in measured.items() if (w.blocks[0].groups > 1) == depthwise}
+        forest = RandomForestRegressor(n_estimators=100, random_state=SEED, n_jobs=1)
+        # Per multiply-add: trees do not extrapolate, and this hardly varies.
+        forests[depthwise] = forest.fit(
+            [features(w) for w in those], [math.log(stats.median_s / macs(w)) for w, stats in those.items()]
+        )
+
+    def predict(network: Workload) -> float:
+        kernels = [kernel for part in network.parts() for kernel in kernels_of(part)]
+        total = 0.0
+        for depthwise, forest in forests.items():
+            those = [kernel for kernel in kernels if (kernel.blocks[0].groups > 1) == depthwise]
+            per_mac = np.exp(forest.predict([features(kernel) for kernel in those]))
+            total += float(per_mac @ [macs(kernel) for kernel in those])
+        return total
+
+    return predict
+
+
+def features(kernel: Workload) -> list[float]:
+    (block,), x = kernel.blocks, kernel.input
+    ((time_, height, _),) = block.kernel
+    acts = [float(block.activation == act) for act in ACTIVATIONS]
+    sizes = (macs(kernel), x.c, block.out_channels, x.t, x.h, x.numel, kernel.output.numel)
+    return [*(math.log(size) for size in sizes), time_, height, block.stride, *acts]
+
+
+def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
+    """A simple predictor on the held-out networks, with a ratio fitted to the calibration networks or without."""
+    pairs = [(predict(w), stats.median_s) for w, stats in data.role("calibration").items()]
+    calibration = Calibration.fit(pairs)
+    gain, constant = (calibration.gain, calibration.constant_s) if fitted else (1.0, 0.0)
+    found = []
+    for network, stats in data.role("held-out").items():
+        seconds = gain * predict(network) + constant
+        interval = Estimate(seconds, seconds / calibration.spread, seconds * calibration.spread)
+        found.append(Comparison(network.sha256[:8], interval, stats.median_s))
+    return found
+
+
+def ours(data: Data, networks: int | None = None) -> list[Comparison]:
+    """``hwbench``'s predictor on the held-out networks."""
+    predictor = AdditivePredictor.fit(data.table(networks), space=SPACE)
+    held_out = data.role("held-out").items()
+    return [Comparison(w.sha256[:8], predictor.predict(w), stats.median_s) for w, stats in held_out]
+
+
+def evaluate(precisions: list[Precision]) -> None:
+    """Prints every figure and writes them to ``results.json``."""
+    results = {}
+    for precision in precisions:
+        data = Data.read(precision)
+        count = len(data.role("calibration"))
+        methods = {
+            "hwbench": ours(data),
+            **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10) if few < count},
+            "sum of isolated rows, scaled": compared(data, isolated_sum(data), fitted=True),
+            "sum of isolated rows": compared(data, isolated_sum(data), fitted=False),
+            "per operator, scaled": compared(data, operators(data), fitted=True),
+            "per operator": compared(data, operators(data), fitted=False),
+            "MACs, scaled": compared(data, of_macs(data), fitted=True),
+        }
+        summaries = {name: Validation.of(found, NOMINAL) for name, found in methods.items()}
+        calibration = AdditivePredictor.fit(data.table(), space=SPACE).calibration
+        print(f"{precision}: {len(data.role('held-out'))} held-out, {count} calibration networks; {calibration.form}")
+        print("| | median | mean | within 5 % | within 10 % | Spearman | coverage |", "| --- " * 7 + "|", sep="\n")
+        for name, s in summaries.items():
+            shares = f"{100 * s.within_5:.0f} | {100 * s.within_10:.0f} | {s.spearman:.3f} | {100 * s.coverage:.0f}"
+            print(f"| {name} | {100 * s.median_error:.2f} | {100 * s.mape:.2f} | {shares} |")
+        for c in sorted(methods["hwbench"], key=lambda c: -abs(c.error)):
+            print(f"  {c.name} {c.error:+.1%} {1e3 * c.measured_s:.2f} ms", "" if c.covered else "outside")
+        results[precision.value] = {name: asdict(summary) for name, summary in summaries.items()}
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
+    options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
+    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to build")
+    given = options.parse_args()
+    if given.what == "plan":
+        plan()
+    elif given.what == "build":
+        build(given.precision, given.roles)
+    elif given.what == "measure":
+        measure(given.precision)
+    else:
+        evaluate(given.precision)
+
+
+if __name__ == "__main__":
+    main()
