@@ -10,6 +10,7 @@ import argparse
 import csv
 import json
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
@@ -21,7 +22,6 @@ from sklearn.ensemble import RandomForestRegressor
 from hwbench.devices import load_device
 from hwbench.latency import (
     AdditivePredictor,
-    Calibration,
     Comparison,
     LatencyRow,
     LatencyTable,
@@ -285,14 +285,18 @@ def features(kernel: Workload) -> list[float]:
 
 
 def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
-    """A simple predictor on the held-out networks, with a ratio fitted to the calibration networks or without."""
-    pairs = [(predict(w), stats.median_s) for w, stats in data.role("calibration").items()]
-    calibration = Calibration.fit(pairs)
-    gain, constant = (calibration.gain, calibration.constant_s) if fitted else (1.0, 0.0)
+    """A simple predictor on the held-out networks, scaled to the calibration networks or as it is."""
+    ratios = [stats.median_s / predict(w) for w, stats in data.role("calibration").items()]
+    gain = statistics.median(ratios) if fitted else 1.0
+    left_out = sorted(
+        abs(math.log(ratio / (statistics.median(ratios[:i] + ratios[i + 1 :]) if fitted else 1.0)))
+        for i, ratio in enumerate(ratios)
+    )
+    spread = math.exp(left_out[min(math.ceil((len(left_out) + 1) * NOMINAL), len(left_out)) - 1])
     found = []
     for network, stats in data.role("held-out").items():
-        seconds = gain * predict(network) + constant
-        interval = Estimate(seconds, seconds / calibration.spread, seconds * calibration.spread)
+        seconds = gain * predict(network)
+        interval = Estimate(seconds, seconds / spread, seconds * spread)
         found.append(Comparison(network.sha256[:8], interval, stats.median_s))
     return found
 
