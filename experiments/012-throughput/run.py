@@ -1,6 +1,6 @@
 """Rows per minute of ``hwbench profile``, and how much of its time the device measures. See README.md.
 
-python experiments/011-throughput/run.py [--rows 120] [--space x3d-mobile] [--precision fp32 int8]
+python experiments/012-throughput/run.py [--rows 120] [--space x3d-mobile] [--precision fp32 int8]
 """
 
 import argparse
