@@ -14,7 +14,7 @@ from hwbench.devices.device import SHIPPED
 from hwbench.errors import MissingDependency
 from hwbench.measure import prepare as preparing
 from hwbench.runtimes import runners
-from hwbench.workspace import Workspace, shipped
+from hwbench.workspace import shipped
 
 
 def run(capsys, *arguments):
@@ -22,13 +22,6 @@ def run(capsys, *arguments):
         main(["devices", *arguments])
     out, err = capsys.readouterr()
     return end.value.code or 0, out, err
-
-
-@pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    made = Workspace.create(tmp_path / "bench")
-    monkeypatch.chdir(made.root)
-    return made
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import pytest
 from hwbench.cli import doctor
 from hwbench.cli.main import main
 from hwbench.measure.store import MeasurementStore
-from hwbench.workspace import Workspace
 
 
 def run(capsys, *arguments):
@@ -20,13 +19,6 @@ def run(capsys, *arguments):
 
 def findings(out):
     return {finding["name"]: finding for finding in json.loads(out)["findings"]}
-
-
-@pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    made = Workspace.create(tmp_path / "bench")
-    monkeypatch.chdir(made.root)
-    return made
 
 
 def test_everything_needed_is_here(workspace, capsys):

@@ -15,16 +15,8 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
-from hwbench.workspace import Workspace
 
 TARGET = Target("local", "executorch", "1.5.1", 1)
-
-
-@pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    made = Workspace.create(tmp_path / "bench")
-    monkeypatch.chdir(made.root)
-    return made
 
 
 @pytest.fixture

@@ -23,13 +23,6 @@ CONDITIONS = {"device": "fake", "kernel": "6.1"}
 
 
 @pytest.fixture
-def workspace(tmp_path, monkeypatch):
-    made = Workspace.create(tmp_path / "bench")
-    monkeypatch.chdir(made.root)
-    return made
-
-
-@pytest.fixture
 def table(workspace):
     """A published table after the law of the device."""
     space = load_space(workspace, "x3d-tiny")
