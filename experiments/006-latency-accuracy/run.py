@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +60,9 @@ SPACE, CLASSES, SEED = "x3d-mobile", 400, 6
 BANDS = ((0.15e9, 0.3e9), (0.3e9, 0.6e9), (0.6e9, 1.2e9), (1.2e9, 2.4e9), (2.4e9, 4.8e9))
 HELD_OUT, CALIBRATION = 8, 4  # networks of each band
 CHAINS, KERNELS = 40, 75  # kernels: of each kind
-TIMING = Timing(warmup_s=0.02, min_session_s=0.05)
+# Sessions of one row lie minutes apart: what others do to the memory of this machine lasts for seconds.
+TIMING = Timing(warmup_s=0.02, min_session_s=0.05, min_rounds=5, max_rounds=7)
+BATCH = 215
 COLUMNS = ("role", "key", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
 BUILD_ORDER = ("calibration", "held-out", "block", "chain", "kernel")
@@ -166,7 +168,7 @@ def measure(precisions: list[Precision]) -> None:
                 device, store=store, cache_dir=workspace.cache, threads=1, timing=TIMING, retry=RETRY, report=print
             ) as campaign,
         ):
-            result = campaign.run(order, Progress())
+            result = replace(campaign, batch=BATCH).run(order, Progress())
             said = {**campaign.conditions, "target": campaign.target.key, "seconds": round(result.seconds)}
         print(f"{precision}: {len(result.ok)} ok, {len(result.failed)} failed, {result.seconds:.0f} s")
         with (HERE / f"{precision}.csv").open("w", newline="") as file:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
+from hwbench.measure.drift import QUIETEST
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
@@ -214,18 +215,20 @@ class Campaign:
 
     def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
+        quietest = self.store.quietest(self.conditions, QUIETEST)
 
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
-            suspect = self._doubt(session, clocks)
+            quietest[:] = sorted([*quietest, *([session.crowding] if session.crowding else [])])[:QUIETEST]
+            suspect = self._doubt(session, clocks, quietest)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
             row = rows[artifact.workload]
             corrected = replace(session, drift=drift)
-            suspect = self._doubt(corrected, clocks)
+            suspect = self._doubt(corrected, clocks, quietest)
             place, number = row.places[id(session)]
             self.store.correct_session(number, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
@@ -237,11 +240,17 @@ class Campaign:
         run = self.store.begin_run(self.target, self.conditions, self.state())
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
+        for row in rows.values():  # how quiet the core can be is better known by now
+            for place, number in row.places.values():
+                session, suspect = row.sessions[place]
+                if not suspect and (suspect := self._doubt(session, clocks, quietest)):
+                    self.store.correct_session(number, session.drift, suspect=suspect)
+                    row.sessions[place] = (session, suspect)
         return failures
 
-    def _doubt(self, session: Session, clocks: Sequence[float]) -> str:
+    def _doubt(self, session: Session, clocks: Sequence[float], quietest: Sequence[float]) -> str:
         """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
-        return "" if self.emulated else doubt(session, statistics.median(clocks))
+        return "" if self.emulated else doubt(session, statistics.median(clocks), max(quietest, default=0.0))
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

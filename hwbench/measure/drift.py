@@ -19,6 +19,11 @@ DRIFT = 0.03
 # After a pause the machine is its old self again when the sentinel is as near as this.
 RECOVERED = 0.01
 
+# ``Session.crowding`` is the same to 2 % on an undisturbed core, and 15 % or more above where another program shares
+# it. The lowest may be disturbed itself; the third lowest is hardly ever.
+CROWDED = 1.06
+QUIETEST = 3
+
 # First pause in seconds, doubled from one to the next; a phone loses a third of its heat in 20 s.
 PAUSE_S, MAX_PAUSE_S = 5.0, 60.0
 # A machine that does not recover in this time will not by waiting.
@@ -38,6 +43,26 @@ class Drift:
         self._reference_s = 0.0
         self._latest_s = 0.0
         self._faster: list[float] = []
+        # The clock that sessions are compared with, as ``Session.probe_s`` tells it; 0: none yet.
+        self.clock_s = 0.0
+        self.quietest: list[float] = []
+
+    def by_clock(self, probe_s: float) -> float:
+        """How much slower than at the reference the clock was in a session; the first one asked about is that."""
+        self.clock_s = self.clock_s or probe_s
+        return probe_s / self.clock_s
+
+    def crowded(self, crowding: float) -> bool:
+        """Notes ``Session.crowding`` of a visit; True where another program shared the core, as far as it is known."""
+        if not crowding:
+            return False
+        self.quietest = sorted([*self.quietest, crowding])[:QUIETEST]
+        return crowding > CROWDED * self.quietest[-1]
+
+    @property
+    def quiet(self) -> float:
+        """``Session.crowding`` of a core that nothing else uses; 0: not known yet."""
+        return self.quietest[-1] if len(self.quietest) == QUIETEST else 0.0
 
     @property
     def settled(self) -> bool:

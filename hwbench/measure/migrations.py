@@ -73,7 +73,19 @@ _SCHEMA_2 = (
     "ALTER TABLE sessions ADD COLUMN run INTEGER REFERENCES runs (id)",  # NULL: of schema 1, or taken without a run
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2)
+_SCHEMA_3 = (
+    "ALTER TABLE sessions ADD COLUMN probe_s REAL NOT NULL DEFAULT 0",  # the clock, as a fixed piece of work tells it
+    "ALTER TABLE sessions ADD COLUMN crowding REAL NOT NULL DEFAULT 0",  # whether another program shares the core
+    "ALTER TABLE sessions ADD COLUMN disturbed INTEGER NOT NULL DEFAULT 0",  # samples thrown away because of that
+    """
+    CREATE TABLE clocks (
+        conditions TEXT PRIMARY KEY,  -- digest, as in "conditions"
+        probe_s    REAL NOT NULL      -- clock that drifts refer to
+    ) WITHOUT ROWID
+    """,
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)
 
 LATEST = len(MIGRATIONS)
 

@@ -14,7 +14,7 @@ from hwbench.devices.preflight import Level, passing, wait_until_cool
 from hwbench.errors import DeviceLost
 from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign, Failure
-from hwbench.measure.drift import Drift, Pauses
+from hwbench.measure.drift import QUIETEST, Drift, Pauses
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import Bench, measure_sessions, open_bench
@@ -76,7 +76,7 @@ def campaign_on(
             target=Target(device.name, runtime, builder.cache.version, bench.threads),
             conditions=bench.conditions,
             build=builder.build,
-            measure=_Measure(builder, bench, timing, watched=not device.emulated),
+            measure=_Measure(builder, bench, timing, store, watched=not device.emulated),
             timing=timing,
             build_key=builder.cache.key,
             retry=retry,
@@ -113,12 +113,14 @@ def measure_artifact(
     """
     timing = _timing(device, timing)
     found: list[tuple[Session, str]] = []
+    drift = Drift()
     with open_bench(
         device, artifact.runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
     ) as bench:
 
         def keep(artifact: Artifact, session: Session) -> None:
-            found.append((session, "" if device.emulated else doubt(session)))
+            crowded = drift.crowded(session.crowding)
+            found.append((session, "" if device.emulated else doubt(session) or "the core was shared" * crowded))
 
         failures: Sequence[Failure] = ()
         while not failures and (rounds := sessions_needed(found, timing)):
@@ -185,12 +187,17 @@ class _Measure:
     Without ``watched`` there is none: under emulation it would only tell how busy the host is.
     """
 
-    def __init__(self, builder: Builder, bench: Bench, timing: Timing, *, watched: bool) -> None:
+    def __init__(
+        self, builder: Builder, bench: Bench, timing: Timing, store: MeasurementStore, *, watched: bool
+    ) -> None:
         self._watched = watched
         self._builder = builder
         self._bench = bench
         self._timing = timing
+        self._store = store
         self._drift = Drift()
+        self._drift.clock_s = store.clock(bench.conditions)
+        self._drift.quietest = store.quietest(bench.conditions, QUIETEST)
         self._pauses = Pauses()
 
     @functools.cached_property
@@ -207,15 +214,18 @@ class _Measure:
         on_session: Callable[[Artifact, Session], None],
         on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]:
-        return measure_sessions(
-            artifacts,
-            rounds=rounds,
-            seed=seed,
-            on_session=on_session,
-            on_drift=on_drift,
-            bench=self._bench,
-            timing=self._timing,
-            sentinel=self._sentinel if self._watched else None,
-            drift=self._drift,
-            pauses=self._pauses,
-        )
+        try:
+            return measure_sessions(
+                artifacts,
+                rounds=rounds,
+                seed=seed,
+                on_session=on_session,
+                on_drift=on_drift,
+                bench=self._bench,
+                timing=self._timing,
+                sentinel=self._sentinel if self._watched else None,
+                drift=self._drift,
+                pauses=self._pauses,
+            )
+        finally:  # campaigns to come refer to the same clock
+            self._store.clock(self._bench.conditions, self._drift.clock_s)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwbench.measure.drift import DRIFT
+from hwbench.measure.drift import CROWDED, DRIFT
 from hwbench.measure.store import trusted
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 from hwbench.specs.timing import student_t95
@@ -39,12 +39,13 @@ REPEATS = 4
 NOISY_RATIO = 0.10
 
 
-def doubt(session: Session, usual_clock_hz: float = 0.0) -> str:
+def doubt(session: Session, usual_clock_hz: float = 0.0, crowding: float = 0.0) -> str:
     """Why the median of a session cannot be trusted, in words; empty where nothing speaks against it.
 
     Args:
         session: One visit.
         usual_clock_hz: Clock at which the other sessions were taken; 0: unknown.
+        crowding: That of a core which nothing else uses, as other sessions tell it; 0: unknown.
     """
     samples, centre = len(session.samples_s), statistics.median(session.samples_s)
     if session.involuntary_switches > max(1.0, SWITCHES_PER_SAMPLE * samples):
@@ -53,8 +54,11 @@ def doubt(session: Session, usual_clock_hz: float = 0.0) -> str:
     # CPU time is that of all samples: less of it than the typical sample takes says that the typical sample waited.
     if session.cpu_s and session.cpu_s / samples < (1 - WAITING) * centre:
         return f"waited for the processor for {1 - session.cpu_s / samples / centre:.0%} of a typical sample"
-    if abs(session.drift - 1) > DRIFT:
-        return f"the sentinel moved by {session.drift - 1:+.1%}"
+    if crowding and session.crowding > CROWDED * crowding:
+        return f"another program shared the core: independent work took {session.crowding / crowding - 1:.0%} longer"
+    # What the clock itself says holds for the session; the sentinel stands for other work, at another time.
+    if abs(session.drift - 1) > (CLOCK if session.probe_s else DRIFT):
+        return f"the {'clock' if session.probe_s else 'sentinel'} moved by {session.drift - 1:+.1%}"
     if session.clock_hz and usual_clock_hz and abs(session.clock_hz / usual_clock_hz - 1) > CLOCK:
         return f"the clock was at {session.clock_hz / 1e9:.2f} GHz instead of {usual_clock_hz / 1e9:.2f}"
     slow = sum(s > MODE_DISTANCE * centre for s in session.samples_s)

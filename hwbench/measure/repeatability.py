@@ -9,6 +9,7 @@ from pathlib import Path
 from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.builder import Builder
+from hwbench.measure.drift import Drift
 from hwbench.measure.runner import Bench, measure_sessions, open_bench
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.specs import Artifact, Repeatability, Session, Timing
@@ -39,7 +40,9 @@ def compare_with_itself(
     def keep(visited: Artifact, session: Session) -> None:
         found[0 if visited is twins[0] else 1].append(session)
 
-    failures = measure_sessions(twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing())
+    failures = measure_sessions(
+        twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing(), drift=Drift()
+    )
     if failures:
         raise CheckFailed(f"A/A test: {failures[0].outcome}: {failures[0].reason}")
     return Repeatability.of(*found)

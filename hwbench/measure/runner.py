@@ -64,6 +64,7 @@ class Bench:
     ``report`` is told in words when the device went away and came back. ``control`` is what of
     the device is held still.
     ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
+    ``probe`` asks the runner to tell the clock and other users of the core; runners in Python do not.
     """
 
     transport: Transport
@@ -74,6 +75,7 @@ class Bench:
     report: Callable[[str], None] | None = None
     control: Control = field(default_factory=Control)
     again: Callable[[], object] = lambda: None
+    probe: bool = False
 
     def command(self, options: protocol.Options) -> list[str]:
         """The command line of the runner on the device."""
@@ -132,7 +134,9 @@ def open_bench(
             known = control.row(probe, cpus, runner.label)
             if runner.libraries:
                 known["libraries"] = runner.libraries[:16]
-            yield Bench(transport, runner, threads, cpus, known, report, control, installed.again)
+            yield Bench(
+                transport, runner, threads, cpus, known, report, control, installed.again, probe=not device.emulated
+            )
 
 
 def measure_sessions(
@@ -169,7 +173,8 @@ def measure_sessions(
         on_drift: Called with an artifact, a session that was handed over, and the drift that it is now known to have;
             more than once where a later visit to the sentinel tells more.
         sentinel: A file whose time tells how fast the machine is at present; None: no drift is known.
-        drift: What the sentinel said so far; pass the same object to all calls that are to share a reference.
+        drift: What the sentinel and the clock said so far; pass the same object to all calls that are to share a
+            reference. None: no drift is known.
         pauses: How long to wait for a slow machine; pass the same object to all calls of a campaign.
         wait: Lets so many seconds pass.
 
@@ -182,8 +187,9 @@ def measure_sessions(
             refuses a file.
         DeviceLost: The device went away and did not come back, or goes away again and again.
     """
-    reference = _Reference(bench, timing, sentinel, drift or Drift(), pauses or Pauses(), wait) if sentinel else None
-    turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, on_drift or _ignore)
+    drift = Drift() if sentinel and drift is None else drift
+    reference = _Reference(bench, timing, sentinel, drift, pauses or Pauses(), wait) if sentinel and drift else None
+    turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, drift, on_drift or _ignore)
     idle = 0
     while turn.unfinished:
         progress = turn.progress
@@ -218,10 +224,22 @@ class _Reference:
         if not self.drift.settled:
             for visit in self._visits(lambda: self.drift.settled):
                 self.drift.add(_median_s(visit))
+                self.drift.crowded(visit.crowding_ppm * 1e-6)
 
-    def hot(self, visit: protocol.Visit) -> bool:
-        """The sentinel is too slow, and waiting may help: a machine that tells neither clock nor heat is not hot."""
-        return self.drift.excessive and self.pauses.possible and bool(visit.clock_khz or visit.temp_mc)
+    def waits(self, visit: protocol.Visit) -> bool:
+        """The sentinel is too slow, and waiting may help: because of heat, or of another program on the core.
+
+        A machine that tells neither clock nor heat is not hot.
+        """
+        told = bool(visit.clock_khz or visit.temp_mc)
+        crowded = self.drift.crowded(visit.crowding_ppm * 1e-6)
+        return self.drift.excessive and self.pauses.possible and (told or crowded)
+
+    def _recovered(self, visit: protocol.Visit) -> bool:
+        """As fast as at first; where only the probe tells of the clock, alone on its core."""
+        if visit.probe_ns and not (visit.clock_khz or visit.temp_mc):
+            return not self.drift.crowded(visit.crowding_ppm * 1e-6)
+        return self.drift.ratio <= 1 + RECOVERED
 
     def still_slow(self) -> bool:
         """Visits the sentinel once more, at once: one slow visit may have been disturbed."""
@@ -238,13 +256,20 @@ class _Reference:
             if self.bench.report is not None:
                 slower = self.drift.ratio - 1
                 self.bench.report(
-                    f"the device is {slower:.0%} slower than at first; waiting {pause:.0f} s for it to cool"
+                    f"the device is {slower:.0%} slower than at first; waiting {pause:.0f} s for it to recover"
                 )
             self.wait(pause)
-            for visit in self._visits(lambda: self.drift.ratio <= 1 + RECOVERED):
-                self.drift.add(_median_s(visit))
-            if self.drift.ratio <= 1 + RECOVERED:
+            if self._has_recovered():
                 return
+
+    def _has_recovered(self) -> bool:
+        for count, visit in enumerate(self._visits(lambda: False), 1):
+            self.drift.add(_median_s(visit))
+            if self._recovered(visit):
+                return True
+            if count >= MAX_REFERENCE_VISITS:
+                break
+        return False
 
     def _visits(self, enough: Callable[[], bool]) -> Iterator[protocol.Visit]:
         """Visits to the sentinel alone, one after another in one process, until they are enough."""
@@ -252,7 +277,13 @@ class _Reference:
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
             listing.write_text(f"{protocol.SENTINEL}\t{bench.transport.push(self.path)}\n")
-            options = _options(bench, self.timing, list=bench.transport.push(listing), rounds=MAX_REFERENCE_VISITS)
+            options = _options(
+                bench,
+                self.timing,
+                list=bench.transport.push(listing),
+                rounds=MAX_REFERENCE_VISITS,
+                quiet_ppm=round(1e6 * self.drift.quiet),
+            )
             process = bench.spawn(options)
             try:
                 while not enough() and (line := process.read_line(limit)) is not None:
@@ -382,6 +413,9 @@ def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) ->
         clock_hz=visit.clock_khz * 1e3,
         temperature_celsius=visit.temp_mc * 1e-3,
         drift=drift,
+        probe_s=visit.probe_ns * 1e-9,
+        crowding=visit.crowding_ppm * 1e-6,
+        disturbed=visit.disturbed,
     )
 
 
@@ -395,6 +429,7 @@ def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
         "max_ms": timing.max_session_s * 1e3,
         "timeout_s": max(1, math.ceil(timing.timeout_s)),
         "cache": str(timing.cache),
+        "probe": bench.probe,
         **rest,
     }
     return protocol.Options(**values)  # type: ignore[arg-type]
@@ -420,6 +455,7 @@ class _Turn:
     bench: Bench
     timing: Timing
     reference: _Reference | None
+    drift: Drift | None
     on_drift: Callable[[Artifact, Session, float], None]
     failures: list[Failure] = field(default_factory=list)
     progress: int = 0
@@ -474,6 +510,7 @@ class _Turn:
                 seed=seed,
                 sentinel=transport.push(self.reference.path) if self.reference else "",
                 sentinel_every=timing.sentinel_every,
+                quiet_ppm=round(1e6 * self.drift.quiet) if self.drift else 0,
             )
             self._current = ""
             self.stopped = False
@@ -549,11 +586,11 @@ class _Turn:
             return
         before, self._from_ns = drift.ratio, self._to_ns
         factor = drift.add(_median_s(visit))
-        if factor != 1.0:
+        if factor != 1.0 and not visit.probe_ns:
             for handed in self._handed:
                 self._correct(handed, handed.drift * factor)
         self._before, self._after, self._to_ns = before * factor, drift.ratio, visit.at_ns
-        self.stopped = self.reference.hot(visit)
+        self.stopped = self.reference.waits(visit)
         if not self.stopped:
             self.judge(True)
 
@@ -562,6 +599,8 @@ class _Turn:
         start, end = self._from_ns, self._to_ns
         if believed and start is not None and end is not None:
             for handed in self._handed[self._told :]:
+                if handed.session.probe_s:
+                    continue  # its own clock says more
                 share = (handed.at_ns - start) / max(end - start, 1)
                 self._correct(handed, between(self._before, self._after, share))
         self._told = len(self._handed)
@@ -584,7 +623,9 @@ class _Turn:
         # A file that failed before is out, whatever still comes about it.
         if not self._left.get(visit.id):
             return
-        session = _session(visit, self._loads.get(visit.id), self.reference.drift.ratio if self.reference else 1.0)
+        session = _session(visit, self._loads.get(visit.id), self._drift(visit))
+        if self.drift is not None:
+            self.drift.crowded(session.crowding)
         self._left[visit.id] -= 1
         self.progress += 1
         artifact = self.artifacts[int(visit.id)]
@@ -592,6 +633,12 @@ class _Turn:
             self.reference.pauses.measured_s += session.wall_s
         self.on_session(artifact, session)
         self._handed.append(_Handed(artifact, session, visit.at_ns, session.drift))
+
+    def _drift(self, visit: protocol.Visit) -> float:
+        """How slow the machine was, as far as it is known by now."""
+        if self.drift is None:
+            return 1.0
+        return self.drift.by_clock(visit.probe_ns * 1e-9) if visit.probe_ns else self.drift.ratio
 
     def _ended(self, process: Process) -> None:
         try:

@@ -44,6 +44,7 @@ _REFUSED = {
 
 _SESSION_NUMBERS = (
     "cpu_s", "wall_s", "involuntary_switches", "load_s", "first_s", "clock_hz", "temperature_celsius", "drift",
+    "probe_s", "crowding", "disturbed",
 )  # fmt: skip
 
 
@@ -196,6 +197,29 @@ class MeasurementStore:
         """Notes the state of the device when its sessions were taken."""
         with self._transaction() as db:
             db.execute("UPDATE runs SET after = ?, ended_at = ? WHERE id = ?", (_json(after), _now(), run))
+
+    def clock(self, conditions: Mapping[str, str], probe_s: float = 0.0) -> float:
+        """The clock that drifts under these conditions refer to, as ``Session.probe_s`` tells it; 0: none yet.
+
+        Args:
+            conditions: Of the rows.
+            probe_s: Becomes that clock where there is none and this is above zero.
+        """
+        key = fingerprint(conditions)
+        if probe_s:
+            with self._transaction() as db:
+                db.execute("INSERT OR IGNORE INTO clocks VALUES (?, ?)", (key, probe_s))
+        rows = self._select("SELECT probe_s FROM clocks WHERE conditions = ?", (key,))
+        return float(rows[0][0]) if rows else 0.0
+
+    def quietest(self, conditions: Mapping[str, str], count: int) -> list[float]:
+        """The lowest ``Session.crowding`` that were seen under these conditions, so many of them, ascending."""
+        rows = self._select(
+            "SELECT s.crowding FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
+            "WHERE m.conditions = ? AND s.crowding > 0 ORDER BY 1 LIMIT ?",
+            (fingerprint(conditions), count),
+        )
+        return [crowding for (crowding,) in rows]
 
     def runs(self, target: Target) -> list[Run]:
         """All runs on a target, in the order in which they began."""

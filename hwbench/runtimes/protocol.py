@@ -14,6 +14,9 @@ A runner is one process on the device which takes many files. Arguments, times i
     --cache STATE          before each execution: warm (nothing is done), rotate (copies of the file take turns which do
                            not fit into the last cache together), flush (twice the last cache is written over)
     --timeout-s T          limit of one visit, kept by the runner itself: it ends by SIGALRM
+    --probe                keep only samples that were taken while no other program shared the core, as two short loops
+                           before and after them tell; ignored by runners in Python
+    --quiet-ppm N          the crowding_ppm of a core that nothing else uses, where it is known; 0: it is found out
     --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
     --check FILE [--input FILE] [--output FILE]
                            no timing: load, run once on raw float32 input, write the first output as raw float32
@@ -28,7 +31,9 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
     begin     id, round: comes before a file is touched, so that a crash has a name
     load      id, load_ns, first_ns: time of loading and of the first execution; once per file
     session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
-              temp_mc (0: unknown), at_ns (middle of the session)
+              temp_mc (0: unknown), at_ns (middle of the session); with --probe also probe_ns (time of a fixed chain of
+              dependent operations: the clock), crowding_ppm (a millionth: time of independent operations over that of
+              the chain; more than usual where another program shares the core) and disturbed (samples thrown away)
     sentinel  as session
     ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
     check     shape, load_ns, first_ns
@@ -46,7 +51,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-VERSION = 1
+VERSION = 2
 """Rises when a sample of a new runner means something else than one of the runner before."""
 
 CACHES = ("warm", "rotate", "flush")
@@ -79,10 +84,12 @@ class Options:
     sentinel_every: int = 10
     threads: int = 1
     timeout_s: int = 60
+    quiet_ppm: int = 0
     warm_ms: float = 50.0
     min_ms: float = 100.0
     max_ms: float = 2000.0
     cpus: tuple[int, ...] = ()
+    probe: bool = False
     profile: bool = False
 
     def argv(self) -> tuple[str, ...]:
@@ -95,7 +102,7 @@ class Options:
             words.append(f"--{option.name.replace('_', '-')}")
             if option.name == "cpus":
                 words.append(",".join(map(str, value)))
-            elif option.name != "profile":
+            elif value is not True:
                 words.append(str(value))
         return tuple(words)
 
@@ -147,6 +154,9 @@ class Visit:
     clock_khz: int
     temp_mc: int
     at_ns: int
+    probe_ns: int = 0
+    crowding_ppm: int = 0
+    disturbed: int = 0
 
 
 @dataclass(frozen=True)
@@ -244,6 +254,7 @@ def _visit(values: Mapping[str, Any]) -> Visit:
         cpu_ns=_count(values, "cpu_ns"),
         wall_ns=_time(values, "wall_ns"),
         **{name: _count(values, name) for name in counts},
+        **{name: _count(values, name) for name in ("probe_ns", "crowding_ppm", "disturbed") if name in values},
     )
 
 

@@ -288,7 +288,7 @@ def read_arguments(argv: Sequence[str]) -> tuple[argparse.ArgumentParser, Option
     readers: Mapping[type, Callable[[str], Any]] = {str: str, int: int, float: float, tuple: _cpus}
     for option in fields(Options):
         name = f"--{option.name.replace('_', '-')}"
-        if option.name == "profile":
+        if isinstance(option.default, bool):
             parser.add_argument(name, action="store_true")
         elif option.name == "cache":
             parser.add_argument(name, choices=CACHES, default=option.default)

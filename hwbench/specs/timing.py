@@ -79,7 +79,13 @@ class Outcome(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Session:
-    """One visit to one artifact: samples in seconds, and what the machine did meanwhile."""
+    """One visit to one artifact: samples in seconds, and what the machine did meanwhile.
+
+    ``probe_s`` is the time of a fixed chain of dependent operations, which tells the clock, and ``crowding`` that of
+    independent ones over it, which rises where another program shares the core; 0: unknown. ``disturbed`` samples were
+    thrown away because of that. ``drift`` tells how much slower than usual the machine was: by the clock where that is
+    known, else by the sentinel.
+    """
 
     samples_s: tuple[float, ...]
     cpu_s: float = 0.0
@@ -90,10 +96,13 @@ class Session:
     clock_hz: float = 0.0
     temperature_celsius: float = 0.0
     drift: float = 1.0
+    probe_s: float = 0.0
+    crowding: float = 0.0
+    disturbed: int = 0
 
     @property
     def median_s(self) -> float:
-        """Median of the samples, corrected by the sentinel's drift."""
+        """Median of the samples, corrected by the drift."""
         return statistics.median(self.samples_s) / self.drift
 
 

@@ -42,7 +42,7 @@ def test_stock_changes_nothing_and_asks_nothing(tmp_path):
     probe = probe_device(device)
     asked = len(device.commands)
     with controlled(Conditions.STOCK, probe, device) as held:
-        assert held.row(probe, (7,), "native/1") == conditions(probe, (7,), "native/1")
+        assert held.row(probe, (7,), "native/2") == conditions(probe, (7,), "native/1")
     assert len(device.commands) == asked
     assert not journal.folder().exists()
 
@@ -83,7 +83,7 @@ def test_what_a_phone_of_2018_without_root_does_not_let_is_recorded(tmp_path):
         assert device.read("data/wakefulness") == "Awake"
         assert device.setting("airplane_mode_on") == "0"
         probe = probe_device(device)
-        row = held.row(probe, (7,), "native/1")
+        row = held.row(probe, (7,), "native/2")
         assert row["conditions"] == "controlled"
         assert row["free"] == "airplane, fixed-performance, frequency, governor"
         assert row["held"] == "battery-saver=off, brightness=lowest, screen=awake, stay-awake=on"

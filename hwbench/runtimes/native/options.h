@@ -14,10 +14,10 @@ namespace hwbench {
 
 struct Options {
   std::string list, sentinel, check, input, output, cache = "warm";
-  uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60;
+  uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60, quiet_ppm = 0;
   double warm_ms = 50, min_ms = 100, max_ms = 2000;
   std::vector<int> cpus;
-  bool profile = false;
+  bool profile = false, probe = false;
 };
 
 [[noreturn]] inline void usage(const std::string& message) {
@@ -46,12 +46,13 @@ inline Options parse(int argc, char** argv) {
                                           {"--min-samples", &o.min_samples},
                                           {"--sentinel-every", &o.sentinel_every},
                                           {"--threads", &o.threads},
-                                          {"--timeout-s", &o.timeout_s}};
+                                          {"--timeout-s", &o.timeout_s},
+                                          {"--quiet-ppm", &o.quiet_ppm}};
   std::map<std::string, double*> times{{"--warm-ms", &o.warm_ms}, {"--min-ms", &o.min_ms}, {"--max-ms", &o.max_ms}};
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];
-    if (name == "--profile") {
-      o.profile = true;
+    if (name == "--profile" || name == "--probe") {
+      (name == "--profile" ? o.profile : o.probe) = true;
       continue;
     }
     if (i + 1 == argc) usage(name + ": unknown option, or its value is missing");

@@ -28,6 +28,7 @@
 #include "model.h"
 #include "options.h"
 #include "output.h"
+#include "probe.h"
 #include "tracer.h"
 
 // The wheel ships the thread pool without its header; these are the members we call, as its library exports them.
@@ -45,7 +46,8 @@ namespace threadpool = executorch::extension::threadpool;
 namespace hwbench {
 namespace {
 
-int64_t median(std::vector<int64_t> values) {
+template <typename T>
+T median(std::vector<T> values) {
   auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
@@ -85,7 +87,7 @@ class Timed {
 // The last five executions are as fast as the five before, to 2 %.
 bool stable(const std::vector<int64_t>& runs) {
   if (runs.size() < 10) return false;
-  int64_t before = median({runs.end() - 10, runs.end() - 5}), after = median({runs.end() - 5, runs.end()});
+  int64_t before = median<int64_t>({runs.end() - 10, runs.end() - 5}), after = median<int64_t>({runs.end() - 5, runs.end()});
   return std::abs(after - before) <= before / 50;
 }
 
@@ -99,37 +101,97 @@ void warm_up(Timed& model, double warm_ms) {
   }
 }
 
-std::vector<int64_t> sample(Timed& model, const Options& o) {
-  std::vector<int64_t> samples;
-  samples.reserve(4096);
-  const int64_t start = now_ns();
-  for (double ms = 0; samples.empty() || (ms < o.max_ms && (samples.size() < o.min_samples || ms < o.min_ms));) {
-    samples.push_back(model.run());
-    ms = static_cast<double>(now_ns() - start) / 1e6;
-  }
-  return samples;
-}
+// What was taken in one visit.
+struct Samples {
+  std::vector<int64_t> ns, chains_ns;
+  std::vector<double> crowding;
+  int64_t cpu_ns = 0, wall_ns = 0, nivcsw = 0, majflt = 0;
 
-void time_session(Timed& model, const char* kind, const std::string& id, uint64_t round, const Options& o) {
+  double ms() const { return static_cast<double>(wall_ns) / 1e6; }
+
+  void add(const Samples& more) {
+    ns.insert(ns.end(), more.ns.begin(), more.ns.end());
+    chains_ns.insert(chains_ns.end(), more.chains_ns.begin(), more.chains_ns.end());
+    crowding.insert(crowding.end(), more.crowding.begin(), more.crowding.end());
+    cpu_ns += more.cpu_ns, wall_ns += more.wall_ns, nivcsw += more.nivcsw, majflt += more.majflt;
+  }
+
+  bool enough(const Options& o) const {
+    return !ns.empty() && (ms() >= o.max_ms || (ns.size() >= o.min_samples && ms() >= o.min_ms));
+  }
+};
+
+// Executions back to back until `done` says so.
+template <typename Done>
+Samples execute(Timed& model, Done done) {
+  Samples taken;
   rusage before{}, after{};
   getrusage(RUSAGE_SELF, &before);
-  const int64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), wall = now_ns();
-  auto samples = sample(model, o);
-  const int64_t end = now_ns(), cpu_end = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+  const int64_t cpu = clock_ns(CLOCK_PROCESS_CPUTIME_ID), start = now_ns();
+  do {
+    taken.ns.push_back(model.run());
+    taken.wall_ns = now_ns() - start;
+  } while (!done(taken));
+  taken.cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID) - cpu;
   getrusage(RUSAGE_SELF, &after);
-  Line(kind)
-      .text("id", id)
+  taken.nivcsw = after.ru_nivcsw - before.ru_nivcsw;
+  taken.majflt = after.ru_majflt - before.ru_majflt;
+  return taken;
+}
+
+// So long are executions grouped between two probes, which then cost a fifteenth of the time.
+constexpr double kGroupMs = 1.0;
+// Waiting for a quiet core takes at most so many times `max_ms`.
+constexpr double kPatience = 2;
+
+// As many samples with a quiet core before and after them; all there are where these would take too long.
+Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, size_t& disturbed) {
+  Samples quiet, rest;
+  Probe before = watch.look();
+  for (const int64_t start = now_ns(); !quiet.enough(o);) {
+    const double ms = static_cast<double>(now_ns() - start) / 1e6;
+    if (ms - quiet.ms() > kPatience * o.max_ms && !(quiet.ns.empty() && rest.ns.empty())) break;
+    if (!watch.quiet(before) && ms - quiet.ms() <= kPatience * o.max_ms) {
+      before = watch.look();
+      continue;
+    }
+    Samples group = execute(model, [](const Samples& taken) { return taken.ms() >= kGroupMs; });
+    const Probe after = watch.look();
+    group.chains_ns = {(before.chain_ns + after.chain_ns) / 2};
+    group.crowding = {std::max(before.crowding(), after.crowding())};
+    (watch.quiet(before) && watch.quiet(after) ? quiet : rest).add(group);
+    before = after;
+  }
+  disturbed = rest.ns.size();
+  if (quiet.ns.size() < std::min<size_t>(o.min_samples, 3)) quiet.add(rest);
+  return quiet;
+}
+
+void time_session(Timed& model, const char* kind, const std::string& id, uint64_t round, const Options& o, Watch& watch) {
+  const int64_t start = now_ns();
+  size_t disturbed = 0;
+  Samples taken = o.probe ? sample_when_quiet(model, o, watch, disturbed)
+                          : execute(model, [&](const Samples& so_far) { return so_far.enough(o); });
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  Line line(kind);
+  line.text("id", id)
       .integer("round", static_cast<int64_t>(round))
-      .integers("samples_ns", samples)
-      .integer("cpu_ns", cpu_end - cpu)
-      .integer("wall_ns", end - wall)
-      .integer("nivcsw", after.ru_nivcsw - before.ru_nivcsw)
-      .integer("majflt", after.ru_majflt - before.ru_majflt)
-      .integer("maxrss_kb", after.ru_maxrss)
+      .integers("samples_ns", taken.ns)
+      .integer("cpu_ns", taken.cpu_ns)
+      .integer("wall_ns", taken.wall_ns)
+      .integer("nivcsw", taken.nivcsw)
+      .integer("majflt", taken.majflt)
+      .integer("maxrss_kb", used.ru_maxrss)
       .integer("clock_khz", clock_khz())
       .integer("temp_mc", temperature_mc())
-      .integer("at_ns", wall + (end - wall) / 2)
-      .write();
+      .integer("at_ns", start + (now_ns() - start) / 2);
+  if (o.probe) {
+    line.integer("probe_ns", median(taken.chains_ns))
+        .integer("crowding_ppm", static_cast<int64_t>(1e6 * median(taken.crowding)))
+        .integer("disturbed", static_cast<int64_t>(disturbed));
+  }
+  line.write();
 }
 
 // Mean of the middle half: robust, and finer than the microsecond in which XNNPACK reports.
@@ -142,7 +204,7 @@ double middle_mean(std::vector<double> values) {
 
 void time_operations(Timed& model, Tracer& tracer, const std::string& id, const Options& o) {
   tracer.clear();
-  auto samples = sample(model, o);
+  auto samples = execute(model, [&](const Samples& so_far) { return so_far.enough(o); }).ns;
   if (!tracer.consistent()) throw Failure("run", "the operations changed between two executions");
   std::string ops;
   for (const auto& event : tracer.events()) {
@@ -180,7 +242,7 @@ std::vector<Entry> read_list(const Options& o) {
 }
 
 // Loads on the first visit. The line `begin` comes before the file is touched, so that a crash has a name.
-void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
+void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch) {
   if (entry.failed) return;
   alarm(static_cast<unsigned>(o.timeout_s));
   Line("begin").text("id", entry.id).integer("round", static_cast<int64_t>(round)).write();
@@ -199,7 +261,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
     if (entry.tracer) {
       time_operations(*entry.timed, *entry.tracer, entry.id, o);
     } else {
-      time_session(*entry.timed, kind, entry.id, round, o);
+      time_session(*entry.timed, kind, entry.id, round, o, watch);
     }
   } catch (const Failure& failure) {
     entry.failed = true;
@@ -219,11 +281,12 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o) {
 int run_rounds(const Options& o, std::vector<Entry> entries) {
   uint64_t rounds = 0, since_sentinel = 0, counter = mix(o.seed + 1);
   for (const auto& entry : entries) rounds = std::max(rounds, entry.visits);
+  Watch watch(o.quiet_ppm);
   Entry sentinel;
   sentinel.id = "sentinel";
   sentinel.path = o.sentinel;
   sentinel.failed = o.sentinel.empty() || o.profile;
-  if (rounds > 0) visit(sentinel, 0, "sentinel", o);
+  if (rounds > 0) visit(sentinel, 0, "sentinel", o, watch);
   for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<Entry*> order;
     for (auto& entry : entries) {
@@ -231,8 +294,8 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
     }
     shuffle(order, counter);
     for (Entry* entry : order) {
-      visit(*entry, round, "session", o);
-      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o);
+      visit(*entry, round, "session", o, watch);
+      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o, watch);
     }
   }
   Line("end").write();

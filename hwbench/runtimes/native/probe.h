@@ -1,0 +1,105 @@
+// A probe of the core between samples: what its clock is, and whether another program shares it.
+
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "machine.h"
+
+namespace hwbench {
+
+// Times of two loops of known work that touch no memory, about 20 and 40 us on a large core. In `chain` every operation
+// waits for the one before, so it takes a number of cycles that depends on the processor alone: its time is the clock.
+// `ports` has work for all units at once: it takes half as long again, or twice as long, while another program runs on the
+// same core by simultaneous multithreading, which no counter of the operating system shows, least of all to a virtual
+// machine. The ratio of the two does not depend on the clock.
+struct Probe {
+  int64_t chain_ns = 0, ports_ns = 0;
+  double crowding() const { return static_cast<double>(ports_ns) / static_cast<double>(chain_ns); }
+};
+
+using Vector = float __attribute__((vector_size(16)));
+
+// The value is used, as far as the compiler knows, and lies in a register.
+inline void keep(int64_t& value) { asm volatile("" : "+r"(value)); }
+
+inline void keep(Vector& value) {
+#if defined(__x86_64__)
+  asm volatile("" : "+x"(value));
+#elif defined(__aarch64__)
+  asm volatile("" : "+w"(value));
+#else
+  asm volatile("" : "+m"(value));
+#endif
+}
+
+// Not inlined: the code is then the same, at the same place, in every probe.
+[[gnu::noinline]] inline Probe probe() {
+  constexpr int rounds = 8000;
+  const Vector half{0.5F, 0.5F, 0.5F, 0.5F};
+  const Vector full = half + half;
+  Vector one = half;
+  const int64_t start = now_ns();
+  for (int i = 0; i < rounds; ++i) {
+    one = one * half + half;
+    keep(one);
+  }
+  const int64_t middle = now_ns();
+  // Far more independent work than its latencies hide, so that nothing but the width of the core bounds it.
+  Vector a = one, b = one, c = one, d = one, e = one, f = one, g = one, h = one, j = one, k = one, l = one, m = one;
+  int64_t p = 0, q = 0, r = 0, s = 0, t = 0, u = 0;
+  const auto add = [half](auto&... each) { ((each += half, keep(each)), ...); };
+  const auto scale = [full](auto&... each) { ((each *= full, keep(each)), ...); };
+  const auto count = [](auto&... each) { ((++each, keep(each)), ...); };
+  for (int i = 0; i < 2 * rounds; ++i) {
+    add(a, b, c), count(p, q, r), scale(d, e, f), count(s, t, u);
+    add(g, h, j), count(p, q, r), scale(k, l, m), count(s, t, u);
+  }
+  const int64_t end = now_ns();
+  return {std::max<int64_t>(middle - start, 1), std::max<int64_t>(end - middle, 1)};
+}
+
+// Knows how crowded an undisturbed core is: the lowest crowding that was seen often. Before it knows, all is quiet.
+class Watch {
+ public:
+  // `quiet_ppm`: the crowding of an undisturbed core where that is known already, in millionths; else 0.
+  explicit Watch(uint64_t quiet_ppm) {
+    if (quiet_ppm != 0) lowest_ = bin(static_cast<double>(quiet_ppm) / 1e6);
+  }
+
+  Probe look() {
+    const Probe seen = probe();
+    const int found = bin(seen.crowding());
+    const int times = ++seen_[static_cast<size_t>(found)];
+    ++looks_;
+    if (times >= kOften && times >= kShare * looks_) lowest_ = std::min(lowest_, found);
+    return seen;
+  }
+
+  // As crowded as an undisturbed core, to 4 %; less says that the first loop was interrupted.
+  bool quiet(const Probe& seen) const {
+    if (lowest_ == kBins) return true;
+    const double usual = std::exp((lowest_ - kBins / 2) * std::log1p(kTolerance) / 2);
+    return std::abs(seen.crowding() / usual - 1) <= kTolerance;
+  }
+
+ private:
+  // Seen often is: by a twentieth of the probes. Fewer are interrupted in their first loop, and seem less crowded.
+  static constexpr double kTolerance = 0.04, kShare = 0.05;
+  static constexpr int kBins = 400, kOften = 16;
+
+  // Two bins for a step of the tolerance.
+  static int bin(double crowding) {
+    const auto steps = static_cast<int>(std::lround(2 * std::log(crowding) / std::log1p(kTolerance)));
+    return std::clamp(steps + kBins / 2, 0, kBins - 1);
+  }
+
+  std::array<int, kBins> seen_{};
+  int lowest_ = kBins, looks_ = 0;
+};
+
+}  // namespace hwbench
