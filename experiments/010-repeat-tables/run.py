@@ -24,14 +24,18 @@ from hwbench.workspace import Workspace
 ENOUGH = 0.95
 
 
-def profile(root: Path, cache: Path, device: str, arguments: list[str]) -> list[Path]:
-    """Runs the command in a workspace that knows nothing yet but the files that were built; returns its tables."""
-    workspace = Workspace.create(root)
-    source = Workspace.find().device(device)
+def workspace(root: Path, device: str) -> Path:
+    """A workspace that knows nothing but the device and the files that were built."""
+    made, here = Workspace.create(root), Workspace.find()
     (root / "profiles" / device).mkdir(exist_ok=True)
-    shutil.copyfile(source, root / "profiles" / device / "device.toml")
-    cache.mkdir(exist_ok=True)
-    workspace.cache.symlink_to(cache)
+    shutil.copyfile(here.device(device), root / "profiles" / device / "device.toml")
+    here.cache.mkdir(parents=True, exist_ok=True)
+    made.cache.symlink_to(here.cache)
+    return root
+
+
+def profile(root: Path, device: str, arguments: list[str]) -> list[Path]:
+    """Runs the command; returns its tables."""
     command = [sys.executable, "-m", "hwbench", "profile", "--device", device, *arguments, "--json"]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
     return [root / name for name in json.loads(done.stdout)["tables"]]
@@ -41,12 +45,13 @@ def twice(device: str, arguments: list[str], pause_s: float, out: Path) -> list[
     """Profiles twice, the pause between the beginnings; the tables are kept in ``out``."""
     kept: list[list[Path]] = []
     with tempfile.TemporaryDirectory() as scratch:
+        root = workspace(Path(scratch), device)
         began = time.monotonic()
         for name in ("first", "second"):
             if kept and (left := began + pause_s - time.monotonic()) > 0:
                 print(f"waiting for {left:.0f} s", file=sys.stderr, flush=True)
                 time.sleep(left)
-            tables = profile(Path(scratch) / name, Path(scratch) / "cache", device, arguments)
+            tables = profile(root, device, [*arguments, *(["--anew"] if kept else [])])
             (out / name).mkdir(parents=True, exist_ok=True)
             kept.append([Path(shutil.copy(table, out / name / table.name)) for table in tables])
     return list(zip(*kept, strict=True))

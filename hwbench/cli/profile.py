@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from hwbench.cli.main import app as program
 from hwbench.cli.output import Json, emit, say
 from hwbench.errors import DeviceError, HwbenchError, InvalidValue
 from hwbench.specs.network import DEFAULT_CLASSES
-from hwbench.units import milliseconds
+from hwbench.units import milliseconds, parse_duration
 
 if TYPE_CHECKING:
     from hwbench.devices import Conditions, Device
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
 DEFAULT_CALIBRATION = 4
 CALIBRATION_SEED = 0
+# Chains that tell what boundaries cost where not every boundary of a space is measured.
+CHAINS = 40
 
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
@@ -45,6 +48,12 @@ def profile(
     threads: Annotated[int, typer.Option(min=1, help="Threads of the measured process.")] = 1,
     runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
     limit: Annotated[int | None, typer.Option(min=1, help="Measure at most this many missing rows.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(
+            help='Latency budget such as "12 ms": measure only what networks within it use, the most used first.'
+        ),
+    ] = None,
     classes: Annotated[int, typer.Option(min=1, help="Classes of the networks' heads.")] = DEFAULT_CLASSES,
     calibrate: Annotated[int, typer.Option(min=0, help="Whole networks to calibrate with.")] = DEFAULT_CALIBRATION,
     networks_only: Annotated[
@@ -52,6 +61,9 @@ def profile(
     ] = False,
     processes: Annotated[int | None, typer.Option(min=1, help="Build processes; default: what fits.")] = None,
     retry: Annotated[bool, typer.Option(help="Measure failed rows again.")] = False,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Measure again what is measured; if interrupted, go on without this option.")
+    ] = False,
     variants: Annotated[
         str, typer.Option(help="Also measure these layouts of convolutions over time: names with commas, or all.")
     ] = "",
@@ -73,11 +85,14 @@ def profile(
 
     started = time.monotonic()
     held = parse_conditions(conditions)
+    budget_s = None if budget is None else parse_duration(budget, name="--budget")
+    if budget is not None and networks_only:
+        raise InvalidValue("--budget and --networks-only do not go together: whole networks are no rows of a search")
     workspace = Workspace.find()
     if "," in device:
         rest: dict[str, object] = {"space": space, "precision": precision, "threads": threads, "runtime": runtime}
-        rest |= {"limit": limit, "classes": classes, "calibrate": calibrate, "processes": processes}
-        rest |= {"networks-only": networks_only}
+        rest |= {"limit": limit, "budget": budget, "classes": classes, "calibrate": calibrate, "processes": processes}
+        rest |= {"networks-only": networks_only, "anew": anew}
         rest |= {"variants": variants or None, "retry": retry, "conditions": conditions, "no-aa": not aa}
         _several(workspace, device, rest, as_json)
         return
@@ -89,11 +104,13 @@ def profile(
         runtime=runtime,
         threads=threads,
         limit=limit,
+        budget_s=budget_s,
         classes=classes,
         calibrate=calibrate,
         networks_only=networks_only,
         processes=processes,
         retry=retry,
+        anew=anew,
         variants=parse_variants(variants),
         conditions=held,
         aa=aa,
@@ -146,11 +163,13 @@ def profile_space(
     runtime: str = "executorch",
     threads: int = 1,
     limit: int | None = None,
+    budget_s: float | None = None,
     classes: int = DEFAULT_CLASSES,
     calibrate: int = DEFAULT_CALIBRATION,
     networks_only: bool = False,
     processes: int | None = None,
     retry: bool = False,
+    anew: bool = False,
     variants: Sequence[str] = (),
     conditions: Conditions | None = None,
     aa: bool = True,
@@ -165,11 +184,13 @@ def profile_space(
         runtime: Name of the runtime.
         threads: Threads of the measured process.
         limit: Measure at most so many missing rows.
+        budget_s: Measure only blocks that networks within this budget may have, in seconds; default: all of the space.
         classes: Classes of the networks' heads.
         calibrate: Whole networks to calibrate with.
         networks_only: Measure these alone.
         processes: Build processes; default: what fits.
         retry: Measure failed rows again.
+        anew: Measure again what is measured: the first ``limit`` rows, or all.
         variants: Layouts whose rows are measured beside those of the built-in choice.
         conditions: Whether the knobs of the device are held; default: what the device file says.
         aa: Run the A/A test at the end where something was measured, and publish it with the tables.
@@ -181,6 +202,7 @@ def profile_space(
         UnknownName: No such device, space or runtime.
         InvalidFile: A file of the workspace does not validate.
         DeviceError: The device does not answer.
+        InfeasibleBudget: No network of the space is within the budget.
     """
     from hwbench.cli.campaigns import bars, say_failures
     from hwbench.cli.search import installed_target
@@ -193,7 +215,10 @@ def profile_space(
     staged = load_space(workspace, space)
     for one in precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(device, runtime, threads), one)
-    workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate, variants)]
+    if budget_s is None:
+        workloads = [w for one in precisions for w in space_workloads(staged, one, classes, calibrate, variants)]
+    else:
+        workloads = [w for one in precisions for w in first_workloads(staged, one, classes, calibrate)]
     if networks_only:
         workloads = [w for w in workloads if len(w.blocks) > 1 and w.blocks[-1].kind == "head"]
     with (
@@ -202,9 +227,20 @@ def profile_space(
             store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
         ) as campaign,
     ):
+        if anew:
+            count = campaign.reopen(workloads[:limit])
+            say(f"{count} measured rows are measured again; interrupted, go on without --anew")
         try:
+            measured = len(campaign.missing(workloads)[:limit])
             with bars() as watch:
                 result = campaign.run(workloads, watch, limit=limit)
+            if budget_s is not None:
+                paths = [publish(workspace, campaign, one) for one in precisions]
+                wanted = _within_budget(staged, paths, classes, budget_s, variants)
+                rest = [w for w in wanted if w not in set(workloads)]
+                with bars() as watch:
+                    left = None if limit is None else limit - measured
+                    result = result.plus(campaign.run(rest, watch, limit=left))
         except DeviceError:
             for one in precisions:  # what was measured until then is a table too
                 publish(workspace, campaign, one)
@@ -313,13 +349,53 @@ def space_workloads(
     The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
     table that predicts at least the networks like them.
     """
-    from hwbench.latency import calibration_networks, context_chains, variant_rows
+    from hwbench.latency import context_chains, variant_rows
+    from hwbench.search.wanted import by_use
 
-    parts = list(space.parts(precision, num_classes=classes))
+    parts = by_use(space, precision, classes)
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts, *variant_rows(parts, variants)]))
+
+
+def first_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
+    """What tells which networks of a space are within a budget, before its blocks are measured.
+
+    That is the calibration networks with their blocks, and chains spread over the sizes of what lies between blocks,
+    with theirs. The blocks are enough to interpolate the others from.
+    """
+    from hwbench.latency import context_chains, spread_chains
+
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    chains = spread_chains(context_chains(space.parts(precision, num_classes=classes)), CHAINS)
+    return list(dict.fromkeys([*first, *whole, *(part for chain in chains for part in chain.parts()), *chains]))
+
+
+def _to_calibrate(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int
+) -> tuple[list[Workload], list[Workload]]:
+    """The blocks of the calibration networks, and these networks."""
+    from hwbench.latency import calibration_networks
+
     networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
     whole = [network.workload(precision) for network in networks]
-    first = [part for workload in whole for part in workload.parts()]
-    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts, *variant_rows(parts, variants)]))
+    return [part for workload in whole for part in workload.parts()], whole
+
+
+def _within_budget(
+    space: StagedSpace, tables: Sequence[Path], classes: int, budget_s: float, variants: Sequence[str]
+) -> list[Workload]:
+    """What to measure by the tables so far; the precisions take turns."""
+    from hwbench.latency import LatencyTable, variant_rows
+    from hwbench.search.wanted import within_budget
+
+    found = []
+    for path in tables:
+        table = LatencyTable.read(path)
+        parts = within_budget(space, table, classes, budget_s)
+        say(f"{table.precision}: {len(parts)} blocks are of use within the budget")
+        found.append([*parts, *variant_rows(parts, variants)])
+    turns = itertools.zip_longest(*found)
+    return [workload for turn in turns for workload in turn if workload is not None]
 
 
 def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> Path:

@@ -57,6 +57,15 @@ def context_chains(parts: Iterable[Workload]) -> list[Workload]:
     return list(dict.fromkeys(chains))
 
 
+def spread_chains(chains: Sequence[Workload], count: int) -> list[Workload]:
+    """At most so many of the chains, spread over the sizes of what lies between their blocks.
+
+    A boundary costs so much for each value of the activation, which few sizes tell.
+    """
+    ordered = sorted(chains, key=lambda chain: (list(chain.parts())[1].input.numel, chain.key))
+    return [ordered[at] for at in sorted(set(np.linspace(0, len(ordered) - 1, count).astype(int).tolist()))]
+
+
 def calibration_networks(space: Space, count: int, seed: int, num_classes: int) -> list[Network]:
     """Different networks of a space that say much about a calibration: one from each of ``count`` strata of size.
 

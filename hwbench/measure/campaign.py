@@ -91,6 +91,17 @@ class CampaignResult:
     skipped: tuple[Measurement, ...]
     seconds: float
 
+    def plus(self, later: CampaignResult) -> CampaignResult:
+        """Both results as one, where they have no workload in common."""
+        return CampaignResult(
+            self.target,
+            self.measurements + later.measurements,
+            self.ok + later.ok,
+            self.failed + later.failed,
+            self.skipped + later.skipped,
+            self.seconds + later.seconds,
+        )
+
 
 @dataclass(frozen=True)
 class Campaign:
@@ -148,14 +159,19 @@ class Campaign:
         watch = watch or Watch()
         started = time.monotonic()
         asked = list(dict.fromkeys(workloads))
-        lacking = self._missing(asked)
+        lacking = self.missing(asked)
         missing = lacking[:limit]
         watch.planned(len(missing), len(asked) - len(lacking))
         for first in range(0, len(missing), self.batch):
             self._run_batch(missing[first : first + self.batch], watch)
         return self._result(asked, set(missing), time.monotonic() - started)
 
-    def _missing(self, workloads: Iterable[Workload]) -> list[Workload]:
+    def reopen(self, workloads: Iterable[Workload]) -> int:
+        """Makes the finished rows of these workloads missing again; returns how many there were."""
+        return self.store.reopen(workloads, self.target, self.timing, self.conditions, build=self.build_key)
+
+    def missing(self, workloads: Iterable[Workload]) -> list[Workload]:
+        """The workloads that have no finished row, in their order."""
         return self.store.missing(
             workloads, self.target, self.timing, self.conditions, build=self.build_key, retry=self.retry
         )
@@ -279,7 +295,7 @@ class Campaign:
             build=self.build_key(workload),
             artifact_sha256=artifact.sha256,
         )
-        return adopted and not self._missing([workload])
+        return adopted and not self.missing([workload])
 
     def _end(self, row: int, workload: Workload, outcome: Outcome, reason: str, watch: Watch) -> None:
         if outcome is Outcome.OK:

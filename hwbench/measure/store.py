@@ -184,6 +184,28 @@ class MeasurementStore:
                 db.execute("UPDATE measurements SET artifact_sha256 = ? WHERE id = ?", (artifact_sha256, row))
         return int(row)
 
+    def reopen(
+        self,
+        workloads: Iterable[Workload],
+        target: Target,
+        timing: Timing,
+        conditions: Mapping[str, str],
+        *,
+        build: Callable[[Workload], str] = no_build,
+    ) -> int:
+        """Makes finished rows missing again, so that they are measured anew; returns how many.
+
+        Their sessions stay in the file and do not count.
+        """
+        protocol, digest = timing_key(timing), fingerprint(conditions)
+        with self._transaction() as db:
+            done = db.executemany(
+                "UPDATE measurements SET attempt = attempt + 1, outcome = NULL, reason = '', finished_at = NULL "
+                f"WHERE {_IDENTITY} AND outcome IS NOT NULL",
+                [(w.key, target.key, protocol, digest, build(w)) for w in dict.fromkeys(workloads)],
+            )
+            return int(done.rowcount)
+
     def begin_run(self, target: Target, conditions: Mapping[str, str], before: Mapping[str, Any]) -> int:
         """Notes that sessions are about to be taken, and the state of the device then; returns the run's number."""
         with self._transaction() as db:

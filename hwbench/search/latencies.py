@@ -20,6 +20,11 @@ from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
 _ENDS = {"stem": Position.FIRST, "head": Position.LAST}
 
 
+def row_position(block: BlockSpec) -> Position:
+    """Where a block of that kind stands in a network of a space."""
+    return _ENDS.get(block.kind, Position.INNER)
+
+
 def feasible_set(
     space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int, budget_s: float
 ) -> FeasibleSet:
@@ -38,7 +43,7 @@ def space_latencies(
     """The predicted latencies of all networks of a space."""
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
-        return predictor.row_cost(Workload((block,), x, precision), _ENDS.get(block.kind, Position.INNER))
+        return predictor.row_cost(Workload((block,), x, precision), row_position(block))
 
     return SpaceSums.of(space, latency, num_classes=num_classes, constant=predictor.constant_s)
 
@@ -88,7 +93,7 @@ def compile_predictor(
 
     def filled(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, precision)
-        cost = predictor.row_cost(part, _ENDS.get(block.kind, Position.INNER))
+        cost = predictor.row_cost(part, row_position(block))
         return 0.0 if predictor.table.is_measured(part) else cost
 
     return SpacePredictor(sums, spread, SpaceSums.of(space, filled, num_classes=num_classes), row_spread)

@@ -36,6 +36,7 @@ class FakeDevice:
         interrupt_after: Number of sessions after which ``measure`` raises KeyboardInterrupt, once.
         preempted: Workloads whose sessions lose the processor in the middle.
         drifts: What becomes known of the drift of a workload's first sessions, after each of them.
+        crowdings: What a workload's first sessions say of other users of the core; the others: nothing.
         clocks: Clock in hertz of a workload's first sessions; the others, and those that follow: 2.4 GHz.
     """
 
@@ -48,6 +49,7 @@ class FakeDevice:
     preempted: frozenset[Workload] = frozenset()
     drifts: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     clocks: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
+    crowdings: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     builds: Counter[Workload] = field(default_factory=Counter)
     visits: list[Workload] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -101,6 +103,7 @@ class FakeDevice:
         clocks = self.clocks.get(workload, ())
         centre = self.law(workload) * chance.gauss(1.0, self.noise)
         samples = tuple(centre * chance.gauss(1.0, self.noise / 5) for _ in range(20))
+        crowdings = self.crowdings.get(workload, ())
         lost = workload in self.preempted
         return Session(
             samples_s=samples,
@@ -110,4 +113,5 @@ class FakeDevice:
             load_s=0.001,
             first_s=samples[0],
             clock_hz=clocks[number] if number < len(clocks) else 2.4e9,
+            crowding=crowdings[number] if number < len(crowdings) else 0.0,
         )

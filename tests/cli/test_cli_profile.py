@@ -86,6 +86,24 @@ def test_the_same_command_again_measures_nothing_and_writes_the_same_bytes(works
     assert (path.read_bytes(), len(fake.visits)) == (before, visits)
 
 
+def test_anew_measures_rows_again_and_interrupted_goes_on_without_it(workspace, fake, capsys):
+    limit = ("--precision", "fp32", "--calibrate", "0", "--limit", "4")
+    run(capsys, *limit)
+    law = fake.law
+    fake.law = lambda workload: 3 * law(workload)
+    before = {row.workload: row.stats.median_s for row in table(workspace)}
+    fake.interrupt_after = len(fake.visits) + 4
+    status, _, err = run(capsys, *limit, "--anew")
+    assert status == 130
+    assert "4 measured rows are measured again; interrupted, go on without --anew" in err
+    status, out, _ = run(capsys, *limit, "--json")
+    assert (status, json.loads(out)["ok"], json.loads(out)["failed"]) == (0, 4, 0)
+    after = {row.workload: row.stats.median_s for row in table(workspace)}
+    assert set(after) == set(before)
+    # The sessions before the interruption count: they were taken anew too.
+    assert all(after[workload] == pytest.approx(3 * before[workload], rel=1e-3) for workload in after)
+
+
 def test_an_aa_test_is_published_with_the_tables_and_taken_again_with_new_rows(workspace, fake, capsys):
     found = [Repeatability(0.001 * n, 0.0, 0.004, 8, 2e-3) for n in range(1, 9)]
     fake.repeat = lambda: found.pop(0)
@@ -142,6 +160,37 @@ def test_a_limit_counts_missing_rows_and_begins_with_what_calibrates(workspace, 
     assert {row.workload for row in table(workspace)} == set(first)
     run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "2")
     assert len(table(workspace)) == 8
+
+
+def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake, capsys):
+    plain = fake.law
+    fake.law = lambda workload: 100 * plain(workload)
+    run(capsys, "--precision", "fp32")
+    everything = {row.workload for row in table(workspace)}
+    networks = sorted(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
+    table_path(workspace.root, TARGET, Precision.FP32).unlink()
+    workspace.store.unlink()
+    budget = ("--precision", "fp32", "--budget", f"{1e3 * networks[0]:.3f}ms")
+    space = load_space(workspace, "x3d-tiny")
+    first = profile.first_workloads(space, Precision.FP32, 8, 4)
+    status, out, err = run(capsys, *budget, "--limit", str(len(first) + 3), "--json")
+    assert (status, json.loads(out)["ok"]) == (0, len(first) + 3)
+    assert "blocks are of use within the budget" in err
+    status, out, _ = run(capsys, *budget, "--json")
+    assert status == 0
+    measured = {row.workload for row in table(workspace)}
+    assert set(first) < measured < everything
+    assert run(capsys, *budget, "--json")[1].count('"ok": 0') == 1
+
+
+def test_a_budget_that_no_network_meets_ends_after_what_tells_so(workspace, fake, capsys):
+    status, _, err = run(capsys, "--precision", "fp32", "--budget", "1us")
+    assert status == 4
+    assert "the smallest reachable latency is" in err
+    space = load_space(workspace, "x3d-tiny")
+    assert {row.workload for row in table(workspace)} == set(profile.first_workloads(space, Precision.FP32, 8, 4))
+    assert run(capsys, "--budget", "12")[0] == 2
+    assert run(capsys, "--budget", "12ms", "--networks-only")[0] == 2
 
 
 def test_layouts_are_measured_beside_the_built_in_choice_and_the_fastest_is_found(workspace, fake, capsys):

@@ -256,3 +256,28 @@ def test_rows_under_emulation_are_stamped(store, tmp_path):
     result = campaign(store, FakeDevice(tmp_path / "files"), emulated=True).run([FIRST])
     assert result.ok[0].emulated
     assert list(store.latencies(TARGET, CONDITIONS)) == []
+
+
+def test_a_crowded_core_is_noticed_once_a_quiet_one_was_seen(store, tmp_path):
+    crowdings = {FIRST: (2.0, 2.0, 1.31, 1.3, 1.3), SECOND: (2.0, 1.3, 1.32)}
+    device = FakeDevice(tmp_path / "files", crowdings=crowdings)
+    campaign(store, device).run([FIRST, SECOND])
+    suspects = {workload: [] for workload in crowdings}
+    for taken in store.taken(TARGET):
+        suspects[taken.workload].append("another program shared the core" in taken.suspect)
+    assert suspects[FIRST][:5] == [True, True, False, False, False]
+    assert suspects[SECOND][:3] == [True, False, False]
+    assert store.quietest(CONDITIONS, 3) == [1.3, 1.3, 1.3]
+
+
+def test_reopened_rows_are_measured_anew(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    campaign(store, device).run(WORKLOADS)
+    device.law = lambda workload: 2 * proportional(workload)
+    anew = campaign(store, device)
+    assert anew.reopen([FIRST, SECOND]) == 2
+    result = anew.run(WORKLOADS)
+    assert {row.workload for row in result.ok} == {FIRST, SECOND}
+    assert len(result.skipped) == len(WORKLOADS) - 2
+    for row in result.ok:
+        assert row.stats.median_s == pytest.approx(2 * proportional(row.workload), rel=0.01)

@@ -38,6 +38,8 @@ def clean(*medians):
         (session(cpu_s=0.016, wall_s=0.02, involuntary_switches=6), "on the processor for 80% of the time"),
         (session(drift=1.05), "sentinel moved by +5.0%"),
         (session(drift=0.95), "sentinel moved by -5.0%"),
+        (session(drift=1.15, probe_s=2e-5), ""),
+        (session(drift=1.3, probe_s=2e-5), "the clock moved by +30.0%"),
         (Session(samples_s=(0.001,) * 16 + (0.0015,) * 4), "two modes: 4 of 20"),
         (Session(samples_s=(0.001,) * 17 + (0.0015,) * 3), ""),
     ],
@@ -52,6 +54,11 @@ def test_a_clock_unlike_the_usual_one_is_doubted():
     assert doubt(session(clock_hz=2.3e9), 2.4e9) == ""
     assert "2.10 GHz instead of 2.40" in doubt(session(clock_hz=2.1e9), 2.4e9)
     assert doubt(session(clock_hz=0.0), 2.4e9) == doubt(session(clock_hz=2.1e9), 0.0) == ""
+
+
+def test_a_session_on_a_core_that_another_program_used_is_doubted():
+    assert doubt(session(crowding=1.36), crowding=1.33) == doubt(session(crowding=2.0)) == ""
+    assert "another program shared the core: independent work took 50% longer" in doubt(session(crowding=1.5), 0, 1.0)
 
 
 def drawn(chance, sessions, between, within=0.01, samples=31):

@@ -6,6 +6,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -669,3 +670,62 @@ def test_a_file_that_is_gone_is_its_own_failure(bench, tmp_path):
     sessions, failures = measure(artifacts, bench, rounds=1)
     assert counts(sessions) == {"0.pte": 1, "2.pte": 1}
     assert failures["1.pte"].outcome is Outcome.PUSH
+
+
+# Visits to the sentinel and to a file that tell the clock, and how crowded the core is; the machine tells nothing else.
+PROBED = """
+dark = dict(clock_khz=0, temp_mc=0)
+if ids == ["sentinel"]:
+    for crowding in ALONE:
+        visit("sentinel", 1000 if crowding < 1.2 else 2000, probe_ns=20000, crowding_ppm=int(1e6 * crowding), **dark)
+else:
+    visit("sentinel", 1000, "sentinel", probe_ns=20000, crowding_ppm=1000000, at_ns=0, **dark)
+    for at, (clock, crowding) in enumerate(SESSIONS):
+        visit(ids[0], int(1000 * clock * crowding), at_ns=1000 * at + 250,
+              probe_ns=int(20000 * clock), crowding_ppm=int(1e6 * crowding), disturbed=3, **dark)
+        visit("sentinel", int(1000 * clock * crowding), "sentinel", at_ns=1000 * (at + 1),
+              probe_ns=int(20000 * clock), crowding_ppm=int(1e6 * crowding), **dark)
+say("end")
+"""
+
+
+def probed(scripted, sessions, alone=(1.0,) * 12):
+    return scripted(PROBED.replace("SESSIONS", str(sessions)).replace("ALONE", str(alone)))
+
+
+def test_a_session_that_tells_its_clock_is_corrected_by_it_alone(scripted, tmp_path):
+    drift = Drift()
+    sessions, _ = measure(
+        copies(tmp_path, 1), probed(scripted, ((1.0, 1.0), (1.05, 1.0), (0.9, 1.0))), rounds=3, sentinel=SMALL,
+        drift=drift, on_drift=lambda *_: pytest.fail("what the sentinel says is not more exact"),
+    )  # fmt: skip
+    assert [session.drift for _, session in sessions] == pytest.approx([1.0, 1.05, 0.9])
+    assert [session.median_s for _, session in sessions] == pytest.approx([1e-6] * 3, rel=1e-3)
+    assert (sessions[1][1].probe_s, sessions[1][1].crowding, sessions[1][1].disturbed) == (
+        pytest.approx(2.1e-5),
+        1.0,
+        3,
+    )
+    assert drift.clock_s == pytest.approx(2e-5)
+
+
+def test_the_clock_of_an_earlier_campaign_is_what_sessions_refer_to(scripted, tmp_path):
+    drift = Drift()
+    drift.clock_s = 1.6e-5
+    ((_, session),), _ = measure(copies(tmp_path, 1), probed(scripted, ((1.0, 1.0),)), rounds=1, drift=drift)
+    assert session.drift == pytest.approx(1.25)
+
+
+def test_who_shares_the_core_is_waited_for(scripted, tmp_path):
+    pauses, said = Pauses(measured_s=1000.0), []
+    bench = replace(probed(scripted, ((1.0, 2.0),), alone=(1.0,) * 12), report=said.append)
+    _, _, waited = corrected(bench, tmp_path, (1,), pauses=pauses)
+    assert waited == []  # the visit right after it had the core for itself
+    drift = Drift()
+    for _ in range(3):
+        drift.add(1e-6)
+        drift.crowded(1.0)
+    bench = replace(probed(scripted, ((1.0, 2.0),), alone=(2.0,) * 12), report=said.append)
+    _, _, waited = corrected(bench, tmp_path, (1,), pauses=pauses, drift=drift)
+    assert waited == [5, 10, 20, 40, 60, 60, 60]
+    assert "waiting 5 s for it to recover" in said[0]

@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -415,6 +416,54 @@ def test_runs_keep_the_state_of_the_device_before_and_after(path):
         assert ended.started_at <= ended.ended_at
         assert store.runs(Target("other", "executorch", "1.5.1", 1)) == []
         assert len(store.row_sessions(row)) == 3
+
+
+def test_clocks_and_probes_of_the_third_schema(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript((GOLDEN / "schema-3.sql").read_text())
+    connection.close()
+    with MeasurementStore(path) as store:
+        assert store.clock(CONDITIONS) == 2.1e-05
+        (timing,) = store.timings(TARGET, fingerprint(CONDITIONS))
+        first, second, _ = store.sessions(WORKLOAD, TARGET, timing, CONDITIONS, build="b1")
+        assert (first.probe_s, first.crowding, first.disturbed) == (2.15e-05, 1.34, 7)
+        assert (second.probe_s, second.crowding, second.disturbed) == (0.0, 0.0, 0)
+
+
+def test_the_first_clock_of_a_set_of_conditions_stays(path):
+    with MeasurementStore(path) as store:
+        assert store.clock(CONDITIONS) == 0.0
+        assert store.clock(CONDITIONS, 0.0) == 0.0
+        assert store.clock(CONDITIONS, 2e-5) == 2e-5
+        assert store.clock(CONDITIONS, 3e-5) == 2e-5
+        assert store.clock({"device": "another"}) == 0.0
+    with MeasurementStore(path) as store:
+        assert store.clock(CONDITIONS) == 2e-5
+
+
+def test_the_quietest_sessions_of_a_set_of_conditions(path):
+    with MeasurementStore(path) as store:
+        row = store.begin(*IDENTITY)
+        for crowding in (1.5, 0.0, 1.2, 1.3, 1.1):
+            store.add_session(row, replace(session(), crowding=crowding))
+        assert store.quietest(CONDITIONS, 3) == [1.1, 1.2, 1.3]
+        assert store.quietest({"device": "another"}, 3) == []
+
+
+def test_a_reopened_row_is_missing_and_its_sessions_stay(path):
+    with MeasurementStore(path) as store:
+        add_finished(store)
+        assert store.missing([WORKLOAD, OTHER], *IDENTITY[1:]) == [OTHER]
+        assert store.reopen([WORKLOAD, WORKLOAD, OTHER], *IDENTITY[1:]) == 1
+        assert store.missing([WORKLOAD, OTHER], *IDENTITY[1:]) == [WORKLOAD, OTHER]
+        assert store.reopen([WORKLOAD], *IDENTITY[1:]) == 0
+        assert store.sessions(*IDENTITY) == ()
+        old = list(store.taken(TARGET))
+        assert old
+        assert not any(taken.current for taken in old)
+        add_finished(store)
+        assert len(store.sessions(*IDENTITY)) == len(old)
 
 
 def test_runs_of_the_second_schema(path):

@@ -171,6 +171,33 @@ def test_samples_end_at_the_minimum_or_at_the_maximum(native, files, tmp_path):
         assert visit.wall_ns >= 1e6 * options["min_ms"]
 
 
+def probed(runner, files, tmp_path, **options):
+    listing = write_list(tmp_path, {"a": files["small"]})
+    done, messages = run(runner, Options(list=listing, **{**QUICK, "probe": True, **options}))
+    assert done.returncode == 0, done.stderr
+    (visit,) = (message for message in messages if isinstance(message, Visit))
+    return visit
+
+
+def test_a_probe_tells_the_clock_and_how_crowded_the_core_is(native, files, tmp_path):
+    visit = probed(native, files, tmp_path)
+    # 64,000 cycles or fewer, at 100 MHz to 10 GHz; as much independent work as fits takes 0.3 to 30 times as long.
+    assert 2_000 < visit.probe_ns < 2_000_000
+    assert 300_000 < visit.crowding_ppm < 30_000_000
+    assert len(visit.samples_ns) >= 3
+
+
+def test_a_core_that_is_never_quiet_is_measured_after_some_patience(native, files, tmp_path):
+    visit = probed(native, files, tmp_path, quiet_ppm=1)
+    assert visit.disturbed == len(visit.samples_ns) >= 1
+    assert visit.wall_ns >= sum(visit.samples_ns)
+
+
+def test_a_runner_in_python_does_not_probe(files, tmp_path):
+    visit = probed(python_runner(), files, tmp_path)
+    assert (visit.probe_ns, visit.crowding_ppm, visit.disturbed) == (0, 0, 0)
+
+
 def memory_of(process):
     (line,) = (line for line in Path(f"/proc/{process.pid}/status").read_text().splitlines() if "VmRSS" in line)
     return 1024 * int(line.split()[1])
