@@ -80,9 +80,11 @@ def verify_table(
             retry=False,
         ) as campaign,
     ):
+        with MeasurementStore(workspace.store) as known:  # both refer to the same clock
+            store.clock(campaign.conditions, known.clock(campaign.conditions))
         result, fresh = _measure(campaign, published)
-    known = {campaign.fingerprint: campaign.conditions}
-    changes, notes = compare_tables(published, fresh), difference_notes(workspace, published, fresh, known)
+    taken = {campaign.fingerprint: campaign.conditions}
+    changes, notes = compare_tables(published, fresh), difference_notes(workspace, published, fresh, taken)
     holds, verdict = _verdict(changes, result)
     values = {
         "path": str(path),
@@ -103,8 +105,7 @@ def verify_table(
         print_changes(changes, notes, title=path.stem)
         emit(values, as_json=False)
     if not holds:
-        anew = f"move it and {workspace.store} away, then: {table.command()}"
-        raise CheckFailed(f"{path}: {verdict}. To measure it anew, {anew}")
+        raise CheckFailed(f"{path}: {verdict}. To measure it anew: {table.command()} --anew")
 
 
 def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResult, LatencyTable]:

@@ -225,8 +225,8 @@ def table_predictor(
     interpolate, other = filling
     if interpolate and other:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
-    table = load_table(workspace, target, precision, space)
-    known = load_table(workspace, replace(target, device=other), precision, space) if other else table
+    known = load_table(workspace, replace(target, device=other or target.device), precision, space)
+    table = load_table(workspace, target, precision, space) if other else known
     num_classes = classes or profiled_classes(known, space)
     parts = list(load_space(workspace, space).parts(precision, num_classes=num_classes)) if interpolate or other else []
     if interpolate:

@@ -196,7 +196,6 @@ class _Measure:
         self._timing = timing
         self._store = store
         self._drift = Drift()
-        self._drift.clock_s = store.clock(bench.conditions)
         self._drift.quietest = store.quietest(bench.conditions, QUIETEST)
         self._pauses = Pauses()
 
@@ -214,6 +213,7 @@ class _Measure:
         on_session: Callable[[Artifact, Session], None],
         on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]:
+        self._drift.clock_s = self._drift.clock_s or self._store.clock(self._bench.conditions)
         try:
             return measure_sessions(
                 artifacts,

@@ -1,5 +1,7 @@
 """What the command line says and refuses where rows are filled in."""
 
+from dataclasses import replace
+
 import pytest
 
 from hwbench.cli.search import table_predictor
@@ -47,5 +49,7 @@ def test_another_device_stands_in(workspace, capsys):
     assert predictor.table.target == PHONE
     with pytest.raises(NotMeasured, match="no latency table of pi/"):
         table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "pi"))
+    with pytest.raises(NotMeasured, match="no latency table of pi/"):  # also where the device itself has none
+        table_predictor(workspace, replace(PHONE, device="box"), INT8, "x3d-tiny", filling=(False, "pi"))
     with pytest.raises(InvalidValue, match="choose one"):
         table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(True, "local"))
