@@ -63,7 +63,8 @@ CHAINS, KERNELS = 40, 75  # kernels: of each kind
 # Sessions of one row lie minutes apart: what others do to the memory of this machine lasts for seconds.
 TIMING = Timing(warmup_s=0.02, min_session_s=0.05, min_rounds=5, max_rounds=7)
 BATCH = 215
-COLUMNS = ("role", "key", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
+# A workload is told by the beginning of its digest; plan.json has it whole.
+COLUMNS = ("role", "workload", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
 BUILD_ORDER = ("calibration", "held-out", "block", "chain", "kernel")
 
@@ -176,7 +177,7 @@ def measure(precisions: list[Precision]) -> None:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(COLUMNS)
             for row in result.measurements:
-                first = (role_of[row.workload], row.workload.key, row.outcome)
+                first = (role_of[row.workload], row.workload.sha256[:12], row.outcome)
                 lines.writerows((*first, *numbers(session)) for session in row.sessions)
                 if not row.sessions:
                     lines.writerow((*first, "", "", "", "", ""))
@@ -212,11 +213,12 @@ class Data:
     @classmethod
     def read(cls, precision: Precision) -> "Data":
         lines = (HERE / f"{precision}.csv").read_text().splitlines()
+        known = {(role, w.sha256[:12]): w for role, those in planned(precision).items() for w in those}
         sessions: dict[tuple[str, Workload], list[Session]] = {}
         for line in csv.DictReader(lines[1:]):
             if line["outcome"] == Outcome.OK:
                 samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
-                place = line["role"], Workload.parse(line["key"])
+                place = line["role"], known[line["role"], line["workload"]]
                 sessions.setdefault(place, []).append(Session(samples, drift=float(line["drift"])))
         rows = {place: LatencyStats.of(found) for place, found in sessions.items()}
         return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
 DEFAULT_CALIBRATION = 4
 CALIBRATION_SEED = 0
+# Blocks that the others are interpolated from: at least 20 with a latency.
+FIRST_BLOCKS = 24
 # Chains that tell what boundaries cost where not every boundary of a space is measured.
 CHAINS = 40
 
@@ -361,13 +363,18 @@ def first_workloads(space: StagedSpace, precision: Precision, classes: int, cali
     """What tells which networks of a space are within a budget, before its blocks are measured.
 
     That is the calibration networks with their blocks, and chains spread over the sizes of what lies between blocks,
-    with theirs. The blocks are enough to interpolate the others from.
+    with theirs; and so many blocks that the others can be interpolated.
     """
     from hwbench.latency import context_chains, spread_chains
+    from hwbench.search.wanted import by_use
 
     first, whole = _to_calibrate(space, precision, classes, calibrate)
-    chains = spread_chains(context_chains(space.parts(precision, num_classes=classes)), CHAINS)
-    return list(dict.fromkeys([*first, *whole, *(part for chain in chains for part in chain.parts()), *chains]))
+    parts = by_use(space, precision, classes)
+    chains = spread_chains(context_chains(parts), CHAINS)
+    blocks = list(dict.fromkeys([*first, *(part for chain in chains for part in chain.parts())]))
+    lacking = max(FIRST_BLOCKS - len(blocks), 0)
+    blocks += [part for part in parts if part not in set(blocks)][:lacking]
+    return [*blocks, *whole, *chains]
 
 
 def _to_calibrate(

@@ -12,6 +12,7 @@ from hwbench.errors import CheckFailed, InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
+from hwbench.search.wanted import within_budget
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
@@ -167,19 +168,22 @@ def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake,
     fake.law = lambda workload: 100 * plain(workload)
     run(capsys, "--precision", "fp32")
     everything = {row.workload for row in table(workspace)}
-    networks = sorted(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
+    budget_s = 1.2 * min(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
     table_path(workspace.root, TARGET, Precision.FP32).unlink()
     workspace.store.unlink()
-    budget = ("--precision", "fp32", "--budget", f"{1e3 * networks[0]:.3f}ms")
+    budget = ("--precision", "fp32", "--budget", f"{round(1e6 * budget_s)}us")
     space = load_space(workspace, "x3d-tiny")
     first = profile.first_workloads(space, Precision.FP32, 8, 4)
-    status, out, err = run(capsys, *budget, "--limit", str(len(first) + 3), "--json")
-    assert (status, json.loads(out)["ok"]) == (0, len(first) + 3)
+    status, out, err = run(capsys, *budget, "--limit", str(len(first) + 1), "--json")
+    assert status == 0, err
+    assert json.loads(out)["ok"] == len(first) + 1
     assert "blocks are of use within the budget" in err
     status, out, _ = run(capsys, *budget, "--json")
     assert status == 0
     measured = {row.workload for row in table(workspace)}
-    assert set(first) < measured < everything
+    assert set(first) < measured <= everything
+    parts = within_budget(space, table(workspace), 8, round(budget_s, 6))
+    assert measured - set(first) == set(parts) - set(first)
     assert run(capsys, *budget, "--json")[1].count('"ok": 0') == 1
 
 
