@@ -154,12 +154,12 @@ def build(precisions: list[Precision], roles: list[str]) -> None:
                 print(f"{time.monotonic() - start:.0f} s, {done}, {precision}, {blocks} blocks: {said}", flush=True)
 
 
-def measure(precisions: list[Precision]) -> None:
+def measure(precisions: list[Precision], roles: list[str]) -> None:
     """Measures what is planned, in one random order, and writes ``PRECISION.csv``: a line for each session."""
     workspace = Workspace.find()
     device = load_device(workspace, "local")
     for precision in precisions:
-        wanted = planned(precision)
+        wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
         role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
         # What drifts over an hour is then no difference between rows and networks.
         order = [list(role_of)[i] for i in np.random.default_rng(SEED).permutation(len(role_of))]
@@ -344,14 +344,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
-    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to build")
+    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to build or measure")
     given = options.parse_args()
     if given.what == "plan":
         plan()
     elif given.what == "build":
         build(given.precision, given.roles)
     elif given.what == "measure":
-        measure(given.precision)
+        measure(given.precision, given.roles)
     else:
         evaluate(given.precision)
 
