@@ -280,6 +280,17 @@ def operators(data: Data) -> Predict:
     return predict
 
 
+def per_operator(data: Data) -> dict[str, list[Comparison]]:
+    """Both forms of ``operators``; none where no convolution was measured by itself."""
+    if not data.role("kernel"):
+        return {}
+    predict = operators(data)
+    return {
+        "per operator, scaled": compared(data, predict, fitted=True),
+        "per operator": compared(data, predict, fitted=False),
+    }
+
+
 def features(kernel: Workload) -> list[float]:
     (block,), x = kernel.blocks, kernel.input
     ((time_, height, _),) = block.kernel
@@ -323,8 +334,7 @@ def evaluate(precisions: list[Precision]) -> None:
             **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10) if few < count},
             "sum of isolated rows, scaled": compared(data, isolated_sum(data), fitted=True),
             "sum of isolated rows": compared(data, isolated_sum(data), fitted=False),
-            "per operator, scaled": compared(data, operators(data), fitted=True),
-            "per operator": compared(data, operators(data), fitted=False),
+            **per_operator(data),
             "MACs, scaled": compared(data, of_macs(data), fitted=True),
         }
         summaries = {name: Validation.of(found, NOMINAL) for name, found in methods.items()}
