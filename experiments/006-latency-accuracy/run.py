@@ -354,7 +354,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
-    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to build or measure")
+    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to take")
     given = options.parse_args()
     if given.what == "plan":
         plan()

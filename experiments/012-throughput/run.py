@@ -13,7 +13,7 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from hwbench.measure.on_device import SENTINEL
+from hwbench.measure.sentinel import SENTINEL
 from hwbench.measure.store import MeasurementStore, Run
 from hwbench.specs import Target
 from hwbench.workspace import Workspace
