@@ -42,7 +42,7 @@ def test_stock_changes_nothing_and_asks_nothing(tmp_path):
     probe = probe_device(device)
     asked = len(device.commands)
     with controlled(Conditions.STOCK, probe, device) as held:
-        assert held.row(probe, (7,), "native/2") == conditions(probe, (7,), "native/1")
+        assert held.row(probe, (7,), "native/1") == conditions(probe, (7,), "native/1")
     assert len(device.commands) == asked
     assert not journal.folder().exists()
 
