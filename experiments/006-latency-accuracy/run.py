@@ -30,6 +30,7 @@ from hwbench.latency import (
     context_chains,
     convolutions,
     macs,
+    spread_chains,
 )
 from hwbench.latency.predictor import NOMINAL
 from hwbench.measure.builder import Builder, BuildFailure
@@ -87,8 +88,7 @@ def plan() -> None:
                 seen.add(network)
     networks = [Workload.parse(key) for key in roles["held-out"] + roles["calibration"]]
     blocks = list(dict.fromkeys(part for network in networks for part in network.parts()))
-    chains = sorted(context_chains(blocks), key=lambda w: (boundary_values(w), w.key))
-    chains = [chains[i] for i in sorted(set(np.linspace(0, len(chains) - 1, CHAINS).astype(int).tolist()))]
+    chains = spread_chains(context_chains(blocks), CHAINS)
     parts = {part for chain in chains for part in chain.parts()}
     roles["block"] = [w.key for w in sorted({*blocks, *parts})]
     roles["chain"] = [w.key for w in chains]
@@ -97,11 +97,6 @@ def plan() -> None:
     text = {"space": SPACE, "classes": CLASSES, "seed": SEED, "bands_macs": BANDS, **roles}
     (HERE / "plan.json").write_text(json.dumps(text, indent=1) + "\n")
     print({role: len(keys) for role, keys in roles.items()})
-
-
-def boundary_values(chain: Workload) -> int:
-    """Number of values that lie between the blocks of a chain."""
-    return list(chain.parts())[1].input.numel
 
 
 def kernels_of(part: Workload) -> list[Workload]:

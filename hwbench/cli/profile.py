@@ -236,12 +236,14 @@ def profile_space(
             measured = len(campaign.missing(workloads)[:limit])
             with bars() as watch:
                 result = campaign.run(workloads, watch, limit=limit)
-            if budget_s is not None:
+            left = None if limit is None else limit - measured
+            if budget_s is not None and left != 0:
                 paths = [publish(workspace, campaign, one) for one in precisions]
                 wanted = _within_budget(staged, paths, classes, budget_s, variants)
                 rest = [w for w in wanted if w not in set(workloads)]
+                if anew:
+                    campaign.reopen(rest[:left])
                 with bars() as watch:
-                    left = None if limit is None else limit - measured
                     result = result.plus(campaign.run(rest, watch, limit=left))
         except DeviceError:
             for one in precisions:  # what was measured until then is a table too

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.drift import QUIETEST
+from hwbench.measure.drift import QUIETEST, quietest
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
@@ -231,20 +231,20 @@ class Campaign:
 
     def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
-        quietest = self.store.quietest(self.conditions, QUIETEST)
+        lowest = self.store.quietest(self.conditions, QUIETEST)
 
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
-            quietest[:] = sorted([*quietest, *([session.crowding] if session.crowding else [])])[:QUIETEST]
-            suspect = self._doubt(session, clocks, quietest)
+            lowest[:] = quietest(lowest, session.crowding)
+            suspect = self._doubt(session, clocks, lowest)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
             row = rows[artifact.workload]
             corrected = replace(session, drift=drift)
-            suspect = self._doubt(corrected, clocks, quietest)
+            suspect = self._doubt(corrected, clocks, lowest)
             place, number = row.places[id(session)]
             self.store.correct_session(number, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
@@ -259,14 +259,14 @@ class Campaign:
         for row in rows.values():  # how quiet the core can be is better known by now
             for place, number in row.places.values():
                 session, suspect = row.sessions[place]
-                if not suspect and (suspect := self._doubt(session, clocks, quietest)):
+                if not suspect and (suspect := self._doubt(session, clocks, lowest)):
                     self.store.correct_session(number, session.drift, suspect=suspect)
                     row.sessions[place] = (session, suspect)
         return failures
 
-    def _doubt(self, session: Session, clocks: Sequence[float], quietest: Sequence[float]) -> str:
+    def _doubt(self, session: Session, clocks: Sequence[float], lowest: Sequence[float]) -> str:
         """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
-        return "" if self.emulated else doubt(session, statistics.median(clocks), max(quietest, default=0.0))
+        return "" if self.emulated else doubt(session, statistics.median(clocks), max(lowest, default=0.0))
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

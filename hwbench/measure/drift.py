@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 # Visits that the reference is the median of: one disturbed visit must not shift every row.
@@ -32,6 +32,11 @@ PATIENCE_S = 240.0
 WAITING_SHARE = 2.0
 
 
+def quietest(known: Sequence[float], crowding: float) -> list[float]:
+    """The ``QUIETEST`` lowest of the crowdings known so far and one more, ascending; 0 says nothing."""
+    return sorted([*known, crowding] if crowding else known)[:QUIETEST]
+
+
 class Drift:
     """The sentinel's time relative to its first visits: 1.02 says that the machine has become 2 % slower.
 
@@ -56,7 +61,7 @@ class Drift:
         """Notes ``Session.crowding`` of a visit; True where another program shared the core, as far as it is known."""
         if not crowding:
             return False
-        self.quietest = sorted([*self.quietest, crowding])[:QUIETEST]
+        self.quietest = quietest(self.quietest, crowding)
         return crowding > CROWDED * self.quietest[-1]
 
     @property

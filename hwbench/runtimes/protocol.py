@@ -33,7 +33,8 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
     session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
               temp_mc (0: unknown), at_ns (middle of the session); with --probe also probe_ns (time of a fixed chain of
               dependent operations: the clock), crowding_ppm (a millionth: time of independent operations over that of
-              the chain; more than usual where another program shares the core) and disturbed (samples thrown away)
+              the chain; more than usual where another program shares the core) and disturbed (samples taken
+              then: thrown away, except where there are hardly others)
     sentinel  as session
     ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
     check     shape, load_ns, first_ns

@@ -83,8 +83,8 @@ class Session:
 
     ``probe_s`` is the time of a fixed chain of dependent operations, which tells the clock, and ``crowding`` that of
     independent ones over it, which rises where another program shares the core; 0: unknown. ``disturbed`` samples were
-    thrown away because of that. ``drift`` tells how much slower than usual the machine was: by the clock where that is
-    known, else by the sentinel.
+    taken then: they are thrown away, except where there are hardly others. ``drift`` tells how much slower than usual
+    the machine was: by the clock where that is known, else by the sentinel.
     """
 
     samples_s: tuple[float, ...]

@@ -187,6 +187,11 @@ def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake,
     assert run(capsys, *budget, "--json")[1].count('"ok": 0') == 1
 
 
+def test_a_limit_within_a_budget_ends_before_anything_can_be_planned(workspace, fake, capsys):
+    status, out, err = run(capsys, "--precision", "fp32", "--budget", "1s", "--limit", "3", "--json")
+    assert (status, json.loads(out)["ok"]) == (0, 3), err
+
+
 def test_a_budget_that_no_network_meets_ends_after_what_tells_so(workspace, fake, capsys):
     status, _, err = run(capsys, "--precision", "fp32", "--budget", "1us")
     assert status == 4
