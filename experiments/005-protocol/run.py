@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
+from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, Pauses
-from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import Runner
 from hwbench.spaces import read_space

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from hwbench.devices import load_device
+from hwbench.measure.bench import open_bench
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.drift import CROWDED, Drift
-from hwbench.measure.runner import measure_sessions, open_bench
+from hwbench.measure.runner import measure_sessions
 from hwbench.spaces import load_space
 from hwbench.specs import Artifact, Precision, Session, Timing
 from hwbench.workspace import Workspace
@@ -58,7 +59,9 @@ def main() -> None:
                     drift=drift if probe else None,
                 )
                 assert not failed, failed
-    crowded = [s for row in sessions[True].values() for s in row if s.crowding > CROWDED * drift.quiet]
+    crowded = [
+        s for row in sessions[True].values() for s in row if s.crowding > CROWDED * drift.undisturbed.crowding.known
+    ]
     medians = {
         "no probe": {key: [statistics.median(s.samples_s) for s in row] for key, row in sessions[False].items()},
         "waiting for a quiet core": {
