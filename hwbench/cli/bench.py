@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,7 @@ from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
-    from hwbench.specs import Artifact, LatencyStats, Measurement, Timing
+    from hwbench.specs import Artifact, CacheState, LatencyStats, Measurement, Timing
     from hwbench.workspace import Workspace
 
 # Several short sessions say more than a long one: most of the spread is between sessions.
@@ -44,6 +45,12 @@ def bench(
     samples: Annotated[int, typer.Option(min=1, help="At least so many samples.")] = 50,
     seconds: Annotated[float, typer.Option(min=0.0, help="At least so many seconds of samples.")] = 1.5,
     classes: Annotated[int | None, typer.Option(min=1, help="Classes of the head of an architecture.")] = None,
+    cache: Annotated[
+        str,
+        typer.Option(
+            help="Caches of the processor before each sample: warm as in a loop, rotate (copies take turns), flush."
+        ),
+    ] = "warm",
     as_json: Json = False,
 ) -> None:
     """Measure one model on a device: median, 90th percentile, and the 95 % interval of the median.
@@ -54,7 +61,7 @@ def bench(
     from hwbench.measure.on_device import measure_artifact
     from hwbench.workspace import Workspace
 
-    timing = session_timing(samples, seconds)
+    timing = replace(session_timing(samples, seconds), cache=parse_cache(cache))
     workspace = Workspace.find()
     place = load_device(workspace, device)
     path = _file(model)
@@ -69,6 +76,19 @@ def bench(
     if not as_json:
         values["ci95_ms"] = " - ".join(f"{bound:.4g}" for bound in values["ci95_ms"])
     emit(values, as_json=as_json)
+
+
+def parse_cache(text: str) -> CacheState:
+    """Reads ``warm``, ``rotate`` or ``flush``.
+
+    Raises:
+        InvalidValue: Something else.
+    """
+    from hwbench.specs import CacheState
+
+    if text not in tuple(CacheState):
+        raise InvalidValue(f"--cache: expected {', '.join(CacheState)}, got {text!r}")
+    return CacheState(text)
 
 
 def session_timing(samples: int, seconds: float) -> Timing:
@@ -180,6 +200,7 @@ def _values(measured: Measurement, artifact: Artifact, precision: str | None, *,
         "version": measured.target.version,
         "precision": precision,
         "threads": measured.target.threads,
+        "cache": str(measured.timing.cache),
         "median_ms": milliseconds(stats.median_s),
         "p90_ms": milliseconds(stats.p90_s),
         "ci95_ms": [milliseconds(stats.ci_low_s), milliseconds(stats.ci_high_s)],

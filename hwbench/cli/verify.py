@@ -49,7 +49,7 @@ def verify(
     from hwbench.deploy import DeployedModel
     from hwbench.deploy import verify as run
     from hwbench.devices import load_device
-    from hwbench.measure.runner import open_bench
+    from hwbench.measure.bench import open_bench
     from hwbench.workspace import Workspace
 
     folder = model.parent if model.is_file() else model

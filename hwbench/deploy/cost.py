@@ -9,7 +9,8 @@ from pathlib import Path
 from hwbench.deploy.manifest import Cost
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
-from hwbench.measure.runner import measure_sessions, open_bench
+from hwbench.measure.bench import open_bench
+from hwbench.measure.runner import measure_sessions
 from hwbench.specs import LOCAL, Artifact, LatencyStats, Session, Timing
 from hwbench.workspace import Workspace
 

@@ -17,7 +17,8 @@ from hwbench.deploy.manifest import DeployedModel
 from hwbench.deploy.parity import MAX_RELATIVE_ERROR, relative_error, same_top1, sqnr_db
 from hwbench.deploy.served import served
 from hwbench.errors import CheckFailed
-from hwbench.measure.runner import Bench, check_artifact
+from hwbench.measure.bench import Bench
+from hwbench.measure.single_file import check_artifact
 from hwbench.specs import Precision
 
 MIN_DEVICE_SQNR_DB = 20.0

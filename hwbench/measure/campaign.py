@@ -15,13 +15,14 @@ from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.drift import QUIETEST, quietest
+from hwbench.measure.drift import Undisturbed
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
-# Enough artifacts for random order to spread drift over, few enough that results come every minute or so.
-BATCH = 24
+# A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:
+# three in one second agree with each other to a part of what they differ by from those a minute later.
+BATCH = 96
 # A file that kills the runner ends the turn for all; the others are visited in the next one.
 PATIENCE = 3
 
@@ -231,20 +232,20 @@ class Campaign:
 
     def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
-        lowest = self.store.quietest(self.conditions, QUIETEST)
+        undisturbed = self.store.undisturbed(self.conditions)
 
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
-            lowest[:] = quietest(lowest, session.crowding)
-            suspect = self._doubt(session, clocks, lowest)
+            undisturbed.add(session)
+            suspect = self._doubt(session, clocks, undisturbed)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
         def correct(artifact: Artifact, session: Session, drift: float) -> None:
             row = rows[artifact.workload]
             corrected = replace(session, drift=drift)
-            suspect = self._doubt(corrected, clocks, lowest)
+            suspect = self._doubt(corrected, clocks, undisturbed)
             place, number = row.places[id(session)]
             self.store.correct_session(number, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
@@ -256,17 +257,17 @@ class Campaign:
         run = self.store.begin_run(self.target, self.conditions, self.state())
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
-        for row in rows.values():  # how quiet the core can be is better known by now
+        for row in rows.values():  # how quiet core and memory can be is better known by now
             for place, number in row.places.values():
                 session, suspect = row.sessions[place]
-                if not suspect and (suspect := self._doubt(session, clocks, lowest)):
+                if not suspect and (suspect := self._doubt(session, clocks, undisturbed)):
                     self.store.correct_session(number, session.drift, suspect=suspect)
                     row.sessions[place] = (session, suspect)
         return failures
 
-    def _doubt(self, session: Session, clocks: Sequence[float], lowest: Sequence[float]) -> str:
+    def _doubt(self, session: Session, clocks: Sequence[float], undisturbed: Undisturbed) -> str:
         """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
-        return "" if self.emulated else doubt(session, statistics.median(clocks), max(lowest, default=0.0))
+        return "" if self.emulated else doubt(session, statistics.median(clocks), undisturbed)
 
     def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

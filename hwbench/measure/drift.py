@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hwbench.specs import Session
 
 # Visits that the reference is the median of: one disturbed visit must not shift every row.
 WINDOW = 3
@@ -22,6 +24,9 @@ RECOVERED = 0.01
 # ``Session.crowding`` is the same to 2 % on an undisturbed core, and 15 % or more above where another program shares
 # it. The lowest may be disturbed itself; the third lowest is hardly ever.
 CROWDED = 1.06
+# ``Session.memory`` doubles within seconds on a shared server, which the rows that were looked at hardly noticed: 1.3 %
+# and nothing (experiment 010). What lies beyond this is doubted by judgement; no run has shown what it does to rows.
+MEMORY_USED = 2.5
 QUIETEST = 3
 
 # First pause in seconds, doubled from one to the next; a phone loses a third of its heat in 20 s.
@@ -32,9 +37,39 @@ PATIENCE_S = 240.0
 WAITING_SHARE = 2.0
 
 
-def quietest(known: Sequence[float], crowding: float) -> list[float]:
-    """The ``QUIETEST`` lowest of the crowdings known so far and one more, ascending; 0 says nothing."""
-    return sorted([*known, crowding] if crowding else known)[:QUIETEST]
+class Lowest:
+    """What a figure of sessions is where nothing disturbs it: the ``QUIETEST`` lowest of those seen, ascending."""
+
+    def __init__(self, known: Iterable[float] = ()) -> None:
+        self._seen = sorted(known)[:QUIETEST]
+
+    def add(self, figure: float) -> None:
+        """Notes one more; 0 says nothing."""
+        if figure:
+            self._seen = sorted([*self._seen, figure])[:QUIETEST]
+
+    @property
+    def usual(self) -> float:
+        """The highest of the lowest, as far as there are any; 0: none."""
+        return self._seen[-1] if self._seen else 0.0
+
+    @property
+    def known(self) -> float:
+        """Likewise, where as many as are needed have been seen; else 0."""
+        return self.usual if len(self._seen) == QUIETEST else 0.0
+
+
+@dataclass
+class Undisturbed:
+    """``Session.crowding`` and ``Session.memory`` of a machine that nothing else uses, as far as sessions have told."""
+
+    crowding: Lowest = field(default_factory=Lowest)
+    memory: Lowest = field(default_factory=Lowest)
+
+    def add(self, session: Session) -> None:
+        """Notes what one more session tells."""
+        self.crowding.add(session.crowding)
+        self.memory.add(session.memory)
 
 
 class Drift:
@@ -50,7 +85,7 @@ class Drift:
         self._faster: list[float] = []
         # The clock that sessions are compared with, as ``Session.probe_s`` tells it; 0: none yet.
         self.clock_s = 0.0
-        self.quietest: list[float] = []
+        self.undisturbed = Undisturbed()
 
     def by_clock(self, probe_s: float) -> float:
         """How much slower than at the reference the clock was in a session; the first one asked about is that."""
@@ -61,13 +96,8 @@ class Drift:
         """Notes ``Session.crowding`` of a visit; True where another program shared the core, as far as it is known."""
         if not crowding:
             return False
-        self.quietest = quietest(self.quietest, crowding)
-        return crowding > CROWDED * self.quietest[-1]
-
-    @property
-    def quiet(self) -> float:
-        """``Session.crowding`` of a core that nothing else uses; 0: not known yet."""
-        return self.quietest[-1] if len(self.quietest) == QUIETEST else 0.0
+        self.undisturbed.crowding.add(crowding)
+        return crowding > CROWDED * self.undisturbed.crowding.usual
 
     @property
     def settled(self) -> bool:

@@ -85,7 +85,11 @@ _SCHEMA_3 = (
     """,
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3)
+_SCHEMA_4 = (
+    "ALTER TABLE sessions ADD COLUMN memory REAL NOT NULL DEFAULT 0",  # whether others use last cache and memory
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
 
 LATEST = len(MIGRATIONS)
 

@@ -12,12 +12,13 @@ from typing import Any
 from hwbench.devices import Conditions, Device, DeviceState, probe_device, read_state
 from hwbench.devices.preflight import Level, passing, wait_until_cool
 from hwbench.errors import DeviceLost
+from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign, Failure
-from hwbench.measure.drift import QUIETEST, Drift, Pauses
+from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
-from hwbench.measure.runner import Bench, measure_sessions, open_bench
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore, trusted
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing
@@ -119,8 +120,8 @@ def measure_artifact(
     ) as bench:
 
         def keep(artifact: Artifact, session: Session) -> None:
-            crowded = drift.crowded(session.crowding)
-            found.append((session, "" if device.emulated else doubt(session) or "the core was shared" * crowded))
+            drift.undisturbed.add(session)
+            found.append((session, "" if device.emulated else doubt(session, undisturbed=drift.undisturbed)))
 
         failures: Sequence[Failure] = ()
         while not failures and (rounds := sessions_needed(found, timing)):
@@ -196,7 +197,7 @@ class _Measure:
         self._timing = timing
         self._store = store
         self._drift = Drift()
-        self._drift.quietest = store.quietest(bench.conditions, QUIETEST)
+        self._drift.undisturbed = store.undisturbed(bench.conditions)
         self._pauses = Pauses()
 
     @functools.cached_property

@@ -10,9 +10,10 @@ import numpy as np
 
 from hwbench.devices import Device, Probe, Transport
 from hwbench.errors import CheckFailed, ParityFailed
+from hwbench.measure.bench import Bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.device_runner import RUNTIME, Installed, install_runner
-from hwbench.measure.runner import Bench, check_artifact
+from hwbench.measure.single_file import check_artifact
 from hwbench.runtimes.runners import FloatArray, Runner, check_file, choose_runner
 from hwbench.specs import Artifact, Precision, Workload
 

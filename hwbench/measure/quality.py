@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hwbench.measure.drift import CROWDED, DRIFT
+from hwbench.measure.drift import CROWDED, DRIFT, MEMORY_USED, Undisturbed
 from hwbench.measure.store import trusted
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 from hwbench.specs.timing import student_t95
@@ -42,13 +42,13 @@ REPEATS = 4
 NOISY_RATIO = 0.10
 
 
-def doubt(session: Session, usual_clock_hz: float = 0.0, crowding: float = 0.0) -> str:
+def doubt(session: Session, usual_clock_hz: float = 0.0, undisturbed: Undisturbed | None = None) -> str:
     """Why the median of a session cannot be trusted, in words; empty where nothing speaks against it.
 
     Args:
         session: One visit.
         usual_clock_hz: Clock at which the other sessions were taken; 0: unknown.
-        crowding: That of a core which nothing else uses, as other sessions tell it; 0: unknown.
+        undisturbed: What other sessions told of core and memory while nothing else used them; None: unknown.
     """
     samples, centre = len(session.samples_s), statistics.median(session.samples_s)
     if session.involuntary_switches > max(1.0, SWITCHES_PER_SAMPLE * samples):
@@ -57,8 +57,11 @@ def doubt(session: Session, usual_clock_hz: float = 0.0, crowding: float = 0.0) 
     # CPU time is that of all samples: less of it than the typical sample takes says that the typical sample waited.
     if session.cpu_s and session.cpu_s / samples < (1 - WAITING) * centre:
         return f"waited for the processor for {1 - session.cpu_s / samples / centre:.0%} of a typical sample"
-    if crowding and session.crowding > CROWDED * crowding:
-        return f"another program shared the core: independent work took {session.crowding / crowding - 1:.0%} longer"
+    lowest = undisturbed or Undisturbed()
+    if (usual := lowest.crowding.usual) and session.crowding > CROWDED * usual:
+        return f"another program shared the core: independent work took {session.crowding / usual - 1:.0%} longer"
+    if (usual := lowest.memory.usual) and session.memory > MEMORY_USED * usual:
+        return f"others used the memory: a sweep over it took {session.memory / usual - 1:.0%} longer"
     # What the clock itself says holds for the session; the sentinel stands for other work, at another time.
     if abs(session.drift - 1) > (OWN_CLOCK if session.probe_s else DRIFT):
         return f"the {'clock' if session.probe_s else 'sentinel'} moved by {session.drift - 1:+.1%}"

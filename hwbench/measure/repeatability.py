@@ -8,9 +8,10 @@ from pathlib import Path
 
 from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
+from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
 from hwbench.measure.drift import Drift
-from hwbench.measure.runner import Bench, measure_sessions, open_bench
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.specs import Artifact, Repeatability, Session, Timing
 

@@ -6,44 +6,23 @@ visits they still lack.
 
 from __future__ import annotations
 
-import math
 import signal
-import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hwbench.devices import (
-    CommandResult,
-    Conditions,
-    Control,
-    Device,
-    Process,
-    Transport,
-    controlled,
-    leased,
-    probe_device,
-)
-from hwbench.errors import CheckFailed, DeviceError, DeviceLost, InvalidFile, WorkspaceError
+from hwbench.devices import Process
+from hwbench.errors import DeviceError, DeviceLost, WorkspaceError
+from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Failure
-from hwbench.measure.device_runner import check_runtime, install_runner
-from hwbench.measure.drift import MAX_REFERENCE_VISITS, RECOVERED, Drift, Pauses, between
-from hwbench.measure.executor_runner import Upstream
+from hwbench.measure.drift import Drift, Pauses, between
 from hwbench.measure.quality import doubt
+from hwbench.measure.reference import Reference, median_s
 from hwbench.runtimes import protocol
-from hwbench.runtimes.runners import (
-    EXECUTOR_RUNNER,
-    STARTUP_S,
-    CheckResult,
-    FloatArray,
-    Runner,
-    describe_end,
-    read_check,
-)
+from hwbench.runtimes.runners import STARTUP_S, describe_end
 from hwbench.specs import Artifact, Outcome, Session, Timing
 
 # The runner keeps the time limit of a visit itself; whoever waits allows for the way.
@@ -54,89 +33,6 @@ MAX_IDLE_STARTS = 3
 MAX_STRIKES = 3
 # Exit status of a runner that was called wrongly.
 _USAGE = 2
-
-
-@dataclass(frozen=True)
-class Bench:
-    """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
-
-    ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
-    ``report`` is told in words when the device went away and came back. ``control`` is what of
-    the device is held still.
-    ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
-    ``probe`` asks the runner to tell the clock and other users of the core; runners in Python do not.
-    """
-
-    transport: Transport
-    runner: Runner
-    threads: int = 1
-    cpus: tuple[int, ...] = ()
-    conditions: Mapping[str, str] = field(default_factory=dict)
-    report: Callable[[str], None] | None = None
-    control: Control = field(default_factory=Control)
-    again: Callable[[], object] = lambda: None
-    probe: bool = False
-
-    def command(self, options: protocol.Options) -> list[str]:
-        """The command line of the runner on the device."""
-        return [*self.runner.command, *options.argv()]
-
-    def run(self, options: protocol.Options, timeout_s: float) -> CommandResult:
-        """Runs the runner to its end; errors as ``Transport.run``."""
-        if self.runner.kind == EXECUTOR_RUNNER:
-            return Upstream(self.transport, self.runner).run(options, timeout_s)
-        return self.transport.run(self.command(options), timeout_s=timeout_s, env=self.runner.env)
-
-    def spawn(self, options: protocol.Options) -> Process:
-        """Starts the runner, whose lines are to be read; errors as ``Transport.spawn``."""
-        if self.runner.kind == EXECUTOR_RUNNER:
-            return Upstream(self.transport, self.runner).spawn(options)
-        return self.transport.spawn(self.command(options), env=self.runner.env)
-
-
-@contextmanager
-def open_bench(
-    device: Device,
-    runtime: str,
-    *,
-    cache_dir: Path,
-    threads: int | None = None,
-    conditions: Conditions | None = None,
-    report: Callable[[str], None] | None = None,
-) -> Iterator[Bench]:
-    """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
-
-    Args:
-        device: What to reach.
-        runtime: Name of the runtime whose files are to be run.
-        cache_dir: Where built runners are kept.
-        threads: Threads of the engine; default: as the device file says.
-        conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
-        report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
-            could not be held or put back.
-
-    Raises:
-        DeviceUnreachable: The device does not answer.
-        DeviceBusy: Another process measures on it.
-        DeviceError: Another device answers under this name, the device was updated, or no runner works there.
-        InvalidValue: It has fewer cores than threads, or runs no files of that runtime.
-        WorkspaceError: The cache cannot be written.
-    """
-    check_runtime(device, runtime)
-    threads = threads or device.threads
-    with device.transport(report) as transport, leased(transport.identity):
-        probe = probe_device(transport)
-        device.recognise(probe)
-        cpus = device.pinned(threads, probe)
-        installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
-        runner = installed.runner
-        with controlled(conditions or device.conditions, probe, transport, report) as control:
-            known = control.row(probe, cpus, runner.label)
-            if runner.libraries:
-                known["libraries"] = runner.libraries[:16]
-            yield Bench(
-                transport, runner, threads, cpus, known, report, control, installed.again, probe=not device.emulated
-            )
 
 
 def measure_sessions(
@@ -188,7 +84,7 @@ def measure_sessions(
         DeviceLost: The device went away and did not come back, or goes away again and again.
     """
     drift = Drift() if sentinel and drift is None else drift
-    reference = _Reference(bench, timing, sentinel, drift, pauses or Pauses(), wait) if sentinel and drift else None
+    reference = Reference(bench, timing, sentinel, drift, pauses or Pauses(), wait) if sentinel and drift else None
     turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, drift, on_drift or _ignore)
     idle = 0
     while turn.unfinished:
@@ -208,200 +104,6 @@ def _ignore(artifact: Artifact, session: Session, drift: float) -> None:
     pass
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """The sentinel of a campaign: what it takes, what it says, and waiting for it."""
-
-    bench: Bench
-    timing: Timing
-    path: Path
-    drift: Drift
-    pauses: Pauses
-    wait: Callable[[float], None]
-
-    def settle(self) -> None:
-        """Visits the sentinel until there is something to compare with."""
-        if not self.drift.settled:
-            for visit in self._visits(lambda: self.drift.settled):
-                self.drift.add(_median_s(visit))
-                self.drift.crowded(visit.crowding_ppm * 1e-6)
-
-    def waits(self, visit: protocol.Visit) -> bool:
-        """The sentinel is too slow, and waiting may help: because of heat, or of another program on the core.
-
-        A machine that tells neither clock nor heat is not hot.
-        """
-        told = bool(visit.clock_khz or visit.temp_mc)
-        crowded = self.drift.crowded(visit.crowding_ppm * 1e-6)
-        return self.drift.excessive and self.pauses.possible and (told or crowded)
-
-    def _recovered(self, visit: protocol.Visit) -> bool:
-        """As fast as at first; where only the probe tells of the clock, alone on its core."""
-        if visit.probe_ns and not (visit.clock_khz or visit.temp_mc):
-            return not self.drift.crowded(visit.crowding_ppm * 1e-6)
-        return self.drift.ratio <= 1 + RECOVERED
-
-    def still_slow(self) -> bool:
-        """Visits the sentinel once more, at once: one slow visit may have been disturbed."""
-        for visit in self._visits(lambda: False):
-            self.drift.add(_median_s(visit))
-            break
-        return self.drift.excessive
-
-    def wait_until_recovered(self) -> None:
-        """Waits for a machine that has become slow, as long as ``pauses`` allows."""
-        if not self.drift.excessive:
-            return
-        for pause in self.pauses:
-            if self.bench.report is not None:
-                slower = self.drift.ratio - 1
-                self.bench.report(
-                    f"the device is {slower:.0%} slower than at first; waiting {pause:.0f} s for it to recover"
-                )
-            self.wait(pause)
-            if self._has_recovered():
-                return
-
-    def _has_recovered(self) -> bool:
-        for count, visit in enumerate(self._visits(lambda: False), 1):
-            self.drift.add(_median_s(visit))
-            if self._recovered(visit):
-                return True
-            if count >= MAX_REFERENCE_VISITS:
-                break
-        return False
-
-    def _visits(self, enough: Callable[[], bool]) -> Iterator[protocol.Visit]:
-        """Visits to the sentinel alone, one after another in one process, until they are enough."""
-        bench, limit = self.bench, STARTUP_S + self.timing.timeout_s
-        with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-            listing = Path(folder, "list.tsv")
-            listing.write_text(f"{protocol.SENTINEL}\t{bench.transport.push(self.path)}\n")
-            options = _options(
-                bench,
-                self.timing,
-                list=bench.transport.push(listing),
-                rounds=MAX_REFERENCE_VISITS,
-                quiet_ppm=round(1e6 * self.drift.quiet),
-            )
-            process = bench.spawn(options)
-            try:
-                while not enough() and (line := process.read_line(limit)) is not None:
-                    message = protocol.parse_line(line)
-                    if isinstance(message, protocol.Error):
-                        raise self.broken(message)
-                    if isinstance(message, protocol.Visit):
-                        yield message
-            except (TimeoutError, protocol.MalformedLine):
-                return  # the turn that follows meets the same and says so
-            finally:
-                process.kill()
-
-    def broken(self, message: protocol.Error) -> InvalidFile:
-        """What to raise where the sentinel does not load or run."""
-        return InvalidFile(f"{self.path}: the sentinel cannot be run: {message.reason}")
-
-
-def _median_s(visit: protocol.Visit) -> float:
-    return statistics.median(visit.samples_ns) * 1e-9
-
-
-def check_artifact(
-    path: Path, input: FloatArray | None = None, *, bench: Bench, timeout_s: float = 120.0
-) -> CheckResult:
-    """Loads a file on the device and runs it once in a process of its own.
-
-    Args:
-        path: The file.
-        input: Values of its one input in the order of its axes; default: the seeded values that timing uses.
-        bench: Where and with what.
-        timeout_s: Limit for loading and running; starting the runner is not counted.
-
-    Raises:
-        InvalidFile: It does not load.
-        CheckFailed: It loads, but does not run, kills its process, or takes too long.
-        DeviceError: The device went away.
-    """
-    transport = bench.transport
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        output, given = transport.temporary("output.raw"), ""
-        if input is not None:
-            raw = Path(folder, "input.raw")
-            raw.write_bytes(input.astype("<f4", order="C").tobytes())
-            given = transport.push(raw)
-        options = protocol.Options(
-            check=transport.push(path),
-            input=given,
-            output=output,
-            threads=bench.threads,
-            cpus=bench.cpus,
-            timeout_s=max(1, round(timeout_s)),
-        )
-        result = bench.run(options, timeout_s + STARTUP_S)
-        if result.timed_out:
-            raise CheckFailed(f"{path}: no result after {timeout_s:.0f} s")
-        answer = Path(folder, "output.raw")
-        if result.ok:
-            transport.pull(output, answer)
-        return read_check(str(path), result.status, result.stdout, result.stderr, answer)
-
-
-@dataclass(frozen=True)
-class OperationTime:
-    """Mean time of one operation of one execution; ``count`` executions were averaged."""
-
-    name: str
-    seconds: float
-    count: int
-
-
-@dataclass(frozen=True)
-class OperationProfile:
-    """Times by operation, in the order of execution.
-
-    The tracer adds time to each operation and XNNPACK reports whole microseconds, rounded down, so these are shares of
-    a latency and no latency: ``total_s`` is that of the traced execution. Operations of XNNPACK have names such as
-    ``Convolution (NHWC, F32) DWConv #1``.
-    """
-
-    total_s: float
-    operations: tuple[OperationTime, ...]
-
-    @property
-    def unaccounted_s(self) -> float:
-        """What no operation accounts for: tracing, calls between the operations, and fractions of microseconds."""
-        return max(0.0, self.total_s - sum(operation.seconds for operation in self.operations))
-
-
-def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> OperationProfile:
-    """Times each operation of a file, in a pass of its own.
-
-    Raises:
-        InvalidFile: It does not load.
-        CheckFailed: It loads, but does not run, or the runner gave no answer.
-        DeviceError: The device went away.
-    """
-    timing = timing or Timing()
-    with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
-        listing = Path(folder, "list.tsv")
-        listing.write_text(f"0\t{bench.transport.push(path)}\n")
-        options = _options(bench, timing, list=bench.transport.push(listing), profile=True)
-        result = bench.run(options, timing.timeout_s + STARTUP_S)
-    try:
-        messages = [protocol.parse_line(line) for line in result.stdout.splitlines()]
-    except protocol.MalformedLine as error:
-        raise CheckFailed(f"{path}: the runner answered something else than expected: {error}") from error
-    for message in messages:
-        if isinstance(message, protocol.Error):
-            kind = InvalidFile if message.stage == "load" else CheckFailed
-            raise kind(f"{path}: {message.reason}")
-        if isinstance(message, protocol.Operations):
-            found = tuple(OperationTime(name, ns * 1e-9, count) for name, ns, count in protocol.leaves(message.ops))
-            return OperationProfile(message.total_ns * 1e-9, found)
-    ended = "no answer in time" if result.timed_out else describe_end(result.status, result.stderr)
-    raise CheckFailed(f"{path}: no profile: {ended}")
-
-
 def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) -> Session:
     return Session(
         samples_s=tuple(ns * 1e-9 for ns in visit.samples_ns),
@@ -415,24 +117,9 @@ def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) ->
         drift=drift,
         probe_s=visit.probe_ns * 1e-9,
         crowding=visit.crowding_ppm * 1e-6,
+        memory=visit.memory_ppm * 1e-6,
         disturbed=visit.disturbed,
     )
-
-
-def _options(bench: Bench, timing: Timing, **rest: object) -> protocol.Options:
-    values: dict[str, object] = {
-        "threads": bench.threads,
-        "cpus": bench.cpus,
-        "warm_ms": timing.warmup_s * 1e3,
-        "min_samples": timing.min_samples,
-        "min_ms": timing.min_session_s * 1e3,
-        "max_ms": timing.max_session_s * 1e3,
-        "timeout_s": max(1, math.ceil(timing.timeout_s)),
-        "cache": str(timing.cache),
-        "probe": bench.probe,
-        **rest,
-    }
-    return protocol.Options(**values)  # type: ignore[arg-type]
 
 
 @dataclass
@@ -454,7 +141,7 @@ class _Turn:
     on_session: Callable[[Artifact, Session], None]
     bench: Bench
     timing: Timing
-    reference: _Reference | None
+    reference: Reference | None
     drift: Drift | None
     on_drift: Callable[[Artifact, Session, float], None]
     failures: list[Failure] = field(default_factory=list)
@@ -503,14 +190,13 @@ class _Turn:
             listing.write_text("".join(self._list_lines()))
             if not self.unfinished:
                 return
-            options = _options(
-                self.bench,
+            options = self.bench.options(
                 timing,
+                self.drift,
                 list=transport.push(listing),
                 seed=seed,
                 sentinel=transport.push(self.reference.path) if self.reference else "",
                 sentinel_every=timing.sentinel_every,
-                quiet_ppm=round(1e6 * self.drift.quiet) if self.drift else 0,
             )
             self._current = ""
             self.stopped = False
@@ -585,7 +271,7 @@ class _Turn:
         if self._to_ns is not None and doubt(_session(visit, None, 1.0)):
             return
         before, self._from_ns = drift.ratio, self._to_ns
-        factor = drift.add(_median_s(visit))
+        factor = drift.add(median_s(visit))
         if factor != 1.0 and not visit.probe_ns:
             for handed in self._handed:
                 self._correct(handed, handed.drift * factor)
@@ -625,7 +311,7 @@ class _Turn:
             return
         session = _session(visit, self._loads.get(visit.id), self._drift(visit))
         if self.drift is not None:
-            self.drift.crowded(session.crowding)
+            self.drift.undisturbed.add(session)
         self._left[visit.id] -= 1
         self.progress += 1
         artifact = self.artifacts[int(visit.id)]

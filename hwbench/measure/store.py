@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed
 from hwbench.measure.migrations import ForeignDatabase, migrate
 from hwbench.specs import CacheState, Measurement, Outcome, Session, Target, Timing, Workload
 from hwbench.workspace import writing
@@ -44,7 +45,7 @@ _REFUSED = {
 
 _SESSION_NUMBERS = (
     "cpu_s", "wall_s", "involuntary_switches", "load_s", "first_s", "clock_hz", "temperature_celsius", "drift",
-    "probe_s", "crowding", "disturbed",
+    "probe_s", "crowding", "memory", "disturbed",
 )  # fmt: skip
 
 
@@ -234,14 +235,17 @@ class MeasurementStore:
         rows = self._select("SELECT probe_s FROM clocks WHERE conditions = ?", (key,))
         return float(rows[0][0]) if rows else 0.0
 
-    def quietest(self, conditions: Mapping[str, str], count: int) -> list[float]:
-        """The lowest ``Session.crowding`` that were seen under these conditions, so many of them, ascending."""
+    def undisturbed(self, conditions: Mapping[str, str]) -> Undisturbed:
+        """What the quietest sessions under these conditions told of core and memory."""
+        return Undisturbed(*(self._lowest(name, conditions) for name in ("crowding", "memory")))
+
+    def _lowest(self, name: str, conditions: Mapping[str, str]) -> Lowest:
         rows = self._select(
-            "SELECT s.crowding FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
-            "WHERE m.conditions = ? AND s.crowding > 0 ORDER BY 1 LIMIT ?",
-            (fingerprint(conditions), count),
+            f"SELECT s.{name} FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
+            f"WHERE m.conditions = ? AND s.{name} > 0 ORDER BY 1 LIMIT ?",
+            (fingerprint(conditions), QUIETEST),
         )
-        return [crowding for (crowding,) in rows]
+        return Lowest(figure for (figure,) in rows)
 
     def runs(self, target: Target) -> list[Run]:
         """All runs on a target, in the order in which they began."""

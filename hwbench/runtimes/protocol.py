@@ -15,8 +15,12 @@ A runner is one process on the device which takes many files. Arguments, times i
                            not fit into the last cache together), flush (twice the last cache is written over)
     --timeout-s T          limit of one visit, kept by the runner itself: it ends by SIGALRM
     --probe                keep only samples that were taken while no other program shared the core, as two short loops
-                           before and after them tell; ignored by runners in Python
+                           before and after them tell, and begin while the memory is free, as sweeps over 4 MB tell;
+                           ignored by runners in Python
     --quiet-ppm N          the crowding_ppm of a core that nothing else uses, where it is known; 0: it is found out
+    --memory-ppm N         the memory_ppm of memory that nothing else uses, where it is known; 0: none is waited for
+    --resident-mb N        a file does not stay loaded between its visits where the process takes more; 0: half of the
+                           memory of the machine; ignored by runners in Python
     --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
     --check FILE [--input FILE] [--output FILE]
                            no timing: load, run once on raw float32 input, write the first output as raw float32
@@ -29,12 +33,13 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
 
     start     runner, versions, threads, cpus (as they are, not as asked), pid
     begin     id, round: comes before a file is touched, so that a crash has a name
-    load      id, load_ns, first_ns: time of loading and of the first execution; once per file
+    load      id, load_ns, first_ns: time of loading and of the first execution; each time a file is loaded
     session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
               temp_mc (0: unknown), at_ns (middle of the session); with --probe also probe_ns (time of a fixed chain of
               dependent operations: the clock), crowding_ppm (a millionth: time of independent operations over that of
-              the chain; more than usual where another program shares the core) and disturbed (samples taken
-              then: thrown away, except where there are hardly others)
+              the chain; more than usual where another program shares the core), memory_ppm (likewise: time of a sweep
+              over memory over that of the chain, the longer one of before and after; 0: unknown) and disturbed (samples
+              taken while another program shared the core: thrown away, except where there are hardly others)
     sentinel  as session
     ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
     check     shape, load_ns, first_ns
@@ -86,6 +91,8 @@ class Options:
     threads: int = 1
     timeout_s: int = 60
     quiet_ppm: int = 0
+    memory_ppm: int = 0
+    resident_mb: int = 0
     warm_ms: float = 50.0
     min_ms: float = 100.0
     max_ms: float = 2000.0
@@ -157,6 +164,7 @@ class Visit:
     at_ns: int
     probe_ns: int = 0
     crowding_ppm: int = 0
+    memory_ppm: int = 0
     disturbed: int = 0
 
 
@@ -248,6 +256,7 @@ def _visit(values: Mapping[str, Any]) -> Visit:
     if not samples or min(samples) <= 0:
         raise ValueError("samples_ns: expected at least one, all above zero")
     counts = ("nivcsw", "majflt", "maxrss_kb", "clock_khz", "temp_mc", "at_ns")
+    probes = ("probe_ns", "crowding_ppm", "memory_ppm", "disturbed")
     return Visit(
         id=_text(values, "id"),
         round=_count(values, "round"),
@@ -255,7 +264,7 @@ def _visit(values: Mapping[str, Any]) -> Visit:
         cpu_ns=_count(values, "cpu_ns"),
         wall_ns=_time(values, "wall_ns"),
         **{name: _count(values, name) for name in counts},
-        **{name: _count(values, name) for name in ("probe_ns", "crowding_ppm", "disturbed") if name in values},
+        **{name: _count(values, name) for name in probes if name in values},
     )
 
 

@@ -82,9 +82,10 @@ class Session:
     """One visit to one artifact: samples in seconds, and what the machine did meanwhile.
 
     ``probe_s`` is the time of a fixed chain of dependent operations, which tells the clock, and ``crowding`` that of
-    independent ones over it, which rises where another program shares the core; 0: unknown. ``disturbed`` samples were
-    taken then: they are thrown away, except where there are hardly others. ``drift`` tells how much slower than usual
-    the machine was: by the clock where that is known, else by the sentinel.
+    independent ones over it, which rises where another program shares the core; ``memory`` that of a sweep over memory
+    over it, which rises where others use last cache and memory; 0: unknown. ``disturbed`` samples were taken while the
+    core was shared: they are thrown away, except where there are hardly others. ``drift`` tells how much slower than
+    usual the machine was: by the clock where that is known, else by the sentinel.
     """
 
     samples_s: tuple[float, ...]
@@ -98,6 +99,7 @@ class Session:
     drift: float = 1.0
     probe_s: float = 0.0
     crowding: float = 0.0
+    memory: float = 0.0
     disturbed: int = 0
 
     @property

@@ -26,9 +26,10 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Campaign, CampaignResult, Watch
 from hwbench.measure.drift import Drift, Pauses
-from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Measurement, Outcome, Target, Timing, Workload

@@ -26,9 +26,10 @@ def program(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
+def root(tmp_path_factory, runner_cache):
     """One workspace for all tests here, with its runner: whichever comes first does not talk about building it."""
     made = Workspace.create(tmp_path_factory.mktemp("bench"))
+    made.cache.symlink_to(runner_cache)
     choose_runner("executorch", made.cache)
     return made.root
 
@@ -70,6 +71,12 @@ def test_a_file_is_measured(workspace, model, capsys):
     assert 0 <= low <= values["median_ms"] <= high
     assert 0 < values["p90_ms"] < 1000
     assert values["samples"] >= 10
+
+
+@pytest.mark.parametrize("cache", ["rotate", "flush"])
+def test_the_state_of_the_caches_is_chosen_and_told(workspace, model, capsys, cache):
+    status, out, _ = run(capsys, model, "--cache", cache, *QUICK)
+    assert (status, json.loads(out)["cache"]) == (0, cache)
 
 
 def test_a_folder_means_the_model_in_it_and_people_get_a_table(workspace, model, capsys):
@@ -132,6 +139,7 @@ def test_a_manifest_that_does_not_validate(workspace, model, capsys, text):
         (["zoo:x3d-xs", "--runtime", "tflite"], 2, "unknown runtime 'tflite'"),
         (["zoo:x3d-xs", "--seconds", "nan"], 2, "--seconds"),
         (["zoo:x3d-xs", "--threads", "0"], 2, "--threads"),
+        (["zoo:x3d-xs", "--cache", "cold"], 2, "--cache: expected warm, rotate, flush, got 'cold'"),
     ],
 )
 def test_wrong_input_is_one_message(workspace, capsys, arguments, status, said):

@@ -43,7 +43,7 @@ KEYS = {
     "search": "study space budget_ms trials feasible best pareto",
     "train": "checkpoint architecture top1 top5 epochs seconds",
     "export": "model manifest precision runtime delegates undelegated sqnr_db top1_before top1_after bytes",
-    "bench": "model device runtime precision threads median_ms p90_ms ci95_ms samples emulated",
+    "bench": "model device runtime precision threads cache median_ms p90_ms ci95_ms samples emulated",
     "devices list": "devices attached",
     "devices check": "device ok steps aa",
     "devices trust": "device transport host kind fingerprint file known",

@@ -21,10 +21,11 @@ SPEC = SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16)
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
+def workspace(tmp_path_factory: pytest.TempPathFactory, runner_cache: Path) -> Iterator[Workspace]:
     """One with a card of its own, small videos of eight classes, and weights in all forms for 8 and for 5 classes."""
     torch.set_num_threads(1)
     made = Workspace.create(tmp_path_factory.mktemp("published") / "workspace")
+    made.cache.symlink_to(runner_cache)
     card = (shipped() / "zoo" / "x3d-xs" / "model.toml").read_text()
     for before, after in (
         ('name = "x3d-xs"', 'name = "x3d-mini"'),

@@ -13,7 +13,8 @@ from hwbench.cli.quickstart import _print
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget
-from hwbench.measure import quality
+from hwbench.measure import campaign, quality
+from hwbench.measure.bench import Bench
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -28,7 +29,7 @@ width = 8
 kernel = "1x3x3+5x1x1"
 act = "relu"
 [[stages]]
-depth = [1, 2, 3]
+depth = [1, 2]
 width = [8, 16]
 expansion = 2.0
 kernel = "1x3x3+3x1x1"
@@ -54,12 +55,16 @@ def small():
             patch.setattr(loop, name, value)
         # other tests use the processors meanwhile: what is looked at is the loop, and not how quiet the machine is
         patch.setattr(quality, "NOISY_RATIO", 1e9)
+        patch.setattr(campaign, "doubt", lambda *_: "")
+        options = Bench.options
+        patch.setattr(Bench, "options", lambda *args, **rest: options(*args, **rest, probe=False))
         yield
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory):
+def workspace(tmp_path_factory, runner_cache):
     made = Workspace.create(tmp_path_factory.mktemp("quickstart"))
+    made.cache.symlink_to(runner_cache)
     (made.root / "search_spaces" / "micro.toml").write_text(SPACE)
     videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
     shutil.move(videos, made.root / "videos")

@@ -20,12 +20,14 @@ RECIPE = Recipe(epochs=4, batch_size=4, learning_rate=0.05, seed=3)
 
 
 @pytest.fixture(scope="session")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workspace]:
-    """A workspace whose synthetic set is small."""
+def workspace(tmp_path_factory: pytest.TempPathFactory, runner_cache: Path) -> Iterator[Workspace]:
+    """A workspace whose synthetic set is small, with the runner that was made already."""
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
-        yield Workspace.create(tmp_path_factory.mktemp("deploy") / "workspace")
+        made = Workspace.create(tmp_path_factory.mktemp("deploy") / "workspace")
+        made.cache.symlink_to(runner_cache)
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from hwbench.devices import load_device, probe_device
+from hwbench.measure.bench import Bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.prepare import PROBES, prepare_device
-from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.runner import measure_sessions
 from hwbench.runtimes.runners import NATIVE, NATIVE_LOADER
 from hwbench.specs import Artifact, Precision, Session, Timing
 from hwbench.testing import lab

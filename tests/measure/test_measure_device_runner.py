@@ -13,9 +13,11 @@ from hwbench.devices import Device, Probe, probe_device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import DeviceError, InvalidValue
 from hwbench.measure import board, device_runner
+from hwbench.measure.bench import open_bench
 from hwbench.measure.board import BoardPython, machine_of
 from hwbench.measure.device_runner import install_runner
-from hwbench.measure.runner import check_artifact, measure_sessions, open_bench, profile_ops
+from hwbench.measure.runner import measure_sessions
+from hwbench.measure.single_file import check_artifact, profile_ops
 from hwbench.runtimes.runners import EXECUTOR_RUNNER, NATIVE_BOARD, NATIVE_LOADER, PYTHON, check_file
 from hwbench.specs import Outcome, Timing
 from hwbench.testing.models import artifact

@@ -14,10 +14,10 @@ import pytest
 import hwbench
 from hwbench.devices import CommandResult, Conditions, Device, knobs, load_device
 from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.measure.bench import open_bench
 from hwbench.measure.builder import Builder
 from hwbench.measure.on_device import campaign_on, measure_artifact
 from hwbench.measure.repeatability import check_repeatability, compare_with_itself
-from hwbench.measure.runner import open_bench
 from hwbench.measure.sentinel import SENTINEL
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, DelegationReport, Outcome, Timing, Workload
@@ -31,8 +31,10 @@ INT8 = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16/int8/auto")
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory):
-    return Workspace.create(tmp_path_factory.mktemp("bench"))
+def workspace(tmp_path_factory, runner_cache):
+    made = Workspace.create(tmp_path_factory.mktemp("bench"))
+    made.cache.symlink_to(runner_cache)
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@ import statistics
 
 import pytest
 
+from hwbench.measure.drift import Lowest, Undisturbed
 from hwbench.measure.quality import (
     FLOOR_S,
     REPEATS,
@@ -57,8 +58,30 @@ def test_a_clock_unlike_the_usual_one_is_doubted():
 
 
 def test_a_session_on_a_core_that_another_program_used_is_doubted():
-    assert doubt(session(crowding=1.36), crowding=1.33) == doubt(session(crowding=2.0)) == ""
-    assert "another program shared the core: independent work took 50% longer" in doubt(session(crowding=1.5), 0, 1.0)
+    alone = Undisturbed(Lowest([1.33, 1.32, 1.31]))
+    assert doubt(session(crowding=1.36), undisturbed=alone) == doubt(session(crowding=2.0)) == ""
+    assert "another program shared the core: independent work took 50% longer" in doubt(
+        session(crowding=1.5), undisturbed=Undisturbed(Lowest([1.0]))
+    )
+
+
+def test_a_session_while_others_used_the_memory_is_doubted():
+    alone = Undisturbed(memory=Lowest([6.0, 5.8, 5.9, 9.0]))
+    assert doubt(session(memory=14.0), undisturbed=alone) == doubt(session(memory=0.0), undisturbed=alone) == ""
+    said = "others used the memory: a sweep over it took 200% longer"
+    assert said in doubt(session(memory=18.0), undisturbed=alone)
+    assert doubt(session(memory=18.0)) == ""
+
+
+def test_the_lowest_figures_are_kept():
+    lowest = Lowest()
+    assert (lowest.usual, lowest.known) == (0.0, 0.0)
+    for figure in (3.0, 0.0, 2.0):
+        lowest.add(figure)
+    assert (lowest.usual, lowest.known) == (3.0, 0.0)
+    for figure in (5.0, 1.0):
+        lowest.add(figure)
+    assert (lowest.usual, lowest.known) == (3.0, 3.0)
 
 
 def drawn(chance, sessions, between, within=0.01, samples=31):

@@ -17,10 +17,12 @@ import hwbench.measure.runner as host
 from hwbench.devices import Device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, DeviceUnreachable, InvalidFile, InvalidValue
+from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import MAX_REFERENCE_VISITS, Drift, Pauses
 from hwbench.measure.quality import REPEATS
-from hwbench.measure.runner import Bench, check_artifact, measure_sessions, open_bench, profile_ops
+from hwbench.measure.runner import measure_sessions
+from hwbench.measure.single_file import check_artifact, profile_ops
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.native.build import build_runner
 from hwbench.runtimes.runners import NATIVE, PYTHON, Runner
@@ -682,7 +684,7 @@ else:
     visit("sentinel", 1000, "sentinel", probe_ns=20000, crowding_ppm=1000000, at_ns=0, **dark)
     for at, (clock, crowding) in enumerate(SESSIONS):
         visit(ids[0], int(1000 * clock * crowding), at_ns=1000 * at + 250,
-              probe_ns=int(20000 * clock), crowding_ppm=int(1e6 * crowding), disturbed=3, **dark)
+              probe_ns=int(20000 * clock), crowding_ppm=int(1e6 * crowding), memory_ppm=6000000, disturbed=3, **dark)
         visit("sentinel", int(1000 * clock * crowding), "sentinel", at_ns=1000 * (at + 1),
               probe_ns=int(20000 * clock), crowding_ppm=int(1e6 * crowding), **dark)
 say("end")
@@ -701,11 +703,8 @@ def test_a_session_that_tells_its_clock_is_corrected_by_it_alone(scripted, tmp_p
     )  # fmt: skip
     assert [session.drift for _, session in sessions] == pytest.approx([1.0, 1.05, 0.9])
     assert [session.median_s for _, session in sessions] == pytest.approx([1e-6] * 3, rel=1e-3)
-    assert (sessions[1][1].probe_s, sessions[1][1].crowding, sessions[1][1].disturbed) == (
-        pytest.approx(2.1e-5),
-        1.0,
-        3,
-    )
+    assert (sessions[1][1].probe_s, sessions[1][1].memory) == (pytest.approx(2.1e-5), pytest.approx(6.0))
+    assert (sessions[1][1].crowding, sessions[1][1].disturbed) == (1.0, 3)
     assert drift.clock_s == pytest.approx(2e-5)
 
 

@@ -6,10 +6,11 @@ from functools import partial
 
 import pytest
 
+from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.repeatability import compare_with_itself
-from hwbench.measure.runner import Bench, measure_sessions
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Outcome, Target, Timing, Workload

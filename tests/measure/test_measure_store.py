@@ -442,13 +442,26 @@ def test_the_first_clock_of_a_set_of_conditions_stays(path):
         assert store.clock(CONDITIONS) == 2e-5
 
 
-def test_the_quietest_sessions_of_a_set_of_conditions(path):
+def test_the_memory_of_the_fourth_schema(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript((GOLDEN / "schema-4.sql").read_text())
+    connection.close()
+    with MeasurementStore(path) as store:
+        (timing,) = store.timings(TARGET, fingerprint(CONDITIONS))
+        first, second, _ = store.sessions(WORKLOAD, TARGET, timing, CONDITIONS, build="b1")
+        assert (first.memory, second.memory) == (6.25, 0.0)
+
+
+def test_what_the_quietest_sessions_of_a_set_of_conditions_tell(path):
     with MeasurementStore(path) as store:
         row = store.begin(*IDENTITY)
-        for crowding in (1.5, 0.0, 1.2, 1.3, 1.1):
-            store.add_session(row, replace(session(), crowding=crowding))
-        assert store.quietest(CONDITIONS, 3) == [1.1, 1.2, 1.3]
-        assert store.quietest({"device": "another"}, 3) == []
+        for crowding, memory in ((1.5, 7.0), (0.0, 0.0), (1.2, 0.0), (1.3, 6.0), (1.1, 0.0)):
+            store.add_session(row, replace(session(), crowding=crowding, memory=memory))
+        told = store.undisturbed(CONDITIONS)
+        assert (told.crowding.known, told.crowding.usual) == (1.3, 1.3)
+        assert (told.memory.known, told.memory.usual) == (0.0, 7.0)  # two are too few to be sure
+        assert store.undisturbed({"device": "another"}).crowding.usual == 0.0
 
 
 def test_a_reopened_row_is_missing_and_its_sessions_stay(path):

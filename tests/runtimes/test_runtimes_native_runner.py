@@ -184,6 +184,8 @@ def test_a_probe_tells_the_clock_and_how_crowded_the_core_is(native, files, tmp_
     # 64,000 cycles or fewer, at 100 MHz to 10 GHz; as much independent work as fits takes 0.3 to 30 times as long.
     assert 2_000 < visit.probe_ns < 2_000_000
     assert 300_000 < visit.crowding_ppm < 30_000_000
+    # Four megabytes at 1 to 1000 GB/s; nothing is told where the core is shared whenever it is asked for.
+    assert visit.memory_ppm == 0 or 4e3 < visit.memory_ppm * 1e-6 * visit.probe_ns < 4e6
     assert len(visit.samples_ns) >= 3
 
 
@@ -193,9 +195,14 @@ def test_a_core_that_is_never_quiet_is_measured_after_some_patience(native, file
     assert visit.wall_ns >= sum(visit.samples_ns)
 
 
+def test_memory_that_others_always_use_is_measured_after_some_patience(native, files, tmp_path):
+    visit = probed(native, files, tmp_path, memory_ppm=1)
+    assert len(visit.samples_ns) >= 3
+
+
 def test_a_runner_in_python_does_not_probe(files, tmp_path):
     visit = probed(python_runner(), files, tmp_path)
-    assert (visit.probe_ns, visit.crowding_ppm, visit.disturbed) == (0, 0, 0)
+    assert (visit.probe_ns, visit.crowding_ppm, visit.memory_ppm, visit.disturbed) == (0, 0, 0, 0)
 
 
 def memory_of(process):
@@ -283,6 +290,14 @@ def test_wrong_arguments_are_told_and_end_with_2(native, argv):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("runner: ")
+
+
+def test_files_do_not_stay_loaded_where_they_leave_no_room(native, files, tmp_path):
+    listing = write_list(tmp_path, {"a": files["small"], "b": files["small"]})
+    for resident_mb, loads in ((1, 3), (0, 1)):
+        _, messages = run(native, Options(list=listing, **{**QUICK, "rounds": 3, "resident_mb": resident_mb}))
+        assert Counter(message.id for message in messages if isinstance(message, Load)) == {"a": loads, "b": loads}
+        assert sum(isinstance(message, Visit) for message in messages) == 6
 
 
 def test_a_visit_that_takes_too_long_ends_the_runner_by_the_alarm(native, files, tmp_path):

@@ -121,9 +121,20 @@ inline int64_t temperature_mc() {
   return hottest;
 }
 
+// Memory that this process takes at present, in bytes; 0: unknown.
+inline size_t resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  size_t pages = 0, resident = 0;
+  return file >> pages >> resident ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
+}
+
+inline uint64_t machine_bytes() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
 // A broken file may ask for any amount of memory; it shall fail, and not bring the device down.
 inline void limit_memory() {
-  auto bytes = static_cast<rlim_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) / 4 * 3;
+  const rlim_t bytes = machine_bytes() / 4 * 3;
   rlimit limit{};
   getrlimit(RLIMIT_AS, &limit);
   limit.rlim_cur = std::min(bytes, limit.rlim_max);

@@ -14,7 +14,8 @@ namespace hwbench {
 
 struct Options {
   std::string list, sentinel, check, input, output, cache = "warm";
-  uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60, quiet_ppm = 0;
+  uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60;
+  uint64_t quiet_ppm = 0, memory_ppm = 0, resident_mb = 0;
   double warm_ms = 50, min_ms = 100, max_ms = 2000;
   std::vector<int> cpus;
   bool profile = false, probe = false;
@@ -47,7 +48,9 @@ inline Options parse(int argc, char** argv) {
                                           {"--sentinel-every", &o.sentinel_every},
                                           {"--threads", &o.threads},
                                           {"--timeout-s", &o.timeout_s},
-                                          {"--quiet-ppm", &o.quiet_ppm}};
+                                          {"--quiet-ppm", &o.quiet_ppm},
+                                          {"--memory-ppm", &o.memory_ppm},
+                                          {"--resident-mb", &o.resident_mb}};
   std::map<std::string, double*> times{{"--warm-ms", &o.warm_ms}, {"--min-ms", &o.min_ms}, {"--max-ms", &o.max_ms}};
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];

@@ -1,4 +1,4 @@
-// A probe of the core between samples: what its clock is, and whether another program shares it.
+// Probes of the core and of the memory between samples: what the clock is, and whether others use them.
 
 #pragma once
 
@@ -63,13 +63,58 @@ inline void keep(Vector& value) {
   return {std::max<int64_t>(middle - start, 1), std::max<int64_t>(end - middle, 1)};
 }
 
+// Memory that does not fit into the caches of one core, and is swept over: that takes longer while others use the last
+// cache and the memory behind it, which they share with us.
+class Sweep {
+ public:
+  // Time of the middle one of five sweeps, each a tenth of a millisecond on a large core.
+  int64_t ns() {
+    std::array<int64_t, 5> times{};
+    pass();  // brings back what was replaced by what ran since
+    for (int64_t& time : times) {
+      const int64_t start = now_ns();
+      pass();
+      time = std::max<int64_t>(now_ns() - start, 1);
+    }
+    std::nth_element(times.begin(), times.begin() + 2, times.end());
+    return times[2];
+  }
+
+ private:
+  static constexpr size_t kBytes = 4 << 20;
+
+  [[gnu::noinline]] void pass() {
+    const Vector one{1, 1, 1, 1};
+    for (Vector& each : memory_) each += one;
+    asm volatile("" : : "r"(memory_.data()) : "memory");
+  }
+
+  std::vector<Vector> memory_{kBytes / sizeof(Vector)};
+};
+
 // Knows how crowded an undisturbed core is: the lowest crowding that was seen often. Before it knows, all is quiet.
 class Watch {
  public:
   // `quiet_ppm`: the crowding of an undisturbed core where that is known already, in millionths; else 0.
-  explicit Watch(uint64_t quiet_ppm) {
+  // `memory_ppm`: likewise, what memory that nothing else uses takes.
+  Watch(uint64_t quiet_ppm, uint64_t memory_ppm) : free_(static_cast<double>(memory_ppm) / 1e6) {
     if (quiet_ppm != 0) lowest_ = bin(static_cast<double>(quiet_ppm) / 1e6);
   }
+
+  // Time spent waiting for memory, and measuring.
+  double waited_ms = 0, measured_ms = 0;
+
+  // What a sweep over memory takes, in terms of the chain; of a crowded core it tells nothing: 0.
+  double memory() {
+    const Probe before = look();
+    const int64_t swept = sweep_.ns();
+    const Probe after = look();
+    if (!quiet(before) || !quiet(after)) return 0;
+    return 2 * static_cast<double>(swept) / static_cast<double>(before.chain_ns + after.chain_ns);
+  }
+
+  // The memory is about as fast as when nothing else uses it.
+  bool free(double memory) const { return memory > 0 && (free_ == 0 || memory <= (1 + kMemoryTolerance) * free_); }
 
   Probe look() {
     const Probe seen = probe();
@@ -90,6 +135,8 @@ class Watch {
  private:
   // Seen often is: by a twentieth of the probes. Fewer are interrupted in their first loop, and seem less crowded.
   static constexpr double kTolerance = 0.04, kShare = 0.05;
+  // As in drift.py: on a shared server a sweep may take twice as long within a second, which rows hardly notice.
+  static constexpr double kMemoryTolerance = 1.5;
   static constexpr int kBins = 400, kOften = 16;
 
   // Two bins for a step of the tolerance.
@@ -100,6 +147,8 @@ class Watch {
 
   std::array<int, kBins> seen_{};
   int lowest_ = kBins, looks_ = 0;
+  double free_;
+  Sweep sweep_;
 };
 
 }  // namespace hwbench

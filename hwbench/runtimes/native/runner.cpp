@@ -143,13 +143,29 @@ Samples execute(Timed& model, Done done) {
 constexpr double kGroupMs = 1.0;
 // Waiting for a quiet core takes at most so many times `max_ms`.
 constexpr double kPatience = 2;
+// Waiting for memory takes at most so long in one visit, and in all visits no longer than they did: it may be in use for
+// hours.
+constexpr double kMemoryPatienceMs = 500;
+
+// Waits until nothing else uses core and memory, or too long. Returns what the last sweep over memory took; `waited_ms` is
+// how long was waited.
+double wait_for_memory(const Options& o, Watch& watch, double& waited_ms) {
+  const double memory_ms = watch.waited_ms <= watch.measured_ms ? kMemoryPatienceMs : 0;
+  for (const int64_t start = now_ns();;) {
+    const double memory = watch.memory();
+    waited_ms = static_cast<double>(now_ns() - start) / 1e6;
+    if (!watch.free(memory) && waited_ms <= (memory == 0 ? kPatience * o.max_ms : memory_ms)) continue;
+    if (memory != 0) watch.waited_ms += waited_ms;
+    return memory;
+  }
+}
 
 // As many samples with a quiet core before and after them; all there are where these would take too long.
-Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, size_t& disturbed) {
+Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, double waited_ms, size_t& disturbed) {
   Samples quiet, rest;
   Probe before = watch.look();
   for (const int64_t start = now_ns(); !quiet.enough(o);) {
-    const double ms = static_cast<double>(now_ns() - start) / 1e6;
+    const double ms = waited_ms + static_cast<double>(now_ns() - start) / 1e6;
     if (ms - quiet.ms() > kPatience * o.max_ms && !(quiet.ns.empty() && rest.ns.empty())) break;
     if (!watch.quiet(before) && ms - quiet.ms() <= kPatience * o.max_ms) {
       before = watch.look();
@@ -168,10 +184,15 @@ Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, size_t& 
 }
 
 void time_session(Timed& model, const char* kind, const std::string& id, uint64_t round, const Options& o, Watch& watch) {
+  double waited_ms = 0, memory = o.probe ? wait_for_memory(o, watch, waited_ms) : 0;
+  warm_up(model, o.warm_ms);
   const int64_t start = now_ns();
   size_t disturbed = 0;
-  Samples taken = o.probe ? sample_when_quiet(model, o, watch, disturbed)
+  Samples taken = o.probe ? sample_when_quiet(model, o, watch, waited_ms, disturbed)
                           : execute(model, [&](const Samples& so_far) { return so_far.enough(o); });
+  const int64_t end = now_ns();
+  if (o.probe) memory = std::max(memory, watch.memory());
+  watch.measured_ms += taken.ms();
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
   Line line(kind);
@@ -185,10 +206,11 @@ void time_session(Timed& model, const char* kind, const std::string& id, uint64_
       .integer("maxrss_kb", used.ru_maxrss)
       .integer("clock_khz", clock_khz())
       .integer("temp_mc", temperature_mc())
-      .integer("at_ns", start + (now_ns() - start) / 2);
+      .integer("at_ns", start + (end - start) / 2);
   if (o.probe) {
     line.integer("probe_ns", median(taken.chains_ns))
         .integer("crowding_ppm", static_cast<int64_t>(1e6 * median(taken.crowding)))
+        .integer("memory_ppm", static_cast<int64_t>(1e6 * memory))
         .integer("disturbed", static_cast<int64_t>(disturbed));
   }
   line.write();
@@ -241,6 +263,11 @@ std::vector<Entry> read_list(const Options& o) {
   return entries;
 }
 
+// Files stay loaded from round to round while they leave room for others.
+bool too_large(const Options& o) {
+  return resident_bytes() > (o.resident_mb == 0 ? machine_bytes() / 2 : o.resident_mb << 20);
+}
+
 // Loads on the first visit. The line `begin` comes before the file is touched, so that a crash has a name.
 void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch) {
   if (entry.failed) return;
@@ -257,8 +284,8 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
       entry.timed = std::make_unique<Timed>(*entry.model, entry.path, o);
       Line("load").text("id", entry.id).integer("load_ns", load_ns).integer("first_ns", first_ns).write();
     }
-    warm_up(*entry.timed, o.warm_ms);
     if (entry.tracer) {
+      warm_up(*entry.timed, o.warm_ms);
       time_operations(*entry.timed, *entry.tracer, entry.id, o);
     } else {
       time_session(*entry.timed, kind, entry.id, round, o, watch);
@@ -270,7 +297,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
     entry.failed = true;
     Line("error").text("id", entry.id).text("stage", entry.model ? "run" : "load").text("reason", error.what()).write();
   }
-  if (entry.failed) {
+  if (entry.failed || too_large(o)) {
     entry.timed.reset();
     entry.model.reset();
   }
@@ -281,7 +308,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
 int run_rounds(const Options& o, std::vector<Entry> entries) {
   uint64_t rounds = 0, since_sentinel = 0, counter = mix(o.seed + 1);
   for (const auto& entry : entries) rounds = std::max(rounds, entry.visits);
-  Watch watch(o.quiet_ppm);
+  Watch watch(o.quiet_ppm, o.memory_ppm);
   Entry sentinel;
   sentinel.id = "sentinel";
   sentinel.path = o.sentinel;

@@ -1,0 +1,129 @@
+"""Where and with what is measured: a device that is reached, with a runner that is ready on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hwbench.devices import (
+    CommandResult,
+    Conditions,
+    Control,
+    Device,
+    Process,
+    Transport,
+    controlled,
+    leased,
+    probe_device,
+)
+from hwbench.measure.device_runner import check_runtime, install_runner
+from hwbench.measure.drift import Drift, Undisturbed
+from hwbench.measure.executor_runner import Upstream
+from hwbench.runtimes import protocol
+from hwbench.runtimes.runners import EXECUTOR_RUNNER, Runner
+from hwbench.specs import Timing
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where and with what is measured: an open transport, a runner, and the processors that it is bound to.
+
+    ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
+    ``report`` is told in words when the device went away and came back. ``control`` is what of
+    the device is held still.
+    ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
+    ``probe`` asks the runner to tell the clock and other users of the core; runners in Python do not.
+    """
+
+    transport: Transport
+    runner: Runner
+    threads: int = 1
+    cpus: tuple[int, ...] = ()
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    report: Callable[[str], None] | None = None
+    control: Control = field(default_factory=Control)
+    again: Callable[[], object] = lambda: None
+    probe: bool = False
+
+    def options(self, timing: Timing, drift: Drift | None = None, **rest: object) -> protocol.Options:
+        """Arguments of the runner under a protocol; ``drift`` knows what core and memory are like undisturbed."""
+        known = drift.undisturbed if drift else Undisturbed()
+        values: dict[str, object] = {
+            "threads": self.threads,
+            "cpus": self.cpus,
+            "warm_ms": timing.warmup_s * 1e3,
+            "min_samples": timing.min_samples,
+            "min_ms": timing.min_session_s * 1e3,
+            "max_ms": timing.max_session_s * 1e3,
+            "timeout_s": max(1, math.ceil(timing.timeout_s)),
+            "cache": str(timing.cache),
+            "probe": self.probe,
+            "quiet_ppm": round(1e6 * known.crowding.known),
+            "memory_ppm": round(1e6 * known.memory.known),
+            **rest,
+        }
+        return protocol.Options(**values)  # type: ignore[arg-type]
+
+    def command(self, options: protocol.Options) -> list[str]:
+        """The command line of the runner on the device."""
+        return [*self.runner.command, *options.argv()]
+
+    def run(self, options: protocol.Options, timeout_s: float) -> CommandResult:
+        """Runs the runner to its end; errors as ``Transport.run``."""
+        if self.runner.kind == EXECUTOR_RUNNER:
+            return Upstream(self.transport, self.runner).run(options, timeout_s)
+        return self.transport.run(self.command(options), timeout_s=timeout_s, env=self.runner.env)
+
+    def spawn(self, options: protocol.Options) -> Process:
+        """Starts the runner, whose lines are to be read; errors as ``Transport.spawn``."""
+        if self.runner.kind == EXECUTOR_RUNNER:
+            return Upstream(self.transport, self.runner).spawn(options)
+        return self.transport.spawn(self.command(options), env=self.runner.env)
+
+
+@contextmanager
+def open_bench(
+    device: Device,
+    runtime: str,
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    conditions: Conditions | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Iterator[Bench]:
+    """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
+
+    Args:
+        device: What to reach.
+        runtime: Name of the runtime whose files are to be run.
+        cache_dir: Where built runners are kept.
+        threads: Threads of the engine; default: as the device file says.
+        conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
+        report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
+            could not be held or put back.
+
+    Raises:
+        DeviceUnreachable: The device does not answer.
+        DeviceBusy: Another process measures on it.
+        DeviceError: Another device answers under this name, the device was updated, or no runner works there.
+        InvalidValue: It has fewer cores than threads, or runs no files of that runtime.
+        WorkspaceError: The cache cannot be written.
+    """
+    check_runtime(device, runtime)
+    threads = threads or device.threads
+    with device.transport(report) as transport, leased(transport.identity):
+        probe = probe_device(transport)
+        device.recognise(probe)
+        cpus = device.pinned(threads, probe)
+        installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
+        runner = installed.runner
+        with controlled(conditions or device.conditions, probe, transport, report) as control:
+            known = control.row(probe, cpus, runner.label)
+            if runner.libraries:
+                known["libraries"] = runner.libraries[:16]
+            yield Bench(
+                transport, runner, threads, cpus, known, report, control, installed.again, probe=not device.emulated
+            )
