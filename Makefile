@@ -26,10 +26,10 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_layers.py
+	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_readme.py
 
 test: check
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --ignore tests/test_layers.py --ignore tests/test_readme.py
 
 test-long: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long
