@@ -437,6 +437,23 @@ def test_a_hot_machine_is_waited_for_and_a_moment_of_noise_is_not(scripted, tmp_
     assert not hot.possible
 
 
+def test_a_device_whose_first_visit_in_a_process_is_slow_is_measured_nevertheless(scripted, transport, tmp_path):
+    ramp = """
+if ids == ["sentinel"]:
+    for _ in range(12):
+        visit("sentinel", 1000)
+else:
+    visit("sentinel", 1200, "sentinel", at_ns=0)
+    visit(ids[0], at_ns=250)
+    visit("sentinel", 1000, "sentinel", at_ns=1000)
+say("end")
+"""
+    given, known, waited = corrected(scripted(ramp), tmp_path, (1,), pauses=Pauses(measured_s=1000.0))
+    assert (given, waited) == ([pytest.approx(1.2)], [])
+    assert known == [pytest.approx(1.2**0.75)]
+    assert len(transport.started) == 4  # the reference, a turn that was stopped, one visit alone, a turn to its end
+
+
 def test_a_machine_that_tells_neither_clock_nor_heat_is_not_waited_for(scripted, tmp_path):
     bench = sentinels(scripted, (1200, 1200), more="dict(clock_khz=0, temp_mc=0)")
     given, known, waited = corrected(bench, tmp_path, (1200, 1200), pauses=Pauses(measured_s=1000.0))
