@@ -44,8 +44,8 @@ class Timing:
     min_samples: int = 10
     min_session_s: float = 0.1
     max_session_s: float = 2.0
-    min_rounds: int = 3
-    max_rounds: int = 6
+    min_rounds: int = 5
+    max_rounds: int = 8
     ci_ratio: float = 0.01
     sentinel_every: int = 10
     timeout_s: float = 60.0

@@ -83,7 +83,7 @@ def _search(workspace: Workspace) -> None:
     def measure(workloads):
         with MeasurementStore(workspace.store) as store:
             return Campaign(
-                store, TARGET, {"device": "fake"}, device.build, device.measure, Timing(max_rounds=3)
+                store, TARGET, {"device": "fake"}, device.build, device.measure, Timing(min_rounds=3, max_rounds=3)
             ).run(workloads).measurements  # fmt: skip
 
     Search(

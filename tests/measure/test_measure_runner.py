@@ -565,7 +565,7 @@ def test_a_profile_by_operation(bench, tmp_path):
 
 def test_a_campaign_on_this_machine(bench, tmp_path):
     artifacts = {a.workload: a for a in [*copies(tmp_path, 3), artifact(ABORT, 5)]}
-    timing = Timing(warmup_s=0.001, min_session_s=0.005, max_rounds=3, ci_ratio=5.0)
+    timing = Timing(warmup_s=0.001, min_session_s=0.005, min_rounds=3, max_rounds=3, ci_ratio=5.0)
 
     def build(workloads):
         yield from (artifacts[workload] for workload in workloads)

@@ -71,7 +71,7 @@ def test_rows_of_different_conditions_timings_or_builds_are_never_pooled(path):
         add_finished(store, median_s=0.001)
         assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == []
         assert store.missing([WORKLOAD], TARGET, TIMING, {**CONDITIONS, "device": "hot"}) == [WORKLOAD]
-        assert store.missing([WORKLOAD], TARGET, Timing(max_rounds=4), CONDITIONS) == [WORKLOAD]
+        assert store.missing([WORKLOAD], TARGET, Timing(max_rounds=9), CONDITIONS) == [WORKLOAD]
         assert store.missing([WORKLOAD], Target("local", "executorch", "1.5.1", 2), TIMING, CONDITIONS) == [WORKLOAD]
         assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS, build=lambda w: "new") == [WORKLOAD]
         add_finished(store, conditions={**CONDITIONS, "device": "hot"}, median_s=0.5)
@@ -114,7 +114,7 @@ def test_timing_key_tells_every_field_apart():
 
 def test_rows_from_before_there_were_cache_states_are_those_of_warm_caches():
     before = (
-        '{"ci_ratio":0.01,"max_rounds":6,"max_session_s":2.0,"min_rounds":3,"min_samples":10,"min_session_s":0.1,'
+        '{"ci_ratio":0.01,"max_rounds":8,"max_session_s":2.0,"min_rounds":5,"min_samples":10,"min_session_s":0.1,'
         '"sentinel_every":10,"timeout_s":60.0,"warmup_s":0.05}'
     )
     assert timing_key(Timing()) == timing_key(Timing(cache="warm")) == before

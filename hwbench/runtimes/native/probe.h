@@ -101,8 +101,8 @@ class Watch {
     if (quiet_ppm != 0) lowest_ = bin(static_cast<double>(quiet_ppm) / 1e6);
   }
 
-  // Time spent waiting for memory, and measuring.
-  double waited_ms = 0, measured_ms = 0;
+  // Time spent measuring, waiting for core or memory, and waiting for memory.
+  double measured_ms = 0, waited_ms = 0, waited_memory_ms = 0;
 
   // What a sweep over memory takes, in terms of the chain; of a crowded core it tells nothing: 0.
   double memory() {

@@ -141,33 +141,38 @@ Samples execute(Timed& model, Done done) {
 
 // So long are executions grouped between two probes, which then cost a fifteenth of the time.
 constexpr double kGroupMs = 1.0;
-// Waiting for a quiet core takes at most so many times `max_ms`.
-constexpr double kPatience = 2;
+// Waiting for a quiet core takes at most so many times `max_ms` in one visit; in all visits, beyond the first seconds,
+// so many times as long as they measured: a core that is shared all the time does not get quiet.
+constexpr double kPatience = 2, kCoreShare = 8, kFirstMs = 5000;
 // Waiting for memory takes at most so long in one visit, and in all visits no longer than they did: it may be in use for
 // hours.
 constexpr double kMemoryPatienceMs = 500;
 
-// Waits until nothing else uses core and memory, or too long. Returns what the last sweep over memory took; `waited_ms` is
-// how long was waited.
-double wait_for_memory(const Options& o, Watch& watch, double& waited_ms) {
-  const double memory_ms = watch.waited_ms <= watch.measured_ms ? kMemoryPatienceMs : 0;
+// Waits until nothing else uses the memory, or too long, for which the core must be quiet: `patience_ms` is how long
+// that may take. Returns what the last sweep over memory took; `waited_ms` is how long was waited.
+double wait_for_memory(Watch& watch, double patience_ms, double& waited_ms) {
+  const double memory_ms = watch.waited_memory_ms <= watch.measured_ms ? kMemoryPatienceMs : 0;
   for (const int64_t start = now_ns();;) {
     const double memory = watch.memory();
     waited_ms = static_cast<double>(now_ns() - start) / 1e6;
-    if (!watch.free(memory) && waited_ms <= (memory == 0 ? kPatience * o.max_ms : memory_ms)) continue;
-    if (memory != 0) watch.waited_ms += waited_ms;
+    if (!watch.free(memory) && waited_ms <= (memory == 0 ? patience_ms : memory_ms)) continue;
+    if (memory != 0) watch.waited_memory_ms += waited_ms;
     return memory;
   }
 }
 
-// As many samples with a quiet core before and after them; all there are where these would take too long.
-Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, double waited_ms, size_t& disturbed) {
+// Samples with a quiet core before and after them, as many as are enough; all there are where these would take longer
+// than `patience_ms`. `waited_ms` grows by the time that gave none.
+Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, double patience_ms, double& waited_ms,
+                          size_t& disturbed) {
   Samples quiet, rest;
   Probe before = watch.look();
-  for (const int64_t start = now_ns(); !quiet.enough(o);) {
-    const double ms = waited_ms + static_cast<double>(now_ns() - start) / 1e6;
-    if (ms - quiet.ms() > kPatience * o.max_ms && !(quiet.ns.empty() && rest.ns.empty())) break;
-    if (!watch.quiet(before) && ms - quiet.ms() <= kPatience * o.max_ms) {
+  const int64_t start = now_ns();
+  const auto lost_ms = [&] { return waited_ms + static_cast<double>(now_ns() - start) / 1e6 - quiet.ms(); };
+  while (!quiet.enough(o)) {
+    const bool patient = lost_ms() <= patience_ms;
+    if (!patient && rest.enough(o)) break;
+    if (patient && !watch.quiet(before)) {
       before = watch.look();
       continue;
     }
@@ -178,21 +183,25 @@ Samples sample_when_quiet(Timed& model, const Options& o, Watch& watch, double w
     (watch.quiet(before) && watch.quiet(after) ? quiet : rest).add(group);
     before = after;
   }
+  waited_ms = lost_ms();
   disturbed = rest.ns.size();
   if (quiet.ns.size() < std::min<size_t>(o.min_samples, 3)) quiet.add(rest);
   return quiet;
 }
 
 void time_session(Timed& model, const char* kind, const std::string& id, uint64_t round, const Options& o, Watch& watch) {
-  double waited_ms = 0, memory = o.probe ? wait_for_memory(o, watch, waited_ms) : 0;
+  const double left_ms = kFirstMs + kCoreShare * watch.measured_ms - watch.waited_ms;
+  const double patience_ms = std::clamp(left_ms, 0.0, kPatience * o.max_ms);
+  double waited_ms = 0, memory = o.probe ? wait_for_memory(watch, patience_ms, waited_ms) : 0;
   warm_up(model, o.warm_ms);
   const int64_t start = now_ns();
   size_t disturbed = 0;
-  Samples taken = o.probe ? sample_when_quiet(model, o, watch, waited_ms, disturbed)
+  Samples taken = o.probe ? sample_when_quiet(model, o, watch, patience_ms, waited_ms, disturbed)
                           : execute(model, [&](const Samples& so_far) { return so_far.enough(o); });
   const int64_t end = now_ns();
   if (o.probe) memory = std::max(memory, watch.memory());
   watch.measured_ms += taken.ms();
+  watch.waited_ms += waited_ms;
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
   Line line(kind);
