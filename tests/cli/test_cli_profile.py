@@ -359,7 +359,8 @@ def test_several_devices_at_once_and_one_that_is_not_there(workspace, capfd):
     gone.parent.mkdir()
     gone.write_text('schema = 1\nname = "gone"\ntransport = "ssh"\n[ssh]\nhost = "127.0.0.1"\nport = 1\nuser = "me"\n')
     with pytest.raises(SystemExit) as ended:
-        main(["profile", "--device", "local,gone", "--limit", "1", "--precision", "fp32", "--calibrate", "0", "--json"])
+        main(["profile", "--device", "local,gone", "--limit", "1", "--precision", "fp32", "--calibrate", "0", "--no-aa",
+              "--json"])  # fmt: skip
     printed = capfd.readouterr()
     local, lost = json.loads(printed.out)["devices"]
     assert ended.value.code == lost["status"] == 3

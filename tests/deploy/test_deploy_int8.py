@@ -102,13 +102,13 @@ def test_observers_find_ranges_of_their_own(original: Original, inputs: list[tor
 
 
 def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
-    original: Original, inputs: list[torch.Tensor]
+    damaged: Original, inputs: list[torch.Tensor]
 ) -> None:
-    graph, x = observed(original, inputs, Scheme()), inputs[1]
+    graph, x = observed(damaged, inputs, Scheme()), inputs[1]
     with quiet():
         from hwbench.runtimes.executorch.quantize import converted, quantized
         from hwbench.runtimes.executorch.rounding import Rounding
-    module = deployed(original)
+    module = deployed(damaged)
     names = block_names(module)
     assert names == BLOCKS
     rounding = Rounding(graph, names)
@@ -118,8 +118,10 @@ def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
         exact = module(x)
     assert torch.equal(rounding(x), everything)
     rounding.choose([name for name in names if name != "s2.pathway0_res0"])
-    assert torch.allclose(rounding(x), mixed, atol=2e-3 * float(mixed.abs().max()))
-    assert not torch.equal(rounding(x), everything)
+    # Sums in another order may fall to the other side of a rounding: some results differ by a step of int8, no more.
+    step = float(mixed.abs().max()) / 127
+    assert float((rounding(x) - mixed).abs().max()) < 1.5 * step
+    assert float((rounding(x) - everything).abs().max()) > 5 * step
     rounding.choose(())
     assert torch.equal(rounding(x), exact)
 
