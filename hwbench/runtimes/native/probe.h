@@ -98,7 +98,7 @@ class Watch {
   // `quiet_ppm`: the crowding of an undisturbed core where that is known already, in millionths; else 0.
   // `memory_ppm`: likewise, what memory that nothing else uses takes.
   Watch(uint64_t quiet_ppm, uint64_t memory_ppm) : free_(static_cast<double>(memory_ppm) / 1e6) {
-    if (quiet_ppm != 0) lowest_ = bin(static_cast<double>(quiet_ppm) / 1e6);
+    if (quiet_ppm != 0) known_ = bin(static_cast<double>(quiet_ppm) / 1e6);
   }
 
   // Time spent measuring, waiting for core or memory, and waiting for memory.
@@ -118,35 +118,39 @@ class Watch {
 
   Probe look() {
     const Probe seen = probe();
-    const int found = bin(seen.crowding());
-    const int times = ++seen_[static_cast<size_t>(found)];
+    ++seen_[static_cast<size_t>(bin(seen.crowding()))];
     ++looks_;
-    if (times >= kOften && times >= kShare * looks_) lowest_ = std::min(lowest_, found);
+    // Anew every time: what was often at first, of one file, may turn out to be rare.
+    const auto often = [this](int times) { return times >= kOften && times >= kShare * looks_; };
+    lowest_ = static_cast<int>(std::find_if(seen_.begin(), seen_.end(), often) - seen_.begin());
+    lowest_ = std::min(lowest_, known_);
     return seen;
   }
 
-  // As crowded as an undisturbed core, to 4 %; less says that the first loop was interrupted.
+  // About as crowded as an undisturbed core; less says that the first loop was interrupted.
   bool quiet(const Probe& seen) const {
     if (lowest_ == kBins) return true;
-    const double usual = std::exp((lowest_ - kBins / 2) * std::log1p(kTolerance) / 2);
-    return std::abs(seen.crowding() / usual - 1) <= kTolerance;
+    const double usual = std::exp((lowest_ - kBins / 2) * std::log1p(kStep));
+    return std::abs(seen.crowding() / usual - 1) <= kQuiet;
   }
 
  private:
   // Seen often is: by a twentieth of the probes. Fewer are interrupted in their first loop, and seem less crowded.
-  static constexpr double kTolerance = 0.04, kShare = 0.05;
+  static constexpr double kShare = 0.05;
+  // As in drift.py: right after wide vector instructions some cores run the first loop more slowly than the second.
+  static constexpr double kQuiet = 0.12;
   // As in drift.py: on a shared server a sweep may take twice as long within a second, which rows hardly notice.
   static constexpr double kMemoryTolerance = 1.5;
   static constexpr int kBins = 400, kOften = 16;
+  static constexpr double kStep = 0.02;
 
-  // Two bins for a step of the tolerance.
   static int bin(double crowding) {
-    const auto steps = static_cast<int>(std::lround(2 * std::log(crowding) / std::log1p(kTolerance)));
+    const auto steps = static_cast<int>(std::lround(std::log(crowding) / std::log1p(kStep)));
     return std::clamp(steps + kBins / 2, 0, kBins - 1);
   }
 
   std::array<int, kBins> seen_{};
-  int lowest_ = kBins, looks_ = 0;
+  int known_ = kBins, lowest_ = kBins, looks_ = 0;
   double free_;
   Sweep sweep_;
 };
