@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+import hwbench.runtimes
 from hwbench.errors import CheckFailed, InvalidFile
 from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import (
@@ -191,13 +192,57 @@ def test_a_probe_tells_the_clock_and_how_crowded_the_core_is(native, files, tmp_
 
 def test_a_core_that_is_never_quiet_is_measured_after_some_patience(native, files, tmp_path):
     visit = probed(native, files, tmp_path, quiet_ppm=1)
-    assert visit.disturbed == len(visit.samples_ns) >= 1
+    assert visit.disturbed == len(visit.samples_ns) >= QUICK["min_samples"]
     assert visit.wall_ns >= sum(visit.samples_ns)
 
 
 def test_memory_that_others_always_use_is_measured_after_some_patience(native, files, tmp_path):
     visit = probed(native, files, tmp_path, memory_ppm=1)
     assert len(visit.samples_ns) >= 3
+
+
+# Reads "TIMES CROWDING", learns from so many probes, and tells whether the last of them was of a quiet core.
+WATCH = """
+#include <iostream>
+#include "probe.h"
+int main(int, char** known) {
+  hwbench::Watch watch(std::stoull(known[1]), 0);
+  int times = 0;
+  for (double crowding = 0; std::cin >> times >> crowding;) {
+    const hwbench::Probe seen{20'000, static_cast<int64_t>(20'000 * crowding)};
+    for (int i = 0; i < times; ++i) watch.note(seen);
+    std::cout << watch.quiet(seen);
+  }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def watch(tmp_path_factory):
+    """What a watch thinks of probes, given as (times, crowding)."""
+    folder = tmp_path_factory.mktemp("watch")
+    (folder / "watch.cpp").write_text(WATCH)
+    native = Path(hwbench.runtimes.__file__).parent / "native"
+    subprocess.run(["c++", "-std=c++20", "-I", native, folder / "watch.cpp", "-o", folder / "watch"], check=True)
+
+    def quiet(*seen, known_ppm=0):
+        lines = "".join(f"{times} {crowding}\n" for times, crowding in seen)
+        command = [folder / "watch", str(known_ppm)]
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True, timeout=60)
+        return [letter == "1" for letter in done.stdout]
+
+    return quiet
+
+
+def test_a_quiet_core_is_known_by_what_is_often_seen_of_it(watch):
+    assert watch((15, 1.6), (16, 0.9), (1, 1.05), (1, 0.99), (1, 1.3)) == [True, True, False, True, False]
+    assert watch((1, 0.9), (1, 1.3), known_ppm=900_000) == [True, False]
+
+
+def test_what_looks_quieter_for_a_moment_does_not_make_a_quiet_core_crowded(watch):
+    """Wide vector instructions of one file slow the first loop; the same would come of interruptions."""
+    assert watch((30, 0.8), (20, 0.907), (600, 0.907)) == [True, False, True]
+    assert watch((30, 0.8), (600, 1.6), (40, 0.907)) == [True, True, True]
 
 
 def test_a_runner_in_python_does_not_probe(files, tmp_path):

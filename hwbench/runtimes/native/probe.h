@@ -116,8 +116,10 @@ class Watch {
   // The memory is about as fast as when nothing else uses it.
   bool free(double memory) const { return memory > 0 && (free_ == 0 || memory <= (1 + kMemoryTolerance) * free_); }
 
-  Probe look() {
-    const Probe seen = probe();
+  Probe look() { return note(probe()); }
+
+  // Learns from one more probe, which it gives back.
+  Probe note(const Probe& seen) {
     ++seen_[static_cast<size_t>(bin(seen.crowding()))];
     ++looks_;
     // Anew every time: what was often at first, of one file, may turn out to be rare.
