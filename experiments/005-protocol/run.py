@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hwbench.measure.bench import Bench
-from hwbench.measure.campaign import Campaign
+from hwbench.measure.campaign import BATCH, Campaign
 from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
@@ -76,7 +76,7 @@ def protocol(
     cpus: tuple[int, ...] = BIG[-1:],
     sentinel: bool = True,
     waiting: bool = True,
-    batch: int = 24,
+    batch: int = BATCH,
     statistic: Callable[[Measurement], float] = median_of_medians,
 ) -> Found:
     """What ``hwbench profile`` does, from the campaign down to the lines of the runner."""
@@ -128,7 +128,9 @@ VARIANTS: Mapping[str, Callable[[Bed], Found]] = {
     "protocol, no sentinel": partial(protocol, sentinel=False),
     "protocol, no sentinel, fixed order": partial(protocol, sentinel=False, **IN_ORDER),
     "protocol, one session": partial(protocol, timing=Timing(min_rounds=1, max_rounds=1)),
-    "protocol, 5 to 12 sessions": partial(protocol, timing=Timing(min_rounds=5, max_rounds=12)),
+    "protocol, 3 to 6 sessions": partial(protocol, timing=Timing(min_rounds=3, max_rounds=6)),
+    "protocol, batches of 24": partial(protocol, batch=24),
+    "protocol, 3 to 6 sessions, batches of 24": partial(protocol, timing=Timing(min_rounds=3, max_rounds=6), batch=24),
 }
 
 
