@@ -240,7 +240,7 @@ def test_a_quiet_core_is_known_by_what_is_often_seen_of_it(watch):
 
 
 def test_what_looks_quieter_for_a_moment_does_not_make_a_quiet_core_crowded(watch):
-    """Wide vector instructions of one file slow the first loop; the same would come of interruptions."""
+    """The first loop takes longer after some files, and where it was interrupted."""
     assert watch((30, 0.8), (20, 0.907), (600, 0.907)) == [True, False, True]
     assert watch((30, 0.8), (600, 1.6), (40, 0.907)) == [True, True, True]
 

@@ -139,7 +139,7 @@ class Watch {
  private:
   // Seen often is: by a twentieth of the probes. Fewer are interrupted in their first loop, and seem less crowded.
   static constexpr double kShare = 0.05;
-  // As in drift.py: right after wide vector instructions some cores run the first loop more slowly than the second.
+  // As in drift.py: after some files the first loop takes 6 % longer, on a core that nothing else uses.
   static constexpr double kQuiet = 0.12;
   // As in drift.py: on a shared server a sweep may take twice as long within a second, which rows hardly notice.
   static constexpr double kMemoryTolerance = 1.5;
