@@ -4,9 +4,10 @@ oneDNN runs the forward pass of a depthwise 3-D convolution with compiled kernel
 reference loop which takes most of a training step of an X3D. Within ``fast_depthwise()`` the gradients are computed by
 kernels that are fast:
 
-* to the input: for stride 1 the convolution of the gradient with the mirrored kernel; for other strides the same after
-  zeros are put between the rows and columns of the gradient;
-* to the weight: time is folded into the batch, and each tap in time is the weight gradient of a depthwise 2-D one.
+* of a kernel that looks at one frame, frames are the batch of a 2-D convolution, whose gradients they are;
+* to the input of any other: for stride 1 the convolution of the gradient with the mirrored kernel; for other strides
+  the same after zeros are put between the rows and columns of the gradient;
+* to the weight of any other: each tap in time is the weight gradient of a 2-D one, on the frames that have a partner.
 
 Forward results are the same bits; gradients equal those of autograd up to the order of the sums.
 """
@@ -23,9 +24,6 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 _Triple = tuple[int, int, int]
-
-# Compiled 2-D kernels want whole vectors of channels: 8 floats in AVX2, a divisor of the 16 of AVX-512.
-_LANES = 8
 
 
 @contextmanager
@@ -89,9 +87,22 @@ class _DepthwiseConv3d(torch.autograd.Function):
     def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None, None, None]:
         x, weight = ctx.saved_tensors
         grad = grad.contiguous(memory_format=torch.channels_last_3d)
+        if weight.shape[2] == 1:
+            return *_frame_grads(grad, x, weight, ctx.stride[1], ctx.needs_input_grad[:2]), None, None
         x_grad = _input_grad(grad, weight, ctx.stride[1], ctx.padding, x.shape) if ctx.needs_input_grad[0] else None
         weight_grad = _weight_grad(grad, x, weight, ctx.stride[1]) if ctx.needs_input_grad[1] else None
         return x_grad, weight_grad, None, None
+
+
+def _frame_grads(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: int, wanted: tuple[bool, ...]
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of a (1, kH, kW) kernel to the input and to the weight, those that are wanted."""
+    x_grad, weight_grad = _plane_grads(_fold(grad), _fold(x), weight.squeeze(2), stride, wanted)
+    if x_grad is not None:
+        clips, channels, frames, height, width = x.shape
+        x_grad = x_grad.permute(0, 2, 3, 1).reshape(clips, frames, height, width, channels).permute(0, 4, 1, 2, 3)
+    return x_grad, None if weight_grad is None else weight_grad.unsqueeze(2)
 
 
 def _input_grad(
@@ -99,7 +110,7 @@ def _input_grad(
 ) -> torch.Tensor:
     """Gradient to the input: the gradient, spread out by the stride, convolved with the mirrored kernel."""
     if stride > 1:
-        spread = grad.new_zeros(shape).contiguous(memory_format=torch.channels_last_3d)
+        spread = torch.empty(shape, memory_format=torch.channels_last_3d).zero_()
         spread[..., ::stride, ::stride] = grad
         grad = spread
     return F.conv3d(grad, weight.flip(2, 3, 4), None, 1, padding, 1, weight.shape[0])
@@ -108,36 +119,41 @@ def _input_grad(
 def _weight_grad(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: int) -> torch.Tensor:
     """Gradient to the weight (C, 1, kT, kH, kW), one 2-D convolution per tap in time.
 
-    A kernel in time alone is one (kT, 1) kernel on rows that hold a whole frame. Otherwise both tensors get kT - 1
-    frames of zeros per clip, so that a shift in time is a shift of the folded batch.
+    A kernel in time alone is one (kT, 1) kernel on rows that hold a whole frame. Otherwise a tap ``s`` frames from the
+    middle pairs frame ``t`` of the gradient with frame ``t + s`` of the input, as far as there is one.
     """
-    channels, _, taps, kernel_h, kernel_w = weight.shape
+    _, _, taps, kernel_h, kernel_w = weight.shape
     if kernel_h == kernel_w == stride == 1:
-        return _plane_grad(grad.flatten(3), x.flatten(3), (taps, 1), 1).unsqueeze(-1)
-    lanes = -channels % _LANES
-    x_folded = _fold(x, taps // 2, taps // 2, lanes)
-    grad_folded = _fold(grad, 0, taps - 1, lanes)
-    frames = x_folded.shape[0] - (taps - 1)
-    grads = [
-        _plane_grad(grad_folded[:frames], x_folded[tap : tap + frames], (kernel_h, kernel_w), stride)[:channels]
-        for tap in range(taps)
-    ]
-    return torch.stack(grads, dim=2)
+        return _only_weight(grad.flatten(3), x.flatten(3), weight.flatten(3), 1).unsqueeze(-1)
+    # Time first: then any run of frames, over all clips, is a batch without another copy.
+    grad, x = (tensor.permute(2, 0, 3, 4, 1).contiguous() for tensor in (grad, x))
+    frames, found = len(x), torch.zeros_like(weight)
+    for tap in range(taps):
+        shift = tap - taps // 2
+        if abs(shift) < frames:
+            grads, inputs = grad[max(0, -shift) : frames - max(0, shift)], x[max(0, shift) : frames + min(0, shift)]
+            planes = grads.flatten(0, 1).permute(0, 3, 1, 2), inputs.flatten(0, 1).permute(0, 3, 1, 2)
+            found[:, :, tap] = _only_weight(planes[0], planes[1], weight[:, :, tap], stride)
+    return found
 
 
-def _plane_grad(grad: torch.Tensor, x: torch.Tensor, kernel: tuple[int, int], stride: int) -> torch.Tensor:
-    """Weight gradient (C, 1, kH, kW) of a depthwise 2-D convolution with half padding."""
-    channels = x.shape[1]
-    weight = x.new_empty((channels, 1, *kernel))
-    half = (kernel[0] // 2, kernel[1] // 2)
-    only_weight = (False, True, False)
-    grads = torch.ops.aten.convolution_backward(
-        grad, x, weight, None, (stride, stride), half, (1, 1), False, (0, 0), channels, only_weight
+def _only_weight(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: int) -> torch.Tensor:
+    _, found = _plane_grads(grad, x, weight, stride, (False, True))
+    assert found is not None
+    return found
+
+
+def _plane_grads(
+    grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: int, wanted: tuple[bool, ...]
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Gradients of a depthwise 2-D convolution with half padding to its input and to its weight (C, 1, kH, kW)."""
+    half = (weight.shape[2] // 2, weight.shape[3] // 2)
+    x_grad, weight_grad, _ = torch.ops.aten.convolution_backward(
+        grad, x, weight, None, (stride, stride), half, (1, 1), False, (0, 0), len(weight), (*wanted, False)
     )
-    return grads[1]  # type: ignore[no-any-return]
+    return x_grad, weight_grad
 
 
-def _fold(x: torch.Tensor, before: int, after: int, lanes: int) -> torch.Tensor:
-    """(N, C, T, H, W) -> (N·(before + T + after), C + lanes, H, W), channels last; new frames and channels are zero."""
-    padded = F.pad(x.permute(0, 2, 3, 4, 1), (0, lanes, 0, 0, 0, 0, before, after))
-    return padded.flatten(0, 1).permute(0, 3, 1, 2)
+def _fold(x: torch.Tensor) -> torch.Tensor:
+    """(N, C, T, H, W) -> (N·T, C, H, W), channels last."""
+    return x.permute(0, 2, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
