@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,10 +13,11 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, say
-from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
+from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
+    from hwbench.measure.drift import Undisturbed
     from hwbench.specs import Artifact, CacheState, LatencyStats, Measurement, Timing
     from hwbench.workspace import Workspace
 
@@ -71,7 +73,15 @@ def bench(
         artifact, precision = artifact_of(path, runtime, precision)
     else:
         artifact, precision = _built(workspace, model, runtime or DEFAULT_RUNTIME, precision or "fp32", classes)
-    measured = measure_artifact(artifact, place, cache_dir=workspace.cache, threads=threads, timing=timing, report=say)
+    measured = measure_artifact(
+        artifact,
+        place,
+        cache_dir=workspace.cache,
+        threads=threads,
+        timing=timing,
+        undisturbed=undisturbed_before(workspace),
+        report=say,
+    )
     values = {"model": model} | _values(measured, artifact, precision, from_user=path is not None)
     if not as_json:
         values["ci95_ms"] = " - ".join(f"{bound:.4g}" for bound in values["ci95_ms"])
@@ -110,6 +120,24 @@ def session_timing(samples: int, seconds: float) -> Timing:
         max_rounds=MAX_ROUNDS,
         timeout_s=max(Timing().timeout_s, 4 * each),
     )
+
+
+def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Undisturbed]:
+    """What profiles of the workspace know of core and memory that nothing else uses, by the conditions asked for."""
+
+    def known(conditions: Mapping[str, str]) -> Undisturbed:
+        from hwbench.measure.drift import Undisturbed
+        from hwbench.measure.store import MeasurementStore
+
+        if not workspace.store.is_file():
+            return Undisturbed()
+        try:
+            with MeasurementStore(workspace.store) as store:
+                return store.undisturbed(conditions)
+        except HwbenchError:  # one file can be timed without a store, and beside a damaged one
+            return Undisturbed()
+
+    return known
 
 
 def _file(model: str) -> Path | None:

@@ -11,20 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hwbench.cli.bench import artifact_of, session_timing, stats_of
-from hwbench.cli.campaigns import bars, say_failures
+from hwbench.cli.bench import artifact_of, session_timing, stats_of, undisturbed_before
 from hwbench.cli.export import bars as export_bars
 from hwbench.cli.export import export_original, original_of, torch_threads
 from hwbench.cli.output import say
-from hwbench.cli.profile import place_campaign, profile_space
-from hwbench.cli.search import installed_target, search_space, table_predictor
+from hwbench.cli.profile import profile_space
+from hwbench.cli.search import installed_target, measuring, search_space, table_predictor
 from hwbench.cli.train import train_network
 from hwbench.deploy import DeployedModel, Original
 from hwbench.devices import load_device
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
+from hwbench.measure.builder import Builder
 from hwbench.measure.cache import engine_version
 from hwbench.measure.on_device import measure_artifact
-from hwbench.measure.store import MeasurementStore
 from hwbench.report import write
 from hwbench.search.latencies import space_latencies
 from hwbench.search.study import Result
@@ -34,6 +33,7 @@ from hwbench.train import CHECKPOINT, Checkpoint, Recipe
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace
 
+RUNTIME, THREADS = "executorch", 1
 SPACE = "x3d-tiny"
 DATA = "synthetic"
 # Without a budget: so many times what the fastest network of the space is predicted to take.
@@ -68,11 +68,13 @@ class Loop:
             HwbenchError: What the steps raise.
         """
         started = time.monotonic()
-        self.profile()
-        budget_s = budget_s or self.budget()
-        found = self.search(budget_s)
-        network = self.network(found)
-        fp32_s = self.compare(network)
+        # Build workers start once, and are gone before the training wants the memory.
+        with Builder(RUNTIME, self.workspace.cache) as builder:
+            self.profile(builder)
+            budget_s = budget_s or self.budget()
+            found = self.search(budget_s, builder)
+            network = self.network(found)
+            fp32_s = self.compare(network, builder)
         folder = self.workspace.root / "runs" / found.study
         checkpoint = self.train(found, folder)
         models = self.export(folder)
@@ -93,21 +95,21 @@ class Loop:
             "seconds": round(time.monotonic() - started, 1),
         }
 
-    def profile(self) -> None:
+    def profile(self, builder: Builder) -> None:
         """The latency table of the space in int8."""
         _step(1, "time the blocks of the space", f"profile --device {self.device} --space {SPACE} --precision int8")
-        profile_space(self.workspace, self.device, SPACE, [INT8])
+        profile_space(self.workspace, self.device, SPACE, [INT8], runtime=RUNTIME, builder=builder)
 
     def budget(self) -> float:
         """``ROOM`` times the predicted latency of the fastest network, rounded up to a tenth of a millisecond."""
-        target = installed_target(self.device, "executorch", 1)
+        target = installed_target(self.device, RUNTIME, THREADS)
         predictor, classes = table_predictor(self.workspace, target, INT8, SPACE)
         smallest_s, _ = space_latencies(load_space(self.workspace, SPACE), predictor, INT8, classes).smallest()
         budget_ms = math.ceil(ROOM * smallest_s * 1e4) / 10
         say(f"the fastest network is predicted to take {format_duration(smallest_s)}: a budget of {budget_ms:g} ms")
         return budget_ms / 1e3
 
-    def search(self, budget_s: float) -> Result:
+    def search(self, budget_s: float, builder: Builder) -> Result:
         """The best network within the budget, less what is kept in reserve; measured."""
         within_ms = float(f"{1e3 * budget_s * (1 - RESERVE):.4g}")
         study = f"quickstart-{within_ms:g}ms-{self.seed}"
@@ -127,24 +129,18 @@ class Loop:
             measure=CANDIDATES,
             seed=self.seed,
             study=study,
+            builder=builder,
         )
 
     def network(self, found: Result) -> Network:
         """The best network of a search."""
         return resolve(self.workspace, f"{found.study}:best", found.settings.num_classes)
 
-    def compare(self, network: Network) -> float:
+    def compare(self, network: Network, builder: Builder) -> float:
         """Seconds that a network takes in fp32."""
         _step(3, "time the same network in fp32, to compare", "")
-        whole = network.workload(FP32)
-        with (
-            MeasurementStore(self.workspace.store) as store,
-            place_campaign(store, self.workspace, load_device(self.workspace, self.device), threads=1) as campaign,
-            bars() as watch,
-        ):
-            result = campaign.run([whole], watch)
-        say_failures(result.failed)
-        (measured,) = result.measurements
+        target = installed_target(self.device, RUNTIME, THREADS)
+        (measured,) = measuring(self.workspace, target, RUNTIME, builder)([network.workload(FP32)])
         if measured.outcome is not Outcome.OK:
             raise CheckFailed("the network could not be timed in fp32 (see above); run the command again")
         return measured.stats.median_s
@@ -205,13 +201,14 @@ class Loop:
         return stats
 
     def _time(self, model: DeployedModel) -> LatencyStats:
-        artifact, _ = artifact_of(model.path, "executorch", None)
+        artifact, _ = artifact_of(model.path, RUNTIME, None)
         measured = measure_artifact(
             artifact,
             load_device(self.workspace, self.device),
             cache_dir=self.workspace.cache,
-            threads=1,
+            threads=THREADS,
             timing=session_timing(samples=50, seconds=1.5),
+            undisturbed=undisturbed_before(self.workspace),
             report=say,
         )
         return stats_of(measured, artifact)
@@ -233,7 +230,7 @@ def _exported(folder: Path, original: Original) -> DeployedModel | None:
     except InvalidFile:
         return None
     same = model.manifest.weights.sha256 == original.weights.sha256
-    return model if same and model.manifest.runtime_version == engine_version("executorch") else None
+    return model if same and model.manifest.runtime_version == engine_version(RUNTIME) else None
 
 
 def shown(path: Path) -> str:

@@ -22,6 +22,7 @@ from hwbench.units import milliseconds, parse_duration
 if TYPE_CHECKING:
     from hwbench.devices import Conditions, Device
     from hwbench.latency import LatencyRow, SelfCheck
+    from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.measure.store import MeasurementStore
     from hwbench.spaces import StagedSpace
@@ -175,6 +176,7 @@ def profile_space(
     variants: Sequence[str] = (),
     conditions: Conditions | None = None,
     aa: bool = True,
+    builder: Builder | None = None,
 ) -> tuple[CampaignResult, list[Path], SelfCheck | None]:
     """Measures what is missing of a space and publishes a table for each precision; bars and failures go to stderr.
 
@@ -196,6 +198,7 @@ def profile_space(
         variants: Layouts whose rows are measured beside those of the built-in choice.
         conditions: Whether the knobs of the device are held; default: what the device file says.
         aa: Run the A/A test at the end where something was measured, and publish it with the tables.
+        builder: Builds, and goes on living; default: one of its own.
 
     Returns:
         What was measured, the tables, and the A/A test that stands in them.
@@ -226,7 +229,14 @@ def profile_space(
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(
-            store, workspace, place, runtime=runtime, threads=threads, processes=processes, retry=retry
+            store,
+            workspace,
+            place,
+            runtime=runtime,
+            threads=threads,
+            processes=processes,
+            retry=retry,
+            builder=builder,
         ) as campaign,
     ):
         if anew:
@@ -266,6 +276,7 @@ def place_campaign(
     processes: int | None = None,
     retry: bool = False,
     timing: Timing | None = None,
+    builder: Builder | None = None,
 ) -> Iterator[Campaign]:
     """A campaign on a device of a workspace; talk about long steps goes to stderr.
 
@@ -278,6 +289,7 @@ def place_campaign(
         processes: Build processes; default: what fits.
         retry: Failed rows are measured again, all of them and not only those of a lost device.
         timing: Protocol of the rows; default: ``Timing()``.
+        builder: Builds, and goes on living; default: one of its own.
     """
     from hwbench.measure.on_device import campaign_on
     from hwbench.specs import Outcome
@@ -291,6 +303,7 @@ def place_campaign(
         threads=threads,
         timing=timing,
         processes=processes,
+        builder=builder,
         retry=again,
         report=say,
     ) as campaign:

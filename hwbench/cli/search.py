@@ -17,6 +17,7 @@ from hwbench.units import format_duration, milliseconds, parse_duration
 
 if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
+    from hwbench.measure.builder import Builder
     from hwbench.search.candidates import MeasureNetworks
     from hwbench.search.evaluators import Trainer
     from hwbench.search.study import Result, Watch
@@ -114,6 +115,7 @@ def search_space(
     allow_emulated: bool = False,
     interpolate: bool = False,
     transfer_from: str | None = None,
+    builder: Builder | None = None,
 ) -> Result:
     """Searches a space by its published table and measures the best networks; progress goes to stderr.
 
@@ -138,6 +140,7 @@ def search_space(
         allow_emulated: Search a table that was taken under emulation; the result is stamped.
         interpolate: Fill missing rows in from measured ones.
         transfer_from: Fill missing rows in from the table of this device.
+        builder: Builds the best candidates, and goes on living; default: one of its own.
 
     Raises:
         InvalidValue: The table was taken under emulation.
@@ -187,7 +190,7 @@ def search_space(
             feasible=feasible,
             spread=predictor.spread,
             emulated=predictor.table.emulated,
-            measure=measuring(workspace, target, runtime),
+            measure=measuring(workspace, target, runtime, builder),
             trainer=short_trainer(workspace, data, epochs) if trains else None,
             watch=watch,
         ).run(trials, measure)
@@ -272,8 +275,15 @@ def profiled_classes(table: LatencyTable, space: str) -> int:
     )
 
 
-def measuring(workspace: Workspace, target: Target, runtime: str) -> MeasureNetworks:
-    """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated."""
+def measuring(workspace: Workspace, target: Target, runtime: str, builder: Builder | None = None) -> MeasureNetworks:
+    """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated.
+
+    Args:
+        workspace: Holds device, store and build cache.
+        target: What is measured on.
+        runtime: Name of the runtime.
+        builder: Builds, and goes on living; default: one of its own.
+    """
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
         from hwbench.cli.campaigns import bars, say_failures
@@ -284,7 +294,9 @@ def measuring(workspace: Workspace, target: Target, runtime: str) -> MeasureNetw
         place = load_device(workspace, target.device)
         with (
             MeasurementStore(workspace.store) as store,
-            place_campaign(store, workspace, place, runtime=runtime, threads=target.threads) as campaign,
+            place_campaign(
+                store, workspace, place, runtime=runtime, threads=target.threads, builder=builder
+            ) as campaign,
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")

@@ -20,7 +20,7 @@ from hwbench.devices import (
     probe_device,
 )
 from hwbench.measure.device_runner import check_runtime, install_runner
-from hwbench.measure.drift import Drift, Undisturbed
+from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import EXECUTOR_RUNNER, Runner
@@ -48,9 +48,9 @@ class Bench:
     again: Callable[[], object] = lambda: None
     probe: bool = False
 
-    def options(self, timing: Timing, drift: Drift | None = None, **rest: object) -> protocol.Options:
-        """Arguments of the runner under a protocol; ``drift`` knows what core and memory are like undisturbed."""
-        known = drift.undisturbed if drift else Undisturbed()
+    def options(self, timing: Timing, undisturbed: Undisturbed | None = None, **rest: object) -> protocol.Options:
+        """Arguments of the runner under a protocol, which is told what core and memory are like undisturbed."""
+        known = undisturbed or Undisturbed()
         values: dict[str, object] = {
             "threads": self.threads,
             "cpus": self.cpus,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from hwbench.errors import DeviceLost
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign, Failure
-from hwbench.measure.drift import Drift, Pauses
+from hwbench.measure.drift import Drift, Pauses, Undisturbed
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import measure_sessions
@@ -42,10 +43,11 @@ def campaign_on(
     conditions: Conditions | None = None,
     timing: Timing | None = None,
     processes: int | None = None,
+    builder: Builder | None = None,
     retry: Collection[Outcome] = (Outcome.LOST,),
     report: Callable[[str], None] | None = None,
 ) -> Iterator[Campaign]:
-    """Opens a device for measuring; its transport and the build workers end with the block.
+    """Opens a device for measuring; its transport ends with the block, and so do build workers of its own.
 
     Args:
         device: Where to measure.
@@ -56,6 +58,7 @@ def campaign_on(
         conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: The protocol of the rows.
         processes: Build workers; default: what fits.
+        builder: Builds for this runtime into this cache, and goes on living; default: one of its own.
         retry: Outcomes that are tried again.
         report: Told what takes long, and what is not as it should be.
 
@@ -66,12 +69,11 @@ def campaign_on(
         DeviceError: The device does not answer.
     """
     timing = _timing(device, timing)
-    with (
-        Builder(runtime, cache_dir, processes=processes) as builder,
-        open_bench(
-            device, runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
-        ) as bench,
-    ):
+    with contextlib.ExitStack() as stack:
+        builder = builder or stack.enter_context(Builder(runtime, cache_dir, processes=processes))
+        bench = stack.enter_context(
+            open_bench(device, runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report)
+        )
         yield Campaign(
             store=store,
             target=Target(device.name, runtime, builder.cache.version, bench.threads),
@@ -95,9 +97,10 @@ def measure_artifact(
     threads: int | None = None,
     conditions: Conditions | None = None,
     timing: Timing | None = None,
+    undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Measurement:
-    """Times one file by itself, now; nothing is looked up or stored, and no sentinel is built for it.
+    """Times one file by itself, now; nothing is stored, and no sentinel is built for it.
 
     Args:
         artifact: The file; what its workload is makes no difference here.
@@ -106,6 +109,9 @@ def measure_artifact(
         threads: Threads of the engine; default: what the device file says.
         conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: Protocol and stop rule.
+        undisturbed: What earlier sessions under given conditions told of core and memory, as
+            ``MeasurementStore.undisturbed`` knows it; the runner then waits while others use the core. Without it
+            that is only noticed where the core becomes free in between.
         report: Told what takes long, and what is not as it should be.
 
     Raises:
@@ -114,19 +120,24 @@ def measure_artifact(
     """
     timing = _timing(device, timing)
     found: list[tuple[Session, str]] = []
-    drift = Drift()
     with open_bench(
         device, artifact.runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
     ) as bench:
+        known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
 
         def keep(artifact: Artifact, session: Session) -> None:
-            drift.undisturbed.add(session)
-            found.append((session, "" if device.emulated else doubt(session, undisturbed=drift.undisturbed)))
+            found.append((session, "" if device.emulated else doubt(session, undisturbed=known)))
 
         failures: Sequence[Failure] = ()
         while not failures and (rounds := sessions_needed(found, timing)):
             failures = measure_sessions(
-                [artifact], rounds=rounds, seed=len(found), on_session=keep, bench=bench, timing=timing
+                [artifact],
+                rounds=rounds,
+                seed=len(found),
+                on_session=keep,
+                bench=bench,
+                timing=timing,
+                undisturbed=known,
             )
     outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(found, timing)
     return Measurement(

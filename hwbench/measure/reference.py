@@ -86,7 +86,7 @@ class Reference:
             listing = Path(folder, "list.tsv")
             listing.write_text(f"{protocol.SENTINEL}\t{bench.transport.push(self.path)}\n")
             pushed = bench.transport.push(listing)
-            options = bench.options(self.timing, self.drift, list=pushed, rounds=MAX_REFERENCE_VISITS)
+            options = bench.options(self.timing, self.drift.undisturbed, list=pushed, rounds=MAX_REFERENCE_VISITS)
             process = bench.spawn(options)
             try:
                 while not enough() and (line := process.read_line(limit)) is not None:

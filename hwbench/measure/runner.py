@@ -18,7 +18,7 @@ from hwbench.devices import Process
 from hwbench.errors import DeviceError, DeviceLost, WorkspaceError
 from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Failure
-from hwbench.measure.drift import Drift, Pauses, between
+from hwbench.measure.drift import Drift, Pauses, Undisturbed, between
 from hwbench.measure.quality import doubt
 from hwbench.measure.reference import Reference, median_s
 from hwbench.runtimes import protocol
@@ -48,6 +48,7 @@ def measure_sessions(
     sentinel: Path | None = None,
     drift: Drift | None = None,
     pauses: Pauses | None = None,
+    undisturbed: Undisturbed | None = None,
     wait: Callable[[float], None] = time.sleep,
 ) -> list[Failure]:
     """Visits every artifact once per round, in fresh random order, and hands each session over when it comes.
@@ -72,6 +73,8 @@ def measure_sessions(
         drift: What the sentinel and the clock said so far; pass the same object to all calls that are to share a
             reference. None: no drift is known.
         pauses: How long to wait for a slow machine; pass the same object to all calls of a campaign.
+        undisturbed: What is known of core and memory while nothing else uses them, and becomes known here; default:
+            what ``drift`` knows.
         wait: Lets so many seconds pass.
 
     Returns:
@@ -85,7 +88,8 @@ def measure_sessions(
     """
     drift = Drift() if sentinel and drift is None else drift
     reference = Reference(bench, timing, sentinel, drift, pauses or Pauses(), wait) if sentinel and drift else None
-    turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, drift, on_drift or _ignore)
+    known = undisturbed or (drift.undisturbed if drift else Undisturbed())
+    turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, drift, known, on_drift or _ignore)
     idle = 0
     while turn.unfinished:
         progress = turn.progress
@@ -143,6 +147,7 @@ class _Turn:
     timing: Timing
     reference: Reference | None
     drift: Drift | None
+    undisturbed: Undisturbed
     on_drift: Callable[[Artifact, Session, float], None]
     failures: list[Failure] = field(default_factory=list)
     progress: int = 0
@@ -195,7 +200,7 @@ class _Turn:
                 return
             options = self.bench.options(
                 timing,
-                self.drift,
+                self.undisturbed,
                 list=transport.push(listing),
                 seed=seed,
                 sentinel=transport.push(self.reference.path) if self.reference else "",
@@ -315,8 +320,7 @@ class _Turn:
         if not self._left.get(visit.id):
             return
         session = _session(visit, self._loads.get(visit.id), self._drift(visit))
-        if self.drift is not None:
-            self.drift.undisturbed.add(session)
+        self.undisturbed.add(session)
         self._left[visit.id] -= 1
         self.progress += 1
         artifact = self.artifacts[int(visit.id)]

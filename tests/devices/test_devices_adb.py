@@ -130,7 +130,10 @@ def test_what_a_killed_client_ran_ends_on_the_device(phone):
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as client:
         try:
             assert client.stdout.readline() == "up\n"
-            assert any("4321" in line for line in phone.processes().values())
+            deadline = time.monotonic() + 20  # one look may come at a bad moment
+            while not any("4321" in line for line in phone.processes().values()):
+                assert time.monotonic() < deadline, phone.processes()
+                time.sleep(0.01)
         finally:
             client.send_signal(signal.SIGKILL)
     deadline = time.monotonic() + 20
