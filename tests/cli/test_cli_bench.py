@@ -4,12 +4,13 @@ import shutil
 
 import pytest
 
-from hwbench.cli.bench import session_timing
+from hwbench.cli.bench import session_timing, undisturbed_before
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.measure.builder import build_all
+from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import choose_runner
-from hwbench.specs import Artifact, Workload
+from hwbench.specs import Artifact, Session, Target, Timing, Workload
 from hwbench.workspace import Workspace
 
 BLOCK = Workload.parse("x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16/fp32/auto")
@@ -174,3 +175,21 @@ def test_samples_and_seconds_are_spread_over_sessions():
     assert timing.max_session_s > timing.min_session_s
     with pytest.raises(InvalidValue, match="--seconds"):
         session_timing(10, float("inf"))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_profiles_know_is_used_where_there_is_any(tmp_path, damaged):
+    made = Workspace.create(tmp_path / "place")
+    assert not undisturbed_before(made)({}).crowding.usual
+    if damaged:
+        made.store.parent.mkdir(parents=True, exist_ok=True)
+        made.store.write_bytes(b"garbage" * 100)
+        assert not undisturbed_before(made)({}).crowding.usual
+        assert made.store.read_bytes() == b"garbage" * 100
+        return
+    target = Target("local", "executorch", "1", 1)
+    session = Session((1e-3,), crowding=1.25)
+    with MeasurementStore(made.store) as store:
+        store.add_session(store.begin(BLOCK, target, Timing(), {"cpus": "0"}), session)
+    assert undisturbed_before(made)({"cpus": "0"}).crowding.usual == 1.25
+    assert not undisturbed_before(made)({"cpus": "1"}).crowding.usual

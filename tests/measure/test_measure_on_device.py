@@ -14,7 +14,7 @@ import pytest
 import hwbench
 from hwbench.devices import CommandResult, Conditions, Device, knobs, load_device
 from hwbench.errors import CheckFailed, InvalidValue
-from hwbench.measure.bench import open_bench
+from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
 from hwbench.measure.on_device import campaign_on, measure_artifact
 from hwbench.measure.repeatability import check_repeatability, compare_with_itself
@@ -157,6 +157,37 @@ def test_one_file_is_measured_by_itself(workspace, local, result):
     assert len(measured.sessions) == 3
     assert before.counts() == rows
     before.close()
+
+
+def test_one_file_waits_for_the_core_that_profiles_know(workspace, local, result, monkeypatch):
+    told, spawn = [], Bench.spawn
+    monkeypatch.setattr(Bench, "spawn", lambda bench, options: told.append(options.quiet_ppm) or spawn(bench, options))
+    with Builder("executorch", workspace.cache) as builder:
+        artifact = builder.cache.load(SMALL)
+    with MeasurementStore(workspace.store) as store:
+        known = store.undisturbed(result.measurements[0].conditions).crowding.known
+        measure_artifact(artifact, local, cache_dir=workspace.cache, timing=QUICK, undisturbed=store.undisturbed)
+    assert known > 0
+    assert told[0] == round(1e6 * known)
+
+
+def test_build_workers_serve_one_campaign_after_the_other(workspace, local):
+    def workers():
+        return [worker._process.pid for worker in builder._workers]
+
+    with (
+        Builder("executorch", workspace.cache, processes=1) as builder,
+        MeasurementStore(workspace.store) as store,
+    ):
+        seen = []
+        for side in (20, 24):
+            workload = Workload.parse(f"x3d_i8_m16_o8_k1x3x3_relu@1x8x4x{side}x{side}/fp32/auto")
+            with campaign_on(local, store=store, cache_dir=workspace.cache, timing=QUICK, builder=builder) as campaign:
+                assert [row.outcome for row in campaign.run([workload]).measurements] == [Outcome.OK]
+            seen.append(workers())
+    assert len(seen[0]) == 1
+    assert seen[0] == seen[1]
+    assert workers() == []
 
 
 def test_a_file_that_does_not_load_is_a_measurement_with_a_reason(workspace, local, result, tmp_path):
