@@ -85,7 +85,7 @@ def campaign_on(
             retry=retry,
             emulated=device.emulated,
             state=_State(device, bench),
-            repeat=None if device.emulated else functools.partial(_repeat, builder, bench, timing),
+            repeat=None if device.emulated else functools.partial(_repeat, builder, bench, timing, store),
         )
 
 
@@ -153,8 +153,16 @@ def measure_artifact(
     )
 
 
-def _repeat(builder: Builder, bench: Bench, timing: Timing) -> Repeatability:
-    return compare_with_itself(build_sentinel(builder), bench=bench, timing=timing)
+def _repeat(builder: Builder, bench: Bench, timing: Timing, store: MeasurementStore) -> Repeatability:
+    """Waits for the core as the rows did, whose error it is to tell."""
+    return compare_with_itself(build_sentinel(builder), bench=bench, timing=timing, drift=_known_drift(store, bench))
+
+
+def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
+    """What earlier sessions under the same conditions told."""
+    drift = Drift()
+    drift.undisturbed, drift.clock_s = store.undisturbed(bench.conditions), store.clock(bench.conditions)
+    return drift
 
 
 def _timing(device: Device, timing: Timing | None) -> Timing:
@@ -207,8 +215,7 @@ class _Measure:
         self._bench = bench
         self._timing = timing
         self._store = store
-        self._drift = Drift()
-        self._drift.undisturbed = store.undisturbed(bench.conditions)
+        self._drift = _known_drift(store, bench)
         self._pauses = Pauses()
 
     @functools.cached_property

@@ -20,7 +20,13 @@ PAIRS = 8
 
 
 def compare_with_itself(
-    artifact: Artifact, *, bench: Bench, pairs: int = PAIRS, timing: Timing | None = None, seed: int = 0
+    artifact: Artifact,
+    *,
+    bench: Bench,
+    pairs: int = PAIRS,
+    timing: Timing | None = None,
+    seed: int = 0,
+    drift: Drift | None = None,
 ) -> Repeatability:
     """Measures a file as if it were two, in interleaved rounds of random order.
 
@@ -30,6 +36,7 @@ def compare_with_itself(
         pairs: Number of rounds, each with a session of either.
         timing: Protocol of a session; its stop rule does not count.
         seed: Of the orders.
+        drift: What is known of the clock, and of a core that nothing else uses; default: nothing.
 
     Raises:
         CheckFailed: The file gave no sessions; says why.
@@ -42,7 +49,7 @@ def compare_with_itself(
         found[0 if visited is twins[0] else 1].append(session)
 
     failures = measure_sessions(
-        twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing(), drift=Drift()
+        twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing(), drift=drift or Drift()
     )
     if failures:
         raise CheckFailed(f"A/A test: {failures[0].outcome}: {failures[0].reason}")

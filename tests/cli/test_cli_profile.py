@@ -27,7 +27,7 @@ def fake(workspace, monkeypatch):
     device.conditions, device.sources, device.repeat = {"device": "fake"}, "1", None
 
     @contextmanager
-    def place(store, workspace, place, *, runtime, threads, processes, retry):
+    def place(store, workspace, place, *, runtime, threads, processes, retry, builder=None):
         again = tuple(set(Outcome) - {Outcome.OK}) if retry else (Outcome.LOST,)
         sources = device.sources
         yield Campaign(

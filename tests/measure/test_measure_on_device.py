@@ -159,16 +159,33 @@ def test_one_file_is_measured_by_itself(workspace, local, result):
     before.close()
 
 
-def test_one_file_waits_for_the_core_that_profiles_know(workspace, local, result, monkeypatch):
+@pytest.fixture
+def told_quiet(monkeypatch):
+    """What each runner that is started here is told of a core that nothing else uses."""
     told, spawn = [], Bench.spawn
     monkeypatch.setattr(Bench, "spawn", lambda bench, options: told.append(options.quiet_ppm) or spawn(bench, options))
+    return told
+
+
+def test_one_file_waits_for_the_core_that_profiles_know(workspace, local, result, told_quiet):
     with Builder("executorch", workspace.cache) as builder:
         artifact = builder.cache.load(SMALL)
     with MeasurementStore(workspace.store) as store:
         known = store.undisturbed(result.measurements[0].conditions).crowding.known
         measure_artifact(artifact, local, cache_dir=workspace.cache, timing=QUICK, undisturbed=store.undisturbed)
     assert known > 0
-    assert told[0] == round(1e6 * known)
+    assert told_quiet[0] == round(1e6 * known)
+
+
+def test_the_aa_test_of_tables_waits_for_the_core_as_their_rows_do(workspace, local, result, told_quiet):
+    with (
+        MeasurementStore(workspace.store) as store,
+        campaign_on(local, store=store, cache_dir=workspace.cache, timing=QUICK) as campaign,
+    ):
+        known = store.undisturbed(campaign.conditions).crowding.known
+        campaign.repeat()
+    assert known > 0
+    assert told_quiet[0] == round(1e6 * known)
 
 
 def test_build_workers_serve_one_campaign_after_the_other(workspace, local):
