@@ -115,7 +115,16 @@ def test_the_loop_and_the_loop_again(run, workspace):
         k: v for k, v in values.items() if k not in volatile
     }
     assert {path: path.stat().st_mtime_ns for path in before} == before
-    assert "was exported before" in err
+    assert "int8, " in err
+    assert "fp32: exported before" in err
+
+    fp32 = model.parents[1] / "fp32" / "model.pte"
+    fp32.unlink()
+    status, out, err = run("--budget", "1s", "--json")
+    assert status == 0, err
+    assert "fp32: exported before" not in err
+    assert fp32.is_file()
+    assert model.stat().st_mtime_ns == before[model]
 
 
 def test_a_budget_that_nothing_meets_names_the_smallest(run):
