@@ -74,6 +74,8 @@ class Loop:
         started = time.monotonic()
         # Build workers start once, and are gone before the training wants the memory.
         with Builder(RUNTIME, self.workspace.cache) as builder:
+            if not self.workspace.store.is_file():  # the first time here: the runner is compiled meanwhile
+                builder.warm_up()
             self.profile(builder)
             budget_s = budget_s or self.budget()
             found = self.search(budget_s, builder)

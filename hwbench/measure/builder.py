@@ -116,6 +116,11 @@ class Builder:
     ) -> None:
         self.close()
 
+    def warm_up(self) -> None:
+        """Starts the workers, which load the engine while something else is done; it is fine to build nothing."""
+        size = self._processes or default_processes()
+        self._start_missing(size, size)
+
     def close(self) -> None:
         """Ends the workers, also in the middle of a build."""
         for worker in [*self._workers]:

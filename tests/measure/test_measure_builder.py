@@ -159,6 +159,21 @@ def test_a_full_disk_ends_the_campaign_and_is_no_failure_of_a_workload(tmp_path)
     assert "larger than the limit allows" in done.stdout
 
 
+def test_workers_that_were_warmed_up_build_and_end_with_the_block(tmp_path):
+    with Builder("faulty", tmp_path, processes=2, **OPTIONS) as builder:
+        builder.warm_up()
+        pids = [worker._process.pid for worker in builder._workers]
+        assert len(pids) == 2
+        (result,) = builder.build([FINE])
+        assert isinstance(result, Artifact)
+        assert {worker._process.pid for worker in builder._workers} <= set(pids)
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+    with Builder("faulty", tmp_path, processes=1, **OPTIONS) as idle:
+        idle.warm_up()
+
+
 def test_workers_that_do_not_start_are_one_error(tmp_path):
     with pytest.raises(HwbenchError, match=r"do not start.*No module named 'hwbench_missing'"):
         list(build_all([FINE], "faulty", tmp_path, processes=1, imports=["hwbench_missing"]))
