@@ -16,7 +16,6 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +37,6 @@ CLASSES = tuple(sorted(name for pair in PAIRS for name in pair))
 SPLITS = ("train", "val")
 
 _STAMP = "synthetic.json"
-ENCODERS = 2
 # Raised whenever the pixels change, so that sets made by an older version are not taken for new ones.
 _VERSION = 1
 
@@ -146,18 +144,15 @@ def prepare(workspace: Workspace, spec: SyntheticSpec | None = None) -> Path:
 
 
 def _encode(folder: Path, spec: SyntheticSpec) -> None:
-    forwards = [video for video in _videos(spec) if not _place(video[1])[1]]
-    with ThreadPoolExecutor(ENCODERS) as pool:  # drawing and encoding leave Python to other threads
-        list(pool.map(lambda video: _encode_pair(folder, spec, *video), forwards))
+    for split, name, index in _videos(spec):
+        if _place(name)[1]:
+            continue
+        frames = render(name, split, index, spec)
+        for one, film in ((name, frames), (partner(name), frames[::-1])):
+            path = folder / split / one / f"{index:05d}.mp4"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_video(path, np.ascontiguousarray(film), fps=spec.fps)
     write_text(folder / _STAMP, json.dumps({"version": _VERSION, **asdict(spec)}, indent=2) + "\n")
-
-
-def _encode_pair(folder: Path, spec: SyntheticSpec, split: str, name: str, index: int) -> None:
-    frames = render(name, split, index, spec)
-    for one, film in ((name, frames), (partner(name), frames[::-1])):
-        path = folder / split / one / f"{index:05d}.mp4"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_video(path, np.ascontiguousarray(film), fps=spec.fps)
 
 
 def _move(temporary: Path, root: Path, spec: SyntheticSpec) -> None:
