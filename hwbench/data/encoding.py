@@ -39,5 +39,7 @@ def write_video(path: Path, frames: npt.NDArray[np.uint8], *, fps: int) -> None:
         stream.gop_size = _GOP
         stream.time_base = Fraction(1, fps)
         for array in frames:
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(array, format="rgb24")))
+            # Converted here: left to the encoder (PyAV 18), now and then a frame comes out otherwise on a busy machine.
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24").reformat(format=stream.pix_fmt)
+            container.mux(stream.encode(frame))
         container.mux(stream.encode())
