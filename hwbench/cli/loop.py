@@ -175,16 +175,17 @@ class Loop:
         words = {one: ["export", shown(checkpoint), "--precision", one, "--out", shown(out[one])] for one in out}
         _step(5, "export it in int8 and in fp32, checked against the original", *map(" ".join, words.values()))
         original = original_of(checkpoint)
-        models = {one: stored for one in out if (stored := _exported(out[one], original)) is not None}
-        if models:
-            say(f"{', '.join(shown(out[one]) for one in models)}: exported before")
-        beside = [] if FP32 in models else [*words[FP32], "--seed", str(self.seed), "--threads", "1"]
-        with _running(beside) if beside and INT8 not in models else contextlib.nullcontext():
-            if INT8 not in models:
-                models[INT8] = self._export(original, out[INT8], INT8)
-        if FP32 not in models:  # where the process beside failed, this one tells why
-            models[FP32] = _exported(out[FP32], original) or self._export(original, out[FP32], FP32)
-        return models
+        int8, fp32 = (_exported(out[one], original) for one in (INT8, FP32))
+        if before := [shown(model.path.parent) for model in (int8, fp32) if model]:
+            say(f"{', '.join(before)}: exported before")
+        if not int8 and not fp32:
+            with _running([*words[FP32], "--seed", str(self.seed), "--threads", "1"]):
+                int8 = self._export(original, out[INT8], INT8)
+            fp32 = _exported(out[FP32], original)  # None where the process beside failed: this one tells why
+        return {
+            INT8: int8 or self._export(original, out[INT8], INT8),
+            FP32: fp32 or self._export(original, out[FP32], FP32),
+        }
 
     def _export(self, original: Original, out: Path, precision: Precision) -> DeployedModel:
         with torch_threads(None) as threads, export_bars() as watch:
