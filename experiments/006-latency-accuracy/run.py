@@ -1,13 +1,14 @@
 """Predicted against measured latencies of networks that were never used to predict. See README.md.
 
-python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data beside this file
+python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data in amd/ and intel/
 python experiments/006-latency-accuracy/run.py plan       # draw the networks; what must be measured to predict them
 python experiments/006-latency-accuracy/run.py build      # build all of it, which takes an hour on two cores
-python experiments/006-latency-accuracy/run.py measure    # measure it on this machine and write the raw data
+python experiments/006-latency-accuracy/run.py measure --to NAME    # measure it on this machine, write it to NAME/
 """
 
 import argparse
 import csv
+import itertools
 import json
 import math
 import statistics
@@ -37,7 +38,7 @@ from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Watch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
-from hwbench.spaces import load_space
+from hwbench.spaces import StagedSpace, load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import (
@@ -59,7 +60,10 @@ HERE = Path(__file__).parent
 SPACE, CLASSES, SEED = "x3d-mobile", 400, 6
 # Budgets that bound the bands, in multiply-adds: before there is a table there are no milliseconds to draw by.
 BANDS = ((0.15e9, 0.3e9), (0.3e9, 0.6e9), (0.6e9, 1.2e9), (1.2e9, 2.4e9), (2.4e9, 4.8e9))
-HELD_OUT, CALIBRATION = 8, 4  # networks of each band
+# Networks of each band, by role; those of MORE were drawn later, and are not in the data of every machine.
+FIRST = {"held-out": 8, "calibration": 4}
+MORE = {"more-held-out": 4, "more-calibration": 4}
+HELD_OUT, CALIBRATION = (tuple(roles) for roles in zip(FIRST, MORE))
 CHAINS, KERNELS = 40, 75  # kernels: of each kind
 SPLITS = 200
 # Sessions of one row lie minutes apart: what others do to the memory of this machine lasts for seconds.
@@ -68,36 +72,41 @@ BATCH = 215
 # A workload is told by the beginning of its digest; plan.json has it whole.
 COLUMNS = ("role", "workload", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
-BUILD_ORDER = ("calibration", "held-out", "block", "chain", "kernel")
+BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "block", "chain", "kernel")
 
 
 def plan() -> None:
     """Draws the networks, uniformly from each band, and lists what must be measured; writes ``plan.json``."""
     space = load_space(Workspace.find(), SPACE)
     sums = SpaceSums.of(space, lambda b, x: float(macs(Workload((b,), x))), num_classes=CLASSES)
-    roles: dict[str, list[str]] = {"held-out": [], "calibration": []}
-    seen = set()
     rng = np.random.default_rng(SEED)
-    for low, high in BANDS:
-        feasible = FeasibleSet(sums, high)
-        for role, count in (("held-out", HELD_OUT), ("calibration", CALIBRATION)):
-            found = 0
-            while found < count:
-                network = space.network(feasible.draw(rng, (low / high, 1.0)), CLASSES)
-                found += network not in seen
-                roles[role] += [] if network in seen else [network.workload(Precision.FP32).key]
-                seen.add(network)
-    networks = [Workload.parse(key) for key in roles["held-out"] + roles["calibration"]]
-    blocks = list(dict.fromkeys(part for network in networks for part in network.parts()))
-    chains = spread_chains(context_chains(blocks), CHAINS)
-    parts = {part for chain in chains for part in chain.parts()}
-    roles["block"] = [w.key for w in sorted({*blocks, *parts})]
+    seen: dict[Workload, None] = {}
+    roles = draw(space, sums, FIRST, rng, seen)
+    chains = spread_chains(context_chains([part for network in seen for part in network.parts()]), CHAINS)
+    roles |= draw(space, sums, MORE, np.random.default_rng([SEED, 1]), seen)
+    roles["block"] = [w.key for w in sorted({part for whole in (*seen, *chains) for part in whole.parts()})]
     roles["chain"] = [w.key for w in chains]
     members = (space.network(space.random(rng), CLASSES).workload(Precision.FP32) for _ in range(1000))
     roles["kernel"] = [w.key for w in some_kernels(members)]
     text = {"space": SPACE, "classes": CLASSES, "seed": SEED, "bands_macs": BANDS, **roles}
     (HERE / "plan.json").write_text(json.dumps(text, indent=1) + "\n")
     print({role: len(keys) for role, keys in roles.items()})
+
+
+def draw(
+    space: StagedSpace, sums: SpaceSums, roles: dict[str, int], rng: np.random.Generator, seen: dict[Workload, None]
+) -> dict[str, list[str]]:
+    """So many networks of each role from each band, none of which was ``seen``; the roles follow the order of bands."""
+    found: dict[str, list[str]] = {role: [] for role in roles}
+    for low, high in BANDS:
+        feasible = FeasibleSet(sums, high)
+        for role, count in roles.items():
+            wanted = len(found[role]) + count
+            while len(found[role]) < wanted:
+                network = space.network(feasible.draw(rng, (low / high, 1.0)), CLASSES).workload(Precision.FP32)
+                found[role] += [] if network in seen else [network.key]
+                seen[network] = None
+    return found
 
 
 def kernels_of(part: Workload) -> list[Workload]:
@@ -150,9 +159,10 @@ def build(precisions: list[Precision], roles: list[str]) -> None:
                 print(f"{time.monotonic() - start:.0f} s, {done}, {precision}, {blocks} blocks: {said}", flush=True)
 
 
-def measure(precisions: list[Precision], roles: list[str]) -> None:
+def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
     """Measures what is planned, in one random order, and writes ``PRECISION.csv``: a line for each session."""
     workspace = Workspace.find()
+    to.mkdir(exist_ok=True)
     device = load_device(workspace, "local")
     for precision in precisions:
         wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
@@ -168,7 +178,7 @@ def measure(precisions: list[Precision], roles: list[str]) -> None:
             result = replace(campaign, batch=BATCH).run(order, Progress())
             said = {**campaign.conditions, "target": campaign.target.key, "seconds": round(result.seconds)}
         print(f"{precision}: {len(result.ok)} ok, {len(result.failed)} failed, {result.seconds:.0f} s")
-        with (HERE / f"{precision}.csv").open("w", newline="") as file:
+        with (to / f"{precision}.csv").open("w", newline="") as file:
             file.write(f"# {json.dumps(said, sort_keys=True)}\n")
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(COLUMNS)
@@ -200,15 +210,15 @@ def numbers(session: Session) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Data:
-    """The raw data of one precision: seconds by role and workload."""
+    """The raw data of one precision on one machine: seconds by role and workload."""
 
     target: Target
     precision: Precision
     rows: dict[tuple[str, Workload], LatencyStats]
 
     @classmethod
-    def read(cls, precision: Precision) -> "Data":
-        lines = (HERE / f"{precision}.csv").read_text().splitlines()
+    def read(cls, path: Path, precision: Precision) -> "Data":
+        lines = path.read_text().splitlines()
         known = {(role, w.sha256[:12]): w for role, those in planned(precision).items() for w in those}
         sessions: dict[tuple[str, Workload], list[Session]] = {}
         for line in csv.DictReader(lines[1:]):
@@ -219,17 +229,25 @@ class Data:
         rows = {place: LatencyStats.of(found) for place, found in sessions.items()}
         return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows)
 
-    def role(self, role: str) -> dict[Workload, LatencyStats]:
-        """What was measured in one role."""
-        return {workload: stats for (its, workload), stats in self.rows.items() if its == role}
+    def role(self, *roles: str) -> dict[Workload, LatencyStats]:
+        """What was measured in one of these roles."""
+        return {workload: stats for (its, workload), stats in self.rows.items() if its in roles}
+
+    def bands(self, *roles: str) -> list[list[Workload]]:
+        """The measured networks of these roles, by band."""
+        wanted, measured = planned(self.precision), self.role(*roles)
+        found: list[list[Workload]] = [[] for _ in BANDS]
+        for role in roles:
+            for band, part in zip(found, np.array_split(np.arange(len(wanted[role])), len(BANDS))):
+                band += [wanted[role][at] for at in part if wanted[role][at] in measured]
+        return found
 
     def table(self, networks: int | None = None) -> LatencyTable:
-        """The table as ``hwbench profile`` makes it, with some of the calibration networks."""
-        those = self.role("calibration")
+        """The table as ``hwbench profile`` makes it, with some of the calibration networks, spread over the bands."""
+        those = self.role(*CALIBRATION)
         if networks is not None:
-            # Spread over the bands, which follow one another in the plan.
-            order = [w for w in planned(self.precision)["calibration"] if w in those]
-            those = {order[i]: those[order[i]] for i in np.linspace(0, len(order) - 1, networks).astype(int)}
+            turns = itertools.chain.from_iterable(itertools.zip_longest(*self.bands(*CALIBRATION)))
+            those = {network: those[network] for network in [n for n in turns if n is not None][:networks]}
         return self.table_with(those)
 
     def table_with(self, networks: dict[Workload, LatencyStats]) -> LatencyTable:
@@ -302,7 +320,7 @@ def features(kernel: Workload) -> list[float]:
 
 def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
     """A simple predictor on the held-out networks, scaled to the calibration networks or as it is."""
-    ratios = [stats.median_s / predict(w) for w, stats in data.role("calibration").items()]
+    ratios = [stats.median_s / predict(w) for w, stats in data.role(*CALIBRATION).items()]
     gain = statistics.median(ratios) if fitted else 1.0
     left_out = sorted(
         abs(math.log(ratio / (statistics.median(ratios[:i] + ratios[i + 1 :]) if fitted else 1.0)))
@@ -310,7 +328,7 @@ def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
     )
     spread = math.exp(left_out[min(math.ceil((len(left_out) + 1) * NOMINAL), len(left_out)) - 1])
     found = []
-    for network, stats in data.role("held-out").items():
+    for network, stats in data.role(*HELD_OUT).items():
         seconds = gain * predict(network)
         interval = Estimate(seconds, seconds / spread, seconds * spread)
         found.append(Comparison(network.sha256[:8], interval, stats.median_s))
@@ -320,7 +338,7 @@ def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
 def ours(data: Data, networks: int | None = None) -> list[Comparison]:
     """``hwbench``'s predictor on the held-out networks."""
     predictor = AdditivePredictor.fit(data.table(networks), space=SPACE)
-    held_out = data.role("held-out").items()
+    held_out = data.role(*HELD_OUT).items()
     return [Comparison(w.sha256[:8], predictor.predict(w), stats.median_s) for w, stats in held_out]
 
 
@@ -329,17 +347,14 @@ def split_again(data: Data) -> dict[str, object]:
 
     Forty networks tell a coverage of 90 % to 5 % (one standard deviation); this tells how it is on average.
     """
-    wanted, measured = planned(data.precision), data.role("held-out") | data.role("calibration")
+    measured = data.role(*HELD_OUT, *CALIBRATION)
+    counts = [len(band) for band in data.bands(*CALIBRATION)]
     rng = np.random.default_rng(SEED)
     coverages, medians = [], []
     for _ in range(SPLITS):
         chosen = {}
-        for band in range(len(BANDS)):
-            those = [
-                *wanted["held-out"][HELD_OUT * band :][:HELD_OUT],
-                *wanted["calibration"][CALIBRATION * band :][:CALIBRATION],
-            ]
-            chosen |= {those[i]: measured[those[i]] for i in rng.permutation(len(those))[:CALIBRATION]}
+        for band, count in zip(data.bands(*HELD_OUT, *CALIBRATION), counts):
+            chosen |= {band[i]: measured[band[i]] for i in rng.permutation(len(band))[:count]}
         predictor = AdditivePredictor.fit(data.table_with(chosen), space=SPACE)
         rest = {w: stats for w, stats in measured.items() if w not in chosen}
         found = Validation.of(
@@ -359,13 +374,16 @@ def split_again(data: Data) -> dict[str, object]:
 
 def evaluate(precisions: list[Precision]) -> None:
     """Prints every figure and writes them to ``results.json``."""
-    results = {}
-    for precision in precisions:
-        data = Data.read(precision)
-        count = len(data.role("calibration"))
+    results: dict[str, dict[str, dict[str, object]]] = {}
+    for path in sorted(HERE.glob("*/*.csv")):
+        precision = Precision(path.stem)
+        if precision not in precisions:
+            continue
+        data = Data.read(path, precision)
+        count = len(data.role(*CALIBRATION))
         methods = {
             "hwbench": ours(data),
-            **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10) if few < count},
+            **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10, 20) if few < count},
             "sum of isolated rows, scaled": compared(data, isolated_sum(data), fitted=True),
             "sum of isolated rows": compared(data, isolated_sum(data), fitted=False),
             **per_operator(data),
@@ -373,7 +391,8 @@ def evaluate(precisions: list[Precision]) -> None:
         }
         summaries = {name: Validation.of(found, NOMINAL) for name, found in methods.items()}
         calibration = AdditivePredictor.fit(data.table(), space=SPACE).calibration
-        print(f"{precision}: {len(data.role('held-out'))} held-out, {count} calibration networks; {calibration.form}")
+        held_out = len(data.role(*HELD_OUT))
+        print(f"{path.parent.name} {precision}: {held_out} held-out, {count} calibration networks; {calibration.form}")
         print("| | median | mean | within 5 % | within 10 % | Spearman | coverage |", "| --- " * 7 + "|", sep="\n")
         for name, s in summaries.items():
             shares = f"{100 * s.within_5:.0f} | {100 * s.within_10:.0f} | {s.spearman:.3f} | {100 * s.coverage:.0f}"
@@ -383,8 +402,8 @@ def evaluate(precisions: list[Precision]) -> None:
         again = split_again(data)
         shown = ", ".join(f"{name} {value:.3g}" for name, value in again.items())
         print(f"dealt again: {shown}")
-        results[precision.value] = {name: asdict(summary) for name, summary in summaries.items()}
-        results[precision.value]["hwbench, dealt again"] = again
+        found = {name: asdict(summary) for name, summary in summaries.items()} | {"hwbench, dealt again": again}
+        results.setdefault(path.parent.name, {})[precision.value] = found
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
@@ -393,13 +412,14 @@ def main() -> None:
     options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
     options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to take")
+    options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
     given = options.parse_args()
     if given.what == "plan":
         plan()
     elif given.what == "build":
         build(given.precision, given.roles)
     elif given.what == "measure":
-        measure(given.precision, given.roles)
+        measure(given.precision, given.roles, HERE / given.to)
     else:
         evaluate(given.precision)
 

@@ -1,4 +1,4 @@
-"""How commands show a campaign: two bars on stderr while it runs, its failures in words at the end."""
+"""What commands that measure share: two bars on stderr, failures in words at the end, a store read by no other."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 from rich.progress import Progress, TaskID
 
 from hwbench.cli.output import progress, say
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.campaign import Watch
+from hwbench.measure.campaign import Campaign, Watch
+from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, Measurement, Outcome, Workload
 from hwbench.units import format_duration
+from hwbench.workspace import Workspace
 
 # More failures than this are summed up by outcome; all of them stand in the store.
 SHOWN_FAILURES = 10
@@ -106,3 +109,16 @@ def say_failures(failed: Sequence[Measurement]) -> None:
     rest = Counter(str(row.outcome) for row in failed[SHOWN_FAILURES:])
     if rest:
         say("  and " + ", ".join(f"{count} more ended as {outcome}" for outcome, count in sorted(rest.items())))
+
+
+def store_aside(workspace: Workspace, name: str) -> MeasurementStore:
+    """A new store below ``.hwbench/verified``, which no other command reads; tables and predictions stay."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+    return MeasurementStore(workspace.state / "verified" / f"{name}-{stamp}.sqlite")
+
+
+def share_clock(workspace: Workspace, campaign: Campaign) -> None:
+    """Has a campaign with another store refer to the same clock as the rows of the workspace."""
+    if workspace.store.is_file():
+        with MeasurementStore(workspace.store) as known:
+            campaign.store.clock(campaign.conditions, known.clock(campaign.conditions))

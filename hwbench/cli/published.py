@@ -33,8 +33,8 @@ def verify_table(
 ) -> None:
     """Measures a sample of a table's rows on its device and compares; prints the comparison and a verdict.
 
-    What is measured goes into a file of its own below ``.hwbench/verified``, which no other command reads: the table
-    and the store that it was published from stay as they are.
+    What is measured goes into a file of its own (``store_aside``): the table and the store that it was published from
+    stay as they are.
 
     Args:
         workspace: Holds the device and the build cache.
@@ -52,10 +52,10 @@ def verify_table(
         DeviceError: The device does not answer.
         CheckFailed: The table does not hold, or the device is too noisy to tell.
     """
+    from hwbench.cli.campaigns import share_clock, store_aside
     from hwbench.cli.profile import place_campaign
     from hwbench.devices import load_device
     from hwbench.latency import LatencyTable, compare_tables, sample_rows
-    from hwbench.measure.store import MeasurementStore
 
     table = LatencyTable.read(path)
     place = load_device(workspace, device or table.target.device)
@@ -66,10 +66,8 @@ def verify_table(
     if not sample:
         raise NotMeasured(f"{path} has no row with a latency; measure some: {table.command()}")
     published = LatencyTable(table.target, table.precision, sample, aa=table.aa)
-    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    samples = workspace.state / "verified" / f"{place.name}-{path.stem}-{stamp}.sqlite"
     with (
-        MeasurementStore(samples) as store,
+        store_aside(workspace, f"{place.name}-{path.stem}") as store,
         place_campaign(
             store,
             workspace,
@@ -80,9 +78,7 @@ def verify_table(
             retry=False,
         ) as campaign,
     ):
-        if workspace.store.is_file():
-            with MeasurementStore(workspace.store) as known:  # both are to refer to the same clock
-                store.clock(campaign.conditions, known.clock(campaign.conditions))
+        share_clock(workspace, campaign)
         result, fresh = _measure(campaign, published)
     taken = {campaign.fingerprint: campaign.conditions}
     changes, notes = compare_tables(published, fresh), difference_notes(workspace, published, fresh, taken)
@@ -98,7 +94,7 @@ def verify_table(
         "agree": sum(row.agrees for row in changes.rows),
         "holds": holds,
         "verdict": verdict,
-        "samples": str(samples),
+        "samples": str(store.path),
     }
     if as_json:
         emit({**values, **changes_as_json(changes, notes)}, as_json=True)

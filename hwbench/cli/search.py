@@ -275,7 +275,9 @@ def profiled_classes(table: LatencyTable, space: str) -> int:
     )
 
 
-def measuring(workspace: Workspace, target: Target, runtime: str, builder: Builder | None = None) -> MeasureNetworks:
+def measuring(
+    workspace: Workspace, target: Target, runtime: str, builder: Builder | None = None, *, aside: bool = False
+) -> MeasureNetworks:
     """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated.
 
     Args:
@@ -283,23 +285,26 @@ def measuring(workspace: Workspace, target: Target, runtime: str, builder: Build
         target: What is measured on.
         runtime: Name of the runtime.
         builder: Builds, and goes on living; default: one of its own.
+        aside: Measure all of it now, whatever is known, into a file that no other command reads (``store_aside``).
     """
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
-        from hwbench.cli.campaigns import bars, say_failures
+        from hwbench.cli.campaigns import bars, say_failures, share_clock, store_aside
         from hwbench.cli.profile import place_campaign
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
 
         place = load_device(workspace, target.device)
         with (
-            MeasurementStore(workspace.store) as store,
+            store_aside(workspace, target.device) if aside else MeasurementStore(workspace.store) as store,
             place_campaign(
                 store, workspace, place, runtime=runtime, threads=target.threads, builder=builder
             ) as campaign,
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
+            if aside:
+                share_clock(workspace, campaign)
             with bars() as watch:
                 result = campaign.run(workloads, watch)
         say_failures(result.failed)

@@ -13,9 +13,16 @@ from hwbench.errors import CheckFailed
 from hwbench.units import format_duration, milliseconds
 
 if TYPE_CHECKING:
-    from hwbench.latency import Comparison, LatencyTable
+    from collections.abc import Iterable
+
+    from hwbench.latency import Comparison, LatencyRow, LatencyTable, TableChanges
+    from hwbench.search.candidates import MeasureNetworks
     from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Network
+
+# Six values lie on both sides of their median but once in 32 times.
+AGAIN = 6
+AGAIN_SEED = 0
 
 
 @app.command()
@@ -30,13 +37,19 @@ def validate(
     runtime: Annotated[str, typer.Option(help="executorch, onnx, torch or torchscript.")] = "executorch",
     interpolate: Annotated[bool, typer.Option("--interpolate", help=INTERPOLATE)] = False,
     transfer_from: Annotated[str | None, typer.Option(help=TRANSFER)] = None,
+    again: Annotated[
+        int, typer.Option(min=0, help="Calibration networks to measure again, as the device may have changed since.")
+    ] = AGAIN,
     as_json: Json = False,
 ) -> None:
-    """Compare predicted with measured latencies of networks that were never used for calibration."""
+    """Compare predicted with measured latencies of networks that were never used for calibration.
+
+    Some of the calibration networks are measured again, so that a device that is slower than when its table was taken
+    is not mistaken for a wrong prediction.
+    """
     from hwbench.cli.search import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
     from hwbench.latency import Comparison, Validation
-    from hwbench.latency.calibration import NOMINAL
     from hwbench.search.latencies import space_latencies
     from hwbench.spaces import load_space
     from hwbench.specs import Outcome, Precision
@@ -59,10 +72,21 @@ def validate(
     ]
     if len(comparisons) < 2:
         raise CheckFailed(f"only {len(comparisons)} of {len(drawn)} networks could be measured on {target}; see above")
-    summary = Validation.of(comparisons, NOMINAL)
+    summary = Validation.of(comparisons, predictor.calibration.promised)
     calibration = predictor.calibration.describe()
     say(f"calibration: {calibration}")
-    values = {"device": device} | vars(summary) | {"calibration": calibration}
+    since = _since(predictor.table, again, measuring(workspace, target, runtime, aside=True))
+    values = {"device": device} | vars(summary) | {"calibration": calibration} | _since_values(since)
+    if since is not None and since.shift_low * since.shift_high > 0 and abs(since.shift) > since.allowed:
+        than, those = (
+            "slower" if since.shift > 0 else "faster",
+            f"{len(since.rows)} calibration networks measured again",
+        )
+        say(
+            f"the device is {than} than when its table was taken: {those} differ by {since.shift:+.1%} "
+            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), and so do the predictions; to take the table again: "
+            f"{predictor.table.command(space)} --anew"
+        )
     if as_json:
         emit(values | {"results": [_result(c) for c in comparisons]}, as_json=True)
     else:
@@ -91,6 +115,36 @@ def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) 
         if len(found) == count:
             break
     return list(found)
+
+
+def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableChanges | None:
+    """How calibration networks, measured again, differ from the table; None where none could be."""
+    from datetime import UTC, datetime
+
+    from hwbench.cli.profile import latency_row
+    from hwbench.latency import LatencyTable, Role, compare_tables, sample_rows
+    from hwbench.specs import Outcome
+
+    def of(rows: Iterable[LatencyRow]) -> LatencyTable:
+        return LatencyTable(table.target, table.precision, rows, aa=table.aa)
+
+    before = of(sample_rows(of(table.rows(Role.NETWORK)), count, AGAIN_SEED) if count else ())
+    today = datetime.now(UTC).date().isoformat()
+    rows = measure([row.workload for row in before]) if len(before) else ()
+    after = of(latency_row(row, today, "") for row in rows if row.outcome is Outcome.OK)
+    return compare_tables(before, after) if len(after) else None
+
+
+def _since_values(since: TableChanges | None) -> dict[str, float | int | None]:
+    if since is None:
+        return {"device_change": None, "device_change_low": None, "device_change_high": None, "again": 0}
+    low, high = round(since.shift_low, 5), round(since.shift_high, 5)
+    return {
+        "device_change": round(since.shift, 5),
+        "device_change_low": low,
+        "device_change_high": high,
+        "again": len(since.rows),
+    }
 
 
 def _result(comparison: Comparison) -> dict[str, object]:

@@ -79,7 +79,7 @@ class Calibration:
     the conformal quantile of |log(measured / predicted)| over leave-one-out predictions (Vovk et al. 2005; Barber et
     al. 2021, the jackknife). A network that is left out takes no part in the choice of the form either, so that the
     choice is inside what is cross-validated. With too few networks for that quantile (fewer than 9 for 90 %) it is the
-    largest of the errors, which promises less: ``count / (count + 1)``.
+    largest of the errors, which promises less: ``promised``.
 
     Attributes:
         form: ratio, affine, blocks, operators or families.
@@ -87,6 +87,8 @@ class Calibration:
         constant_s: What every network costs on top of its blocks.
         spread: Factor of the interval, either way.
         count: Number of calibration networks.
+        promised: Share of all networks that the interval is to hold: ``nominal``, or with few calibration networks
+            ``count / (count + 1)``.
         errors: log(measured / predicted) of each, in the order given, by a fit to the others.
         gains: Factor on the rows of each family of blocks, where they have their own.
         per_block_s: What every block costs on top of its row; below zero where rows hold more than the block.
@@ -99,6 +101,7 @@ class Calibration:
     constant_s: float
     spread: float
     count: int
+    promised: float
     errors: tuple[float, ...]
     gains: Mapping[str, float] = field(default_factory=dict)
     per_block_s: float = 0.0
@@ -140,6 +143,7 @@ class Calibration:
             constant_s=float(theta[-1]),
             spread=math.exp(ordered[rank - 1]),
             count=data.count,
+            promised=min(nominal, data.count / (data.count + 1)),
             errors=tuple(inside.tolist()),
             gains=own,
             per_block_s=float(theta[-3]),

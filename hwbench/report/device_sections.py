@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
 from hwbench.latency import LatencyTable, Role
+from hwbench.latency.calibration import NOMINAL
 from hwbench.report import device_figures as figures
 from hwbench.report.course import doubts, half_width, interruptions, session_spreads, visits
 from hwbench.report.coverage import Coverage
@@ -34,8 +35,6 @@ from hwbench.units import format_duration
 Section = Callable[[TargetReport, str], Iterator[Html]]
 # Missing blocks and interruptions that are listed; the others are counted.
 _LISTED = 40
-# Calibration networks below which the largest error stands for the quantile of 90 %.
-_ENOUGH = 9
 # The labels of families beside a heat map and its scale, in pixels.
 _MARGINS = 330
 
@@ -157,8 +156,8 @@ def accuracy(one: TargetReport, prefix: str) -> Iterator[Html]:
             f"The band is the prediction interval, a factor of {fit.spread:.4f} either way (90 % nominal), "
             f"from {fit.count} networks. " + " ".join(group_sentence(group, True) for group in groups)
         )
-        if fit.count < _ENOUGH:
-            caption += f" So few calibration networks promise only {fit.count / (fit.count + 1):.0%}."
+        if fit.promised < NOMINAL:
+            caption += f" So few calibration networks promise only {fit.promised:.0%}."
         yield figure(f"{prefix}predicted-{precision}", predicted_measured(groups, fit.spread), caption)
         yield table(GROUP_COLUMNS, [group_row(group, True) for group in groups], numeric=range(1, 8))
         if all(group.name != "held out" for group in groups):

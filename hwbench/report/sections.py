@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hwbench.latency.calibration import NOMINAL
 from hwbench.report import commands, figures
 from hwbench.report.comparisons import Group
 from hwbench.report.exported import ExportedModel
@@ -62,9 +63,8 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
             f" The band is the prediction interval, a factor of {calibration.spread:.4f} either way (90 % nominal), "
             f"from {calibration.count} calibration networks."
         )
-        if calibration.count < 9:
-            share = calibration.count / (calibration.count + 1)
-            caption += f" So few networks promise only {share:.0%}."
+        if calibration.promised < NOMINAL:
+            caption += f" So few networks promise only {calibration.promised:.0%}."
     yield figure("predicted", figures.predicted_measured(report.groups, report.spread), caption)
     rows = [group_row(group, report.spread is not None) for group in report.groups]
     yield table(GROUP_COLUMNS, rows, numeric=range(1, 8))

@@ -39,7 +39,7 @@ KEYS = {
     "quickstart": "architecture device budget_ms predicted_ms measured_ms top1_fp32 top1_int8 chance model report "
     "seconds",
     "profile": "device target ok failed skipped table seconds",
-    "validate": "device networks median_error mape within_5 within_10 spearman coverage nominal",
+    "validate": "device networks median_error mape within_5 within_10 spearman coverage nominal device_change",
     "search": "study space budget_ms trials feasible best pareto",
     "train": "checkpoint architecture top1 top5 epochs seconds",
     "export": "model manifest precision runtime delegates undelegated sqnr_db top1_before top1_after bytes",

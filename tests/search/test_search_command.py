@@ -37,7 +37,7 @@ def run(workspace, make_search, monkeypatch, capsys):
     """Runs a command line in the workspace; returns exit status, stdout, stderr."""
     measure = make_search().measure
     monkeypatch.chdir(workspace.root)
-    monkeypatch.setattr(hwbench.cli.search, "measuring", lambda *_: measure)
+    monkeypatch.setattr(hwbench.cli.search, "measuring", lambda *_, **__: measure)
 
     def _run(*arguments: str) -> tuple[int, str, str]:
         try:
@@ -179,7 +179,7 @@ def test_validation_never_uses_a_calibration_network(workspace, table_file, spac
 
 
 def test_validation_of_a_device_that_measures_nothing_fails_its_check(run, monkeypatch):
-    monkeypatch.setattr(hwbench.cli.search, "measuring", lambda *_: lambda workloads: [])
+    monkeypatch.setattr(hwbench.cli.search, "measuring", lambda *_, **__: lambda workloads: [])
     status, out, err = run("validate", "--networks", "3")
     assert (status, out) == (5, "")
     assert "only 0 of 3 networks could be measured" in err

@@ -1,0 +1,105 @@
+"""``hwbench validate`` tells a wrong prediction from a device that has changed, and leaves its table as it is."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from hwbench.cli import profile
+from hwbench.cli.main import main
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.store import MeasurementStore
+from hwbench.spaces import load_space
+from hwbench.specs import Outcome, Precision, Timing
+from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import installed_target, space_table, work
+
+TARGET = installed_target()
+CONDITIONS = {"device": "fake"}
+
+
+@pytest.fixture(params=[4, 12])
+def table(workspace, request):
+    """A table after the law of the device, with so many calibration networks."""
+    made = space_table(load_space(workspace, "x3d-tiny"), Precision.INT8, target=TARGET, calibration=request.param)
+    made.write(table_path(workspace.root, TARGET, Precision.INT8))
+    return made
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    """Everything real but the device."""
+    device = FakeDevice(workspace.root / "files", law=work, noise=1e-3)
+
+    @contextmanager
+    def place(store, workspace, place, **options):
+        yield Campaign(store, TARGET, CONDITIONS, device.build, device.measure, Timing())
+
+    monkeypatch.setattr(profile, "place_campaign", place)
+    return device
+
+
+def run(capsys, *arguments):
+    status = 0
+    try:
+        main(["validate", "--networks", "5", *map(str, arguments)])
+    except SystemExit as end:
+        status = end.code or 0
+    out, err = capsys.readouterr()
+    return status, out, " ".join(err.split())
+
+
+def calibrating(table: LatencyTable):
+    return {row.workload for row in table.rows(Role.NETWORK)}
+
+
+def test_a_device_as_it_was(table, fake, capsys):
+    status, out, err = run(capsys, "--json")
+    values = json.loads(out)
+    assert status == 0
+    assert values["again"] == min(6, len(calibrating(table)))
+    assert values["device_change_low"] <= values["device_change"] <= values["device_change_high"]
+    assert abs(values["device_change"]) < 0.003
+    assert "than when its table was taken" not in err
+    assert values["nominal"] == min(0.9, len(calibrating(table)) / (len(calibrating(table)) + 1))
+
+
+def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):
+    path = table_path(workspace.root, TARGET, Precision.INT8)
+    before = path.read_bytes()
+    with MeasurementStore(workspace.store) as store:
+        store.clock(CONDITIONS, 2e-6)
+    fake.law = lambda workload: 1.04 * work(workload)
+    status, out, err = run(capsys, "--json")
+    values = json.loads(out)
+    assert status == 0
+    assert values["device_change"] == pytest.approx(0.04, abs=0.004)
+    assert "the device is slower than when its table was taken" in err
+    assert "hwbench profile --device local --space x3d-tiny" in err
+    assert "--anew" in err
+    assert path.read_bytes() == before
+    again = calibrating(table) & {*fake.visits}
+    assert len(again) == values["again"]
+    with MeasurementStore(workspace.store) as store:  # what was measured again would be another calibration
+        assert {*store.workloads(TARGET)}.isdisjoint(again)
+        assert store.counts() == {"ok": 5}
+    (aside,) = (workspace.root / ".hwbench" / "verified").glob("*.sqlite")
+    with MeasurementStore(aside) as store:
+        assert {*store.workloads(TARGET)} == again
+        assert store.clock(CONDITIONS) == 2e-6
+
+
+def test_none_is_measured_again(table, fake, capsys):
+    status, out, _ = run(capsys, "--json", "--again", 0)
+    values = json.loads(out)
+    assert (status, values["again"], values["device_change"]) == (0, 0, None)
+    assert calibrating(table).isdisjoint(fake.visits)
+
+
+def test_none_can_be_measured_again(table, fake, capsys):
+    fake.failures = dict.fromkeys(calibrating(table), (Outcome.CRASH, "killed"))
+    status, out, err = run(capsys, "--json")
+    values = json.loads(out)
+    assert (status, values["again"], values["device_change"], values["networks"]) == (0, 0, None, 5)
+    assert "killed" in err
