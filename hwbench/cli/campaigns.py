@@ -1,4 +1,4 @@
-"""What commands that measure share: two bars on stderr, failures in words at the end, a store read by no other."""
+"""What commands that measure share: the campaign on a device, bars and failures on stderr, a store read by no other."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from rich.progress import Progress, TaskID
 
 from hwbench.cli.output import progress, say
-from hwbench.measure.builder import BuildFailure
+from hwbench.devices import Device
+from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Watch
+from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
-from hwbench.specs import Artifact, Measurement, Outcome, Workload
+from hwbench.specs import Artifact, Measurement, Outcome, Timing, Workload
 from hwbench.units import format_duration
 from hwbench.workspace import Workspace
 
@@ -122,3 +124,45 @@ def share_clock(workspace: Workspace, campaign: Campaign) -> None:
     if workspace.store.is_file():
         with MeasurementStore(workspace.store) as known:
             campaign.store.clock(campaign.conditions, known.clock(campaign.conditions))
+
+
+@contextmanager
+def place_campaign(
+    store: MeasurementStore,
+    workspace: Workspace,
+    device: Device,
+    *,
+    runtime: str = "executorch",
+    threads: int | None = None,
+    processes: int | None = None,
+    retry: bool = False,
+    timing: Timing | None = None,
+    builder: Builder | None = None,
+) -> Iterator[Campaign]:
+    """A campaign on a device of a workspace; talk about long steps goes to stderr.
+
+    Args:
+        store: Where the sessions go.
+        workspace: Holds the build cache.
+        device: Where to measure.
+        runtime: Name of the runtime.
+        threads: Threads of the engine; default: what the device file says.
+        processes: Build processes; default: what fits.
+        retry: Failed rows are measured again, all of them and not only those of a lost device.
+        timing: Protocol of the rows; default: ``Timing()``.
+        builder: Builds, and goes on living; default: one of its own.
+    """
+    again = [outcome for outcome in Outcome if outcome is not Outcome.OK] if retry else [Outcome.LOST]
+    with campaign_on(
+        device,
+        store=store,
+        cache_dir=workspace.cache,
+        runtime=runtime,
+        threads=threads,
+        timing=timing,
+        processes=processes,
+        builder=builder,
+        retry=again,
+        report=say,
+    ) as campaign:
+        yield campaign

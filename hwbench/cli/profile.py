@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,27 +13,21 @@ import typer
 
 from hwbench.cli.main import app as program
 from hwbench.cli.output import Json, emit, say
-from hwbench.errors import DeviceError, HwbenchError, InvalidValue
+from hwbench.errors import DeviceError, InvalidValue
 from hwbench.specs.network import DEFAULT_CLASSES
-from hwbench.units import milliseconds, parse_duration
+from hwbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from hwbench.devices import Conditions, Device
-    from hwbench.latency import LatencyRow, SelfCheck
+    from hwbench.devices import Conditions
+    from hwbench.latency import SelfCheck
     from hwbench.measure.builder import Builder
-    from hwbench.measure.campaign import Campaign, CampaignResult
-    from hwbench.measure.store import MeasurementStore
+    from hwbench.measure.campaign import CampaignResult
     from hwbench.spaces import StagedSpace
-    from hwbench.specs import Measurement, Precision, Repeatability, Target, Timing, Workload
+    from hwbench.specs import Precision, Workload
     from hwbench.workspace import Workspace
 
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
 DEFAULT_CALIBRATION = 4
-CALIBRATION_SEED = 0
-# Blocks that the others are interpolated from: at least 20 with a latency.
-FIRST_BLOCKS = 24
-# Chains that tell what boundaries cost where not every boundary of a space is measured.
-CHAINS = 40
 
 app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
 
@@ -84,6 +76,7 @@ def profile(
     if context.invoked_subcommand is not None:
         _refuse_options(context)
         return
+    from hwbench.cli.tables import aa_values
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
@@ -209,10 +202,12 @@ def profile_space(
         DeviceError: The device does not answer.
         InfeasibleBudget: No network of the space is within the budget.
     """
-    from hwbench.cli.campaigns import bars, say_failures
+    from hwbench.cli.campaigns import bars, place_campaign, say_failures
     from hwbench.cli.search import installed_target
+    from hwbench.cli.tables import publish, publish_aa, published_aa, published_rows
     from hwbench.devices import load_device
     from hwbench.measure.store import MeasurementStore
+    from hwbench.search.wanted import first_workloads, space_workloads
     from hwbench.spaces import load_space
 
     place = load_device(workspace, device)
@@ -261,53 +256,8 @@ def profile_space(
             raise
         tables = [publish(workspace, campaign, one) for one in precisions]
         say_failures(result.failed)
-        found = publish_aa(campaign, tables, again=bool(result.ok)) if aa else _published_aa(tables)
+        found = publish_aa(campaign, tables, again=bool(result.ok)) if aa else published_aa(tables)
     return result, tables, found
-
-
-@contextmanager
-def place_campaign(
-    store: MeasurementStore,
-    workspace: Workspace,
-    device: Device,
-    *,
-    runtime: str = "executorch",
-    threads: int | None = None,
-    processes: int | None = None,
-    retry: bool = False,
-    timing: Timing | None = None,
-    builder: Builder | None = None,
-) -> Iterator[Campaign]:
-    """A campaign on a device of a workspace; talk about long steps goes to stderr.
-
-    Args:
-        store: Where the sessions go.
-        workspace: Holds the build cache.
-        device: Where to measure.
-        runtime: Name of the runtime.
-        threads: Threads of the engine; default: what the device file says.
-        processes: Build processes; default: what fits.
-        retry: Failed rows are measured again, all of them and not only those of a lost device.
-        timing: Protocol of the rows; default: ``Timing()``.
-        builder: Builds, and goes on living; default: one of its own.
-    """
-    from hwbench.measure.on_device import campaign_on
-    from hwbench.specs import Outcome
-
-    again = [outcome for outcome in Outcome if outcome is not Outcome.OK] if retry else [Outcome.LOST]
-    with campaign_on(
-        device,
-        store=store,
-        cache_dir=workspace.cache,
-        runtime=runtime,
-        threads=threads,
-        timing=timing,
-        processes=processes,
-        builder=builder,
-        retry=again,
-        report=say,
-    ) as campaign:
-        yield campaign
 
 
 def parse_precisions(text: str) -> list[Precision]:
@@ -357,52 +307,6 @@ def parse_variants(text: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def space_workloads(
-    space: StagedSpace, precision: Precision, classes: int, calibrate: int, variants: Sequence[str] = ()
-) -> list[Workload]:
-    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with, and blocks in
-    other layouts.
-
-    The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
-    table that predicts at least the networks like them.
-    """
-    from hwbench.latency import context_chains, variant_rows
-    from hwbench.search.wanted import by_use
-
-    parts = by_use(space, precision, classes)
-    first, whole = _to_calibrate(space, precision, classes, calibrate)
-    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts, *variant_rows(parts, variants)]))
-
-
-def first_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
-    """What tells which networks of a space are within a budget, before its blocks are measured.
-
-    That is the calibration networks with their blocks, and chains spread over the sizes of what lies between blocks,
-    with theirs; and so many blocks that the others can be interpolated.
-    """
-    from hwbench.latency import context_chains, spread_chains
-    from hwbench.search.wanted import by_use
-
-    first, whole = _to_calibrate(space, precision, classes, calibrate)
-    parts = by_use(space, precision, classes)
-    chains = spread_chains(context_chains(parts), CHAINS)
-    blocks = list(dict.fromkeys([*first, *(part for chain in chains for part in chain.parts())]))
-    lacking = max(FIRST_BLOCKS - len(blocks), 0)
-    blocks += [part for part in parts if part not in set(blocks)][:lacking]
-    return [*blocks, *whole, *chains]
-
-
-def _to_calibrate(
-    space: StagedSpace, precision: Precision, classes: int, calibrate: int
-) -> tuple[list[Workload], list[Workload]]:
-    """The blocks of the calibration networks, and these networks."""
-    from hwbench.latency import calibration_networks
-
-    networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
-    whole = [network.workload(precision) for network in networks]
-    return [part for workload in whole for part in workload.parts()], whole
-
-
 def _within_budget(
     space: StagedSpace, tables: Sequence[Path], classes: int, budget_s: float, variants: Sequence[str]
 ) -> list[Workload]:
@@ -418,124 +322,6 @@ def _within_budget(
         found.append([*parts, *variant_rows(parts, variants)])
     turns = itertools.zip_longest(*found)
     return [workload for turn in turns for workload in turn if workload is not None]
-
-
-def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> Path:
-    """Writes the table of the campaign's target from the store, merged with the rows published before.
-
-    A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
-
-    Raises:
-        InvalidFile: The table that is there is damaged; nothing measured is lost.
-        WorkspaceError: It cannot be written.
-    """
-    from hwbench.latency import LatencyTable, table_path
-
-    path = table_path(workspace.root, campaign.target, precision)
-    rows = {row.workload: row for row in _stored_rows(campaign, precision)}
-    known = set(campaign.store.workloads(campaign.target))
-    published = LatencyTable.read(path, target=campaign.target, precision=precision) if path.exists() else None
-    old = list(published or ())
-    kept = [row for row in old if row.workload not in known and row.conditions == campaign.fingerprint]
-    dropped = [row for row in old if row.workload not in rows and row not in kept]
-    if dropped:
-        say(
-            f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
-            "the command that made them measures them again"
-        )
-    table = LatencyTable(campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated)
-    if published is not None and published.conditions == table.conditions:
-        table = table.with_aa(published.aa)
-    table.write(path)
-    return path
-
-
-def publish_aa(campaign: Campaign, tables: Sequence[Path], *, again: bool) -> SelfCheck | None:
-    """Runs the A/A test of the campaign's device and writes what it finds into the tables.
-
-    A test that fails leaves the tables as they are, and is told.
-
-    Args:
-        campaign: Still open, so that device and conditions are those of the rows.
-        tables: Published just now.
-        again: Also where every table has one.
-
-    Returns:
-        What stands in the first table afterwards.
-    """
-    from hwbench.latency import LatencyTable, SelfCheck
-
-    read = {path: LatencyTable.read(path) for path in tables}
-    if campaign.repeat is not None and (again or any(table.aa is None for table in read.values())):
-        try:
-            found = SelfCheck(campaign.repeat(), datetime.now(UTC).date().isoformat())
-        except HwbenchError as error:
-            say(f"A/A test: {error}")
-        else:
-            say(f"A/A test: {found.found}")
-            for path, table in read.items():
-                table.with_aa(found).write(path)
-    return _published_aa(tables)
-
-
-def _published_aa(tables: Sequence[Path]) -> SelfCheck | None:
-    from hwbench.latency import LatencyTable
-
-    return LatencyTable.read(tables[0]).aa
-
-
-def aa_values(found: Repeatability) -> dict[str, Any]:
-    """An A/A test as ``--json`` prints it."""
-    return {
-        "difference": found.difference,
-        "low": found.low,
-        "high": found.high,
-        "pairs": found.pairs,
-        "median_ms": milliseconds(found.median_s),
-        "ok": found.ok,
-    }
-
-
-def published_rows(workspace: Workspace, target: Target, precision: Precision) -> list[LatencyRow]:
-    """The rows of the table as it lies in the workspace; none where there is no table.
-
-    Raises:
-        InvalidFile: It does not validate.
-    """
-    from hwbench.latency import LatencyTable, table_path
-
-    path = table_path(workspace.root, target, precision)
-    if not path.exists():
-        return []
-    return list(LatencyTable.read(path, target=target, precision=precision))
-
-
-def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:
-    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
-    from hwbench.specs import Outcome
-
-    best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
-    for stored in campaign.store.rows(campaign.target, campaign.conditions):
-        one = stored.measurement
-        if one.workload.precision is not precision or stored.build != campaign.build_key(one.workload):
-            continue
-        row = latency_row(one, stored.finished_at[:10], campaign.fingerprint)
-        rank = (one.outcome is Outcome.OK, one.timing == campaign.timing)
-        if one.workload not in best or rank >= best[one.workload][0]:
-            best[one.workload] = (rank, row)
-    return [row for _, row in best.values()]
-
-
-def latency_row(one: Measurement, measured_on: str, conditions: str) -> LatencyRow:
-    """A measurement as the row of a table, with its date (UTC) and the digest of its conditions."""
-    from hwbench.latency import LatencyRow, Role
-    from hwbench.specs import Outcome
-
-    role = Role.BLOCK
-    if len(one.workload.blocks) > 1:
-        role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
-    stats = one.stats if one.outcome is Outcome.OK else None
-    return LatencyRow(role, one.workload, one.outcome, stats, measured_on, conditions, one.reason)
 
 
 def _summary(

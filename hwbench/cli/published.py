@@ -52,8 +52,7 @@ def verify_table(
         DeviceError: The device does not answer.
         CheckFailed: The table does not hold, or the device is too noisy to tell.
     """
-    from hwbench.cli.campaigns import share_clock, store_aside
-    from hwbench.cli.profile import place_campaign
+    from hwbench.cli.campaigns import place_campaign, share_clock, store_aside
     from hwbench.devices import load_device
     from hwbench.latency import LatencyTable, compare_tables, sample_rows
 
@@ -112,8 +111,7 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
         CheckFailed: None has.
     """
     from hwbench.cli.campaigns import bars, say_failures
-    from hwbench.cli.profile import latency_row
-    from hwbench.latency import LatencyTable
+    from hwbench.latency import LatencyRow, LatencyTable
 
     with bars() as watch:
         result = campaign.run([row.workload for row in published], watch)
@@ -121,7 +119,7 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
     if not result.ok:
         raise CheckFailed(f"none of {len(published)} rows could be measured on {campaign.target}; see above")
     today = datetime.now(UTC).date().isoformat()
-    rows = [latency_row(one, today, campaign.fingerprint) for one in result.ok]
+    rows = [LatencyRow.of(one, today, campaign.fingerprint) for one in result.ok]
     return result, LatencyTable(campaign.target, published.precision, rows, aa=_aa(campaign, today))
 
 

@@ -289,8 +289,7 @@ def measuring(
     """
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
-        from hwbench.cli.campaigns import bars, say_failures, share_clock, store_aside
-        from hwbench.cli.profile import place_campaign
+        from hwbench.cli.campaigns import bars, place_campaign, say_failures, share_clock, store_aside
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
 

@@ -121,8 +121,7 @@ def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableCh
     """How calibration networks, measured again, differ from the table; None where none could be."""
     from datetime import UTC, datetime
 
-    from hwbench.cli.profile import latency_row
-    from hwbench.latency import LatencyTable, Role, compare_tables, sample_rows
+    from hwbench.latency import LatencyRow, LatencyTable, Role, compare_tables, sample_rows
     from hwbench.specs import Outcome
 
     def of(rows: Iterable[LatencyRow]) -> LatencyTable:
@@ -131,7 +130,7 @@ def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableCh
     before = of(sample_rows(of(table.rows(Role.NETWORK)), count, AGAIN_SEED) if count else ())
     today = datetime.now(UTC).date().isoformat()
     rows = measure([row.workload for row in before]) if len(before) else ()
-    after = of(latency_row(row, today, "") for row in rows if row.outcome is Outcome.OK)
+    after = of(LatencyRow.of(row, today) for row in rows if row.outcome is Outcome.OK)
     return compare_tables(before, after) if len(after) else None
 
 

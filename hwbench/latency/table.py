@@ -27,7 +27,7 @@ from pathlib import Path
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency.distance import distance
-from hwbench.specs import AUTO, LOCAL, LatencyStats, Outcome, Precision, Repeatability, Target, Workload
+from hwbench.specs import AUTO, LOCAL, LatencyStats, Measurement, Outcome, Precision, Repeatability, Target, Workload
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.workspace import Workspace, shipped, write_text
 
@@ -72,6 +72,15 @@ class LatencyRow:
             raise InvalidValue(f"latency row: expected a date such as 2026-01-31, got {self.measured_on!r}")
         if (self.role is Role.BLOCK) != (len(self.workload.blocks) == 1):
             raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
+
+    @classmethod
+    def of(cls, one: Measurement, measured_on: str, conditions: str = "") -> LatencyRow:
+        """A measurement as a row, with its date (UTC) and the digest of its conditions."""
+        role = Role.BLOCK
+        if len(one.workload.blocks) > 1:
+            role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
+        stats = one.stats if one.outcome is Outcome.OK else None
+        return cls(role, one.workload, one.outcome, stats, measured_on, conditions, one.reason)
 
 
 @dataclass(frozen=True)

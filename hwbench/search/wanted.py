@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
-from hwbench.latency import AdditivePredictor, LatencyTable, interpolated
+from hwbench.latency import (
+    AdditivePredictor,
+    LatencyTable,
+    calibration_networks,
+    context_chains,
+    interpolated,
+    spread_chains,
+    variant_rows,
+)
 from hwbench.search.latencies import row_position
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
@@ -15,6 +24,40 @@ from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
 
 # Networks drawn to see which blocks they share: a block that one in a hundred has is seen ten times, give or take 3.
 DRAWS = 1000
+CALIBRATION_SEED = 0
+# Blocks that the others are interpolated from: at least 20 with a latency.
+FIRST_BLOCKS = 24
+# Chains that tell what boundaries cost where not every boundary of a space is measured.
+CHAINS = 40
+
+
+def space_workloads(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int, variants: Sequence[str] = ()
+) -> list[Workload]:
+    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with, and blocks in
+    other layouts.
+
+    The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
+    table that predicts at least the networks like them.
+    """
+    parts = by_use(space, precision, classes)
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    return list(dict.fromkeys([*first, *context_chains(parts), *whole, *parts, *variant_rows(parts, variants)]))
+
+
+def first_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
+    """What tells which networks of a space are within a budget, before its blocks are measured.
+
+    That is the calibration networks with their blocks, and chains spread over the sizes of what lies between blocks,
+    with theirs; and so many blocks that the others can be interpolated.
+    """
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    parts = by_use(space, precision, classes)
+    chains = spread_chains(context_chains(parts), CHAINS)
+    blocks = list(dict.fromkeys([*first, *(part for chain in chains for part in chain.parts())]))
+    lacking = max(FIRST_BLOCKS - len(blocks), 0)
+    blocks += [part for part in parts if part not in set(blocks)][:lacking]
+    return [*blocks, *whole, *chains]
 
 
 def by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int = 0) -> list[Workload]:
@@ -61,6 +104,15 @@ def within_budget(
     rng = np.random.default_rng([seed, 0xB10C])
     drawn = [space.network(feasible.draw(rng), num_classes) for _ in range(DRAWS)]
     return _most_used(drawn, reachable, table.precision)
+
+
+def _to_calibrate(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int
+) -> tuple[list[Workload], list[Workload]]:
+    """The blocks of the calibration networks, and these networks."""
+    networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
+    whole = [network.workload(precision) for network in networks]
+    return [part for workload in whole for part in workload.parts()], whole
 
 
 def _most_used(networks: list[Network], parts: list[Workload], precision: Precision) -> list[Workload]:

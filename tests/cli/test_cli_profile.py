@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from hwbench.cli import profile
+from hwbench.cli import campaigns
 from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import main
 from hwbench.errors import CheckFailed, InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
-from hwbench.search.wanted import within_budget
+from hwbench.search.wanted import first_workloads, space_workloads, within_budget
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
@@ -34,7 +34,7 @@ def fake(workspace, monkeypatch):
             store, replace(TARGET, threads=threads), device.conditions, device.build, device.measure,
             timing=Timing(), build_key=lambda w: w.sha256 + sources, retry=again, repeat=device.repeat)  # fmt: skip
 
-    monkeypatch.setattr(profile, "place_campaign", place)
+    monkeypatch.setattr(campaigns, "place_campaign", place)
     return device
 
 
@@ -54,7 +54,7 @@ def table(workspace, precision=Precision.FP32, threads=1):
 
 
 def needed(workspace, precision=Precision.FP32, classes=8, calibrate=4):
-    return set(profile.space_workloads(load_space(workspace, "x3d-tiny"), precision, classes, calibrate))
+    return set(space_workloads(load_space(workspace, "x3d-tiny"), precision, classes, calibrate))
 
 
 def test_a_space_is_measured_and_its_tables_are_published(workspace, fake, capsys):
@@ -157,7 +157,7 @@ def test_a_limit_counts_missing_rows_and_begins_with_what_calibrates(workspace, 
     status, out, _ = run(capsys, "--precision", "fp32", "--limit", "5", "--calibrate", "2", "--json")
     assert (status, json.loads(out)["ok"]) == (0, 5)
     space = load_space(workspace, "x3d-tiny")
-    first = profile.space_workloads(space, Precision.FP32, 8, 2)[:5]
+    first = space_workloads(space, Precision.FP32, 8, 2)[:5]
     assert {row.workload for row in table(workspace)} == set(first)
     run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "2")
     assert len(table(workspace)) == 8
@@ -173,7 +173,7 @@ def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake,
     workspace.store.unlink()
     budget = ("--precision", "fp32", "--budget", f"{round(1e6 * budget_s)}us")
     space = load_space(workspace, "x3d-tiny")
-    first = profile.first_workloads(space, Precision.FP32, 8, 4)
+    first = first_workloads(space, Precision.FP32, 8, 4)
     status, out, err = run(capsys, *budget, "--limit", str(len(first) + 1), "--json")
     assert status == 0, err
     assert json.loads(out)["ok"] == len(first) + 1
@@ -197,7 +197,7 @@ def test_a_budget_that_no_network_meets_ends_after_what_tells_so(workspace, fake
     assert status == 4
     assert "the smallest reachable latency is" in err
     space = load_space(workspace, "x3d-tiny")
-    assert {row.workload for row in table(workspace)} == set(profile.first_workloads(space, Precision.FP32, 8, 4))
+    assert {row.workload for row in table(workspace)} == set(first_workloads(space, Precision.FP32, 8, 4))
     assert run(capsys, "--budget", "12")[0] == 2
     assert run(capsys, "--budget", "12ms", "--networks-only")[0] == 2
 

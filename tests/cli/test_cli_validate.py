@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hwbench.cli import profile
+from hwbench.cli import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.measure.campaign import Campaign
@@ -36,7 +36,7 @@ def fake(workspace, monkeypatch):
     def place(store, workspace, place, **options):
         yield Campaign(store, TARGET, CONDITIONS, device.build, device.measure, Timing())
 
-    monkeypatch.setattr(profile, "place_campaign", place)
+    monkeypatch.setattr(campaigns, "place_campaign", place)
     return device
 
 

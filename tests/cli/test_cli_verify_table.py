@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.cli import profile
+from hwbench.cli import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, sample_rows, table_path
 from hwbench.measure.campaign import Campaign
@@ -44,7 +44,7 @@ def fake(workspace, monkeypatch):
         target = replace(TARGET, device=place.name)
         yield Campaign(store, target, device.conditions, device.build, device.measure, Timing(), repeat=device.repeat)
 
-    monkeypatch.setattr(profile, "place_campaign", place)
+    monkeypatch.setattr(campaigns, "place_campaign", place)
     return device
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwbench.cli.profile import parse_precisions, parse_variants, space_workloads
+from hwbench.cli.profile import parse_precisions, parse_variants
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, WorkspaceError
 from hwbench.latency import (
     LatencyRow,
@@ -19,6 +19,7 @@ from hwbench.latency import (
     profile_command,
     table_path,
 )
+from hwbench.search.wanted import space_workloads
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped

@@ -13,7 +13,6 @@ from hwbench.cli.devices import virtual
 from hwbench.cli.devices.group import app
 from hwbench.cli.devices.show import Name
 from hwbench.cli.output import Json, emit, say
-from hwbench.cli.profile import aa_values
 from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 from hwbench.printable import printable
 
@@ -67,6 +66,8 @@ def check(
             say(f"{step.name}: {step.advice}")
     wrong = [step for step in steps if step.state == FAILED]
     if as_json:
+        from hwbench.cli.tables import aa_values
+
         aa = None if checked.aa is None else aa_values(checked.aa)
         emit({"device": name, "ok": not wrong, "steps": [asdict(step) for step in steps], "aa": aa}, as_json=True)
     if wrong:
