@@ -32,7 +32,7 @@ class Bars(Watch):
         self._build = _Bar(display, "build")
         self._measure = _Bar(display, "measure")
         self._failed = 0
-        self._sessions = 0
+        self._sessions = self._turn = 0
 
     def planned(self, missing: int, stored: int) -> None:
         note = f"{stored} already measured" if stored else ""
@@ -42,9 +42,12 @@ class Bars(Watch):
     def built(self, result: Artifact | BuildFailure) -> None:
         self._build.step()
 
+    def turn(self, sessions: int) -> None:
+        self._sessions, self._turn = 0, sessions
+
     def visited(self, workload: Workload) -> None:
         self._sessions += 1
-        self._measure.note(f"{self._sessions} sessions" + self._failures())
+        self._measure.note(f"session {self._sessions} of {self._turn}" + self._failures())
 
     def measured(self, measurement: Measurement) -> None:
         if measurement.outcome is Outcome.OK:

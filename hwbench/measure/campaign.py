@@ -71,6 +71,9 @@ class Watch:
     def built(self, result: Artifact | BuildFailure) -> None:
         """One workload was built, was in the cache, or failed to build."""
 
+    def turn(self, sessions: int) -> None:
+        """So many sessions are to come next, if none fails; rows that need more have them in another turn."""
+
     def visited(self, workload: Workload) -> None:
         """One session was stored."""
 
@@ -215,6 +218,7 @@ class Campaign:
         while rows:
             before = {workload: len(row.sessions) for workload, row in rows.items()}
             needed = min(sessions_needed(row.sessions, self.timing) for row in rows.values())
+            watch.turn(needed * len(rows))
             try:
                 failures = self._visit(rows, needed, turn, watch)
             except (DeviceLost, DeviceUnreachable) as error:

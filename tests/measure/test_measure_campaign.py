@@ -52,6 +52,9 @@ class Recorder(Watch):
         self.events["built"] += 1
         self.order.append("build")
 
+    def turn(self, sessions):
+        self.events["announced"] += sessions
+
     def visited(self, workload):
         self.events["visited"] += 1
         self.order.append("visit")
@@ -155,7 +158,7 @@ def test_a_batch_is_built_before_it_is_measured(store, tmp_path):
     campaign(store, FakeDevice(tmp_path / "files", noise=1e-6)).run(WORKLOADS, watch)
     assert watch.plan == (7, 0)
     assert watch.order == ["build"] * 4 + ["visit"] * 12 + ["build"] * 3 + ["visit"] * 9
-    assert watch.events == {"built": 7, "visited": 21, "ok": 7}
+    assert watch.events == {"built": 7, "announced": 21, "visited": 21, "ok": 7}
 
 
 def test_failures_are_kept_and_cost_one_row_each(store, tmp_path):
