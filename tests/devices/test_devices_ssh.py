@@ -13,7 +13,7 @@ import pytest
 import sshd as server
 from waiting import alive, wait_for
 
-from hwbench.devices import ssh
+from hwbench.devices import ssh, ssh_connection
 from hwbench.devices.base import Address, transports
 from hwbench.devices.known_hosts import HostKey
 from hwbench.devices.ssh import SshLink, fetch_host_key, trust
@@ -270,11 +270,11 @@ def test_hosts_that_do_not_answer(sshd, tmp_path, monkeypatch):
         with pytest.raises(DeviceUnreachable, match=f"nothing takes connections at 127.0.0.1:{port}"):
             connect(sshd, tmp_path, port=port)
         silent.listen(0)
-        monkeypatch.setattr(ssh, "HANDSHAKE_S", 0.5)
-        monkeypatch.setattr(ssh, "LOGIN_S", 0.5)
+        monkeypatch.setattr(ssh_connection, "HANDSHAKE_S", 0.5)
+        monkeypatch.setattr(ssh_connection, "LOGIN_S", 0.5)
         with pytest.raises(DeviceUnreachable, match=r"does not speak SSH as it should: (no answer|Error)"):
             connect(sshd, tmp_path, port=port)
-        monkeypatch.setattr(ssh, "CONNECT_S", 0.2)
+        monkeypatch.setattr(ssh_connection, "CONNECT_S", 0.2)
         fill = [socket.socket() for _ in range(4)]
         for one in fill:
             one.setblocking(False)
@@ -315,8 +315,9 @@ def test_a_server_that_is_away_for_a_while(sshd, tmp_path):
 
 
 def test_a_stalled_connection_is_given_up(sshd, tmp_path, monkeypatch):
-    monkeypatch.setattr(ssh, "STALL_S", 2.0)
-    monkeypatch.setattr(ssh, "PING_S", 0.5)
+    for module in (ssh, ssh_connection):
+        monkeypatch.setattr(module, "STALL_S", 2.0)
+    monkeypatch.setattr(ssh_connection, "PING_S", 0.5)
     with connect(sshd, tmp_path) as transport:
         process = transport.spawn(["sh", "-c", "echo on; sleep 60"])
         assert process.read_line(20) == "on"

@@ -1,0 +1,295 @@
+"""A connection to one ssh server, on paramiko: who is at the other end, logging in, and whether it is still there.
+
+Who is at the other end is checked at every host on the way, and nothing is taken on trust: a key that no file of known
+hosts names is refused until ``trust`` has recorded it. Logins are by key, from files or an agent, never by password.
+A connection over which nothing came for ``STALL_S``, although the other end was asked, has ended.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.devices.base import Address
+from hwbench.devices.known_hosts import HostKey, known
+from hwbench.devices.route import Hop
+from hwbench.errors import DeviceUnreachable
+
+if TYPE_CHECKING:
+    import paramiko
+
+# One attempt to connect, the handshake, and the login of one key.
+CONNECT_S, HANDSHAKE_S, LOGIN_S = 10.0, 20.0, 20.0
+# The other end is asked for a sign of life this often, and given up when there was none for so long. Wi-Fi that roams
+# is away for a few seconds.
+PING_S, STALL_S = 5.0, 30.0
+
+
+class Connection:
+    """A connection to one host, and whoever watches it."""
+
+    def __init__(self, hop: Hop, address: Address, through: paramiko.Transport | None) -> None:
+        import paramiko
+
+        # paramiko's threads tell a logger about errors that their callers get as exceptions.
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())
+        self.hop = hop
+        self._address = address
+        self._stalled = False
+        self._command: subprocess.Popen[bytes] | None = None
+        sock = self._socket(through)
+        try:
+            self.transport = paramiko.Transport(sock, packetizer_class=_watched())
+            # As OpenSSH does: a host is asked for a key of a kind that is known of it.
+            kinds = {key.kind for key in self._known.keys}
+            options = self.transport.get_security_options()
+            options.key_types = sorted(options.key_types, key=lambda kind: _plain_kind(kind) not in kinds)
+            self.transport.banner_timeout = self.transport.auth_timeout = LOGIN_S
+            self._shake_hands()
+        except BaseException:
+            sock.close()
+            self._end_command()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Both ends are there."""
+        return bool(self.transport.is_active()) and not self._stalled
+
+    @property
+    def why(self) -> str:
+        """What became of it."""
+        if self._stalled:
+            return f"{self.hop} gave no sign of life for {STALL_S:.0f} s: is it still in this network?"
+        return f"the connection to {self.hop} ended: was it switched off, or its SSH server?"
+
+    def host_key(self) -> HostKey:
+        """The key that the host showed."""
+        key = self.transport.get_remote_server_key()
+        return HostKey(self.hop.name, key.get_name(), key.asbytes())
+
+    def is_known(self) -> bool:
+        """A file names the key that the host showed."""
+        shown = self.host_key()
+        return shown in self._known.keys and shown.data not in self._known.revoked
+
+    def log_in(self) -> None:
+        """Checks who the host is, then logs in."""
+        self._check_host_key()
+        self._authenticate()
+        self._watch()
+
+    def close(self) -> None:
+        """Ends it; calling it again does nothing."""
+        self.transport.close()
+        self._end_command()
+
+    def _end_command(self) -> None:
+        if self._command is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._command.pid, signal.SIGKILL)
+            self._command.wait()
+            self._command = None
+
+    def _watch(self) -> None:
+        """Asks for a sign of life, and ends the connection when there was none for long."""
+        transport = weakref.proxy(self.transport)
+        self.transport.packetizer.set_keepalive(PING_S, lambda: _ping(transport))
+        threading.Thread(target=self._end_when_stalled, daemon=True, name="hwbench-ssh-watch").start()
+
+    def _end_when_stalled(self) -> None:
+        while self.transport.is_active():
+            time.sleep(1.0)
+            if time.monotonic() - self.transport.packetizer.heard > STALL_S:
+                self._stalled = True
+                self.transport.close()
+
+    def _socket(self, through: paramiko.Transport | None) -> Any:
+        import paramiko
+
+        hop = self.hop
+        if through is not None:
+            try:
+                return through.open_channel("direct-tcpip", (hop.host, hop.port), ("127.0.0.1", 0), timeout=CONNECT_S)
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                raise self._unreachable(f"the host before it does not reach {hop}: {error}") from error
+        if hop.command:
+            return self._start(hop.command)
+        try:
+            sock = socket.create_connection((hop.host, hop.port), CONNECT_S)
+            # A command is several small packets, each of which would wait for the last to be acknowledged.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return sock
+        except OSError as error:
+            raise self._unreachable(_no_connection(hop, error)) from error
+
+    def _start(self, command: str) -> socket.socket:
+        """Starts a ProxyCommand, in a shell as ssh does; it speaks over the other end of the socket."""
+        ours, its = socket.socketpair()
+        with its:
+            self._command = subprocess.Popen(
+                command,
+                shell=True,
+                stdin=its.fileno(),
+                stdout=its.fileno(),
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        return ours
+
+    def _shake_hands(self) -> None:
+        import paramiko
+
+        try:
+            self.transport.start_client(timeout=HANDSHAKE_S)
+            if not self.transport.initial_kex_done:
+                raise paramiko.SSHException(f"no answer in {HANDSHAKE_S:g} s")
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self.transport.close()
+            raise self._unreachable(f"what answers at {self.hop} does not speak SSH as it should: {error}") from error
+
+    def _check_host_key(self) -> None:
+        shown = self.host_key()
+        mend = f"hwbench devices trust {self._address.name}"
+        if shown.data in self._known.revoked:
+            raise self._unreachable(f"{self.hop} shows a host key that is revoked: {shown.kind} {shown.sha256}")
+        if shown in self._known.keys:
+            return
+        if self._known.keys:
+            expected = "; ".join(f"{key.kind} {key.sha256} ({place})" for key, place in self._known.keys.items())
+            raise self._unreachable(
+                f"the host key of {self.hop} has changed: it shows {shown.kind} {shown.sha256}, expected {expected}. "
+                f"Either it was set up anew or someone else answers for it; if you know that it is right: {mend}"
+            )
+        raise self._unreachable(
+            f"the host key of {self.hop} is not known: {shown.kind} {shown.sha256}; compare it with the device's own "
+            f"(there: ssh-keygen -lf /etc/ssh/ssh_host_{_file_kind(shown.kind)}_key.pub), then: {mend}"
+        )
+
+    def _authenticate(self) -> None:
+        import paramiko
+
+        tried: list[str] = []
+        locked: list[Path] = []
+        for key, name in self._keys(locked):
+            tried.append(name)
+            try:
+                # What is left to do after a key that is not enough alone is a password or a code.
+                if not self.transport.auth_publickey(self.hop.user, key):
+                    return
+            except paramiko.BadAuthenticationType:
+                break
+            except paramiko.AuthenticationException:
+                if not self.transport.is_active():
+                    break
+            except (paramiko.SSHException, EOFError, OSError) as error:
+                raise self._unreachable(f"{self.hop} ended the login: {error}") from error
+        raise self._unreachable(self._refused(tried, locked))
+
+    def _refused(self, tried: list[str], locked: list[Path]) -> str:
+        what = f"{self.hop} does not let {self.hop.user!r} in"
+        if locked:
+            mend = f"run: ssh-add {locked[0]}"
+            if not self.hop.agent:
+                mend += f", and write agent = true under [ssh] in profiles/{self._address.name}/device.toml"
+            return f"{what}: the key {locked[0]} is locked with a passphrase that only an SSH agent can know; {mend}"
+        if not tried:
+            looked = ", ".join(map(str, self.hop.keys))
+            return f"{what}: there is no key to offer ({looked}); make one: ssh-keygen -t ed25519, then: ssh-copy-id"
+        user_and_port = f"-p {self.hop.port} {self.hop.user}@{self.hop.host}"
+        return f"{what} with any of these keys: {', '.join(tried)}; bring one there: ssh-copy-id {user_and_port}"
+
+    def _keys(self, locked: list[Path]) -> Iterator[tuple[paramiko.PKey, str]]:
+        """Keys to offer, with the name of each: those that an agent holds, then files; adds those that are locked."""
+        import paramiko
+
+        agent = paramiko.Agent() if self.hop.agent else None
+        held = {key.asbytes(): key for key in agent.get_keys()} if agent else {}
+        try:
+            wanted = {path: _public(path) for path in self.hop.keys}
+            for data, key in held.items():
+                if not self.hop.only_keys or data in wanted.values():
+                    yield key, f"{key.get_name()} {key.fingerprint} of the agent"
+            for path, public in wanted.items():
+                if public not in held and path.exists():
+                    try:
+                        yield paramiko.PKey.from_path(path), str(path)
+                    except (paramiko.PasswordRequiredException, TypeError):
+                        locked.append(path)
+                    except (OSError, ValueError, paramiko.SSHException, paramiko.UnknownKeyType) as error:
+                        raise self._unreachable(f"the key {path} cannot be read: {error}") from error
+        finally:
+            if agent:
+                agent.close()
+
+    @property
+    def _known(self) -> Any:
+        return known(self.hop.name, self.hop.known_hosts)
+
+    def _unreachable(self, reason: str) -> DeviceUnreachable:
+        return DeviceUnreachable(f"device {self._address.name!r}: {reason}")
+
+
+def _watched() -> type[paramiko.packet.Packetizer]:
+    """paramiko's reader of packets, which also notes when the last one came."""
+    import paramiko
+
+    class Watched(paramiko.packet.Packetizer):  # type: ignore[misc]
+        heard = 0.0
+
+        def read_message(self) -> Any:
+            message = super().read_message()
+            self.heard = time.monotonic()
+            return message
+
+    return Watched
+
+
+def _ping(transport: paramiko.Transport) -> None:
+    """Asks for an answer, of whatever kind; a server that does not know the request says so."""
+    import paramiko
+
+    message = paramiko.Message()
+    message.add_byte(paramiko.common.cMSG_GLOBAL_REQUEST)
+    message.add_string("keepalive@openssh.com")
+    message.add_boolean(True)
+    transport._send_user_message(message)
+
+
+def _plain_kind(algorithm: str) -> str:
+    """The kind of key that a signature algorithm is for: one RSA key signs in several ways."""
+    return "ssh-rsa" if algorithm.startswith("rsa-sha2-") else algorithm
+
+
+def _file_kind(kind: str) -> str:
+    """The word in the name of the server's file for a kind of key."""
+    return "ed25519" if kind == "ssh-ed25519" else "rsa" if kind == "ssh-rsa" else "ecdsa"
+
+
+def _public(path: Path) -> bytes:
+    """The public key beside a private one; nothing where it is not there."""
+    try:
+        return base64.b64decode(path.with_name(f"{path.name}.pub").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return b""
+
+
+def _no_connection(hop: Hop, error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the name {hop.host} is not known; is it spelled right, and the device in this network?"
+    if isinstance(error, TimeoutError):
+        return f"{hop} gave no answer in {CONNECT_S:.0f} s; is it switched on, and in this network?"
+    if isinstance(error, ConnectionRefusedError):
+        return f"nothing takes connections at {hop}; is an SSH server running there (on Debian: apt install ssh)?"
+    return f"{hop} cannot be reached: {error.strerror or error}"
