@@ -166,6 +166,9 @@ def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
     device = load_device(workspace, "local")
     for precision in precisions:
         wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
+        needed = {part for role in roles if role not in ("block", "kernel") for w in wanted[role] for part in w.parts()}
+        if "block" in wanted:
+            wanted["block"] = [part for part in wanted["block"] if part in needed]
         role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
         # What drifts over an hour is then no difference between rows and networks.
         order = [list(role_of)[i] for i in np.random.default_rng(SEED).permutation(len(role_of))]
@@ -411,7 +414,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
-    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="what to take")
+    options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="and their blocks")
     options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
     given = options.parse_args()
     if given.what == "plan":
