@@ -50,6 +50,7 @@ def validate(
     from hwbench.cli.search import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
     from hwbench.latency import Comparison, Validation
+    from hwbench.latency.changes import SMALLEST
     from hwbench.search.latencies import space_latencies
     from hwbench.spaces import load_space
     from hwbench.specs import Outcome, Precision
@@ -77,7 +78,7 @@ def validate(
     say(f"calibration: {calibration}")
     since = _since(predictor.table, again, measuring(workspace, target, runtime, aside=True))
     values = {"device": device} | vars(summary) | {"calibration": calibration} | _since_values(since)
-    if since is not None and since.shift_low * since.shift_high > 0 and abs(since.shift) > since.allowed:
+    if since is not None and (since.shift_low > SMALLEST or since.shift_high < -SMALLEST):
         than, those = (
             "slower" if since.shift > 0 else "faster",
             f"{len(since.rows)} calibration networks measured again",

@@ -7,11 +7,11 @@ import pytest
 
 from hwbench.cli import campaigns
 from hwbench.cli.main import main
-from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.latency import LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
-from hwbench.specs import Outcome, Precision, Timing
+from hwbench.specs import Outcome, Precision, Repeatability, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import installed_target, space_table, work
 
@@ -88,6 +88,17 @@ def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):
     with MeasurementStore(aside) as store:
         assert {*store.workloads(TARGET)} == again
         assert store.clock(CONDITIONS) == 2e-6
+
+
+@pytest.mark.parametrize("factor", [0.96, 1.04])
+def test_a_change_is_told_also_where_the_device_does_not_agree_with_itself(table, workspace, fake, capsys, factor):
+    found = SelfCheck(
+        Repeatability(0.01, -0.04, 0.05, 8, 2e-3), "2026-01-31"
+    )  # of one file twice; here all changed alike
+    table.with_aa(found).write(table_path(workspace.root, TARGET, Precision.INT8))
+    fake.law = lambda workload: factor * work(workload)
+    _, _, err = run(capsys)
+    assert f"the device is {'slower' if factor > 1 else 'faster'} than when its table was taken" in err
 
 
 def test_none_is_measured_again(table, fake, capsys):
