@@ -79,14 +79,11 @@ def validate(
     since = _since(predictor.table, again, measuring(workspace, target, runtime, aside=True))
     values = {"device": device} | vars(summary) | {"calibration": calibration} | _since_values(since)
     if since is not None and (since.shift_low > SMALLEST or since.shift_high < -SMALLEST):
-        than, those = (
-            "slower" if since.shift > 0 else "faster",
-            f"{len(since.rows)} calibration networks measured again",
-        )
         say(
-            f"the device is {than} than when its table was taken: {those} differ by {since.shift:+.1%} "
-            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), and so do the predictions; to take the table again: "
-            f"{predictor.table.command(space)} --anew"
+            f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
+            f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
+            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or take "
+            f"the table again: {predictor.table.command(space)} --anew"
         )
     if as_json:
         emit(values | {"results": [_result(c) for c in comparisons]}, as_json=True)
@@ -138,11 +135,10 @@ def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableCh
 def _since_values(since: TableChanges | None) -> dict[str, float | int | None]:
     if since is None:
         return {"device_change": None, "device_change_low": None, "device_change_high": None, "again": 0}
-    low, high = round(since.shift_low, 5), round(since.shift_high, 5)
     return {
         "device_change": round(since.shift, 5),
-        "device_change_low": low,
-        "device_change_high": high,
+        "device_change_low": round(since.shift_low, 5),
+        "device_change_high": round(since.shift_high, 5),
         "again": len(since.rows),
     }
 

@@ -75,7 +75,7 @@ def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):
     values = json.loads(out)
     assert status == 0
     assert values["device_change"] == pytest.approx(0.04, abs=0.004)
-    assert "the device is slower than when its table was taken" in err
+    assert "the device is slower now than when its table was taken" in err
     assert "hwbench profile --device local --space x3d-tiny" in err
     assert "--anew" in err
     assert path.read_bytes() == before
@@ -98,7 +98,7 @@ def test_a_change_is_told_also_where_the_device_does_not_agree_with_itself(table
     table.with_aa(found).write(table_path(workspace.root, TARGET, Precision.INT8))
     fake.law = lambda workload: factor * work(workload)
     _, _, err = run(capsys)
-    assert f"the device is {'slower' if factor > 1 else 'faster'} than when its table was taken" in err
+    assert f"the device is {'slower' if factor > 1 else 'faster'} now than when its table was taken" in err
 
 
 def test_none_is_measured_again(table, fake, capsys):
