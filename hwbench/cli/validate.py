@@ -82,8 +82,8 @@ def validate(
         say(
             f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
             f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
-            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or take "
-            f"the table again: {predictor.table.command(space)} --anew"
+            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or "
+            f"measure anew: {predictor.table.command(space)} --anew"
         )
     if as_json:
         emit(values | {"results": [_result(c) for c in comparisons]}, as_json=True)
