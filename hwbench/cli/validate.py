@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Network
 
-# Six values lie on both sides of their median but once in 32 times.
+# Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
 AGAIN = 6
 AGAIN_SEED = 0
 
@@ -123,7 +123,7 @@ def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableCh
     from hwbench.specs import Outcome
 
     def of(rows: Iterable[LatencyRow]) -> LatencyTable:
-        return LatencyTable(table.target, table.precision, rows, aa=table.aa)
+        return LatencyTable(table.target, table.precision, rows)
 
     before = of(sample_rows(of(table.rows(Role.NETWORK)), count, AGAIN_SEED) if count else ())
     today = datetime.now(UTC).date().isoformat()
