@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
 from rich.progress import Progress, TaskID
@@ -116,17 +116,17 @@ def say_failures(failed: Sequence[Measurement]) -> None:
         say("  and " + ", ".join(f"{count} more ended as {outcome}" for outcome, count in sorted(rest.items())))
 
 
-def store_aside(workspace: Workspace, name: str) -> MeasurementStore:
-    """A new store below ``.hwbench/verified``, which no other command reads; tables and predictions stay."""
+@contextmanager
+def store_aside(workspace: Workspace, name: str) -> Iterator[MeasurementStore]:
+    """A new store below ``.hwbench/verified``, which no other command reads; tables and predictions stay.
+
+    Its sessions are held against the same clock and the same quiet core as those of the workspace.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    return MeasurementStore(workspace.state / "verified" / f"{name}-{stamp}.sqlite")
-
-
-def share_clock(workspace: Workspace, campaign: Campaign) -> None:
-    """Has a campaign with another store refer to the same clock as the rows of the workspace."""
-    if workspace.store.is_file():
-        with MeasurementStore(workspace.store) as known:
-            campaign.store.clock(campaign.conditions, known.clock(campaign.conditions))
+    path = workspace.state / "verified" / f"{name}-{stamp}.sqlite"
+    with ExitStack() as stack:
+        known = stack.enter_context(MeasurementStore(workspace.store)) if workspace.store.is_file() else None
+        yield stack.enter_context(MeasurementStore(path, beside=known))
 
 
 @contextmanager

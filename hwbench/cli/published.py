@@ -52,7 +52,7 @@ def verify_table(
         DeviceError: The device does not answer.
         CheckFailed: The table does not hold, or the device is too noisy to tell.
     """
-    from hwbench.cli.campaigns import place_campaign, share_clock, store_aside
+    from hwbench.cli.campaigns import place_campaign, store_aside
     from hwbench.devices import load_device
     from hwbench.latency import LatencyTable, compare_tables, sample_rows
 
@@ -77,7 +77,6 @@ def verify_table(
             retry=False,
         ) as campaign,
     ):
-        share_clock(workspace, campaign)
         result, fresh = _measure(campaign, published)
     taken = {campaign.fingerprint: campaign.conditions}
     changes, notes = compare_tables(published, fresh), difference_notes(workspace, published, fresh, taken)

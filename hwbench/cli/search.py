@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
@@ -276,7 +276,12 @@ def profiled_classes(table: LatencyTable, space: str) -> int:
 
 
 def measuring(
-    workspace: Workspace, target: Target, runtime: str, builder: Builder | None = None, *, aside: bool = False
+    workspace: Workspace,
+    target: Target,
+    runtime: str,
+    builder: Builder | None = None,
+    *,
+    keep: Collection[Workload] | None = None,
 ) -> MeasureNetworks:
     """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated.
 
@@ -285,27 +290,29 @@ def measuring(
         target: What is measured on.
         runtime: Name of the runtime.
         builder: Builds, and goes on living; default: one of its own.
-        aside: Measure all of it now, whatever is known, into a file that no other command reads (``store_aside``).
+        keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
+            of these into the store, where it has none. Default: what the store lacks is measured, and goes there.
     """
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
-        from hwbench.cli.campaigns import bars, place_campaign, say_failures, share_clock, store_aside
+        from hwbench.cli.campaigns import bars, place_campaign, say_failures, store_aside
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
 
         place = load_device(workspace, target.device)
         with (
-            store_aside(workspace, target.device) if aside else MeasurementStore(workspace.store) as store,
+            MeasurementStore(workspace.store) if keep is None else store_aside(workspace, target.device) as store,
             place_campaign(
                 store, workspace, place, runtime=runtime, threads=target.threads, builder=builder
             ) as campaign,
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
-            if aside:
-                share_clock(workspace, campaign)
             with bars() as watch:
                 result = campaign.run(workloads, watch)
+            if keep is not None:
+                with MeasurementStore(workspace.store) as known:
+                    known.take_over(store, keep)
         say_failures(result.failed)
         return result.measurements
 

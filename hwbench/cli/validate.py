@@ -15,10 +15,9 @@ from hwbench.units import format_duration, milliseconds
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hwbench.latency import Comparison, LatencyRow, LatencyTable, TableChanges
-    from hwbench.search.candidates import MeasureNetworks
+    from hwbench.latency import Comparison, LatencyTable, TableChanges
     from hwbench.spaces.sums import SpaceSums
-    from hwbench.specs import Network
+    from hwbench.specs import Measurement, Network
 
 # Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
 AGAIN = 6
@@ -44,9 +43,11 @@ def validate(
 ) -> None:
     """Compare predicted with measured latencies of networks that were never used for calibration.
 
-    Some of the calibration networks are measured again, so that a device that is slower than when its table was taken
-    is not mistaken for a wrong prediction.
+    Some of the calibration networks are measured again, in the same rounds, so that a device that is slower than when
+    its table was taken is not mistaken for a wrong prediction. All of it is measured now, also what is known already.
     """
+    import random
+
     from hwbench.cli.search import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
     from hwbench.latency import Comparison, Validation
@@ -65,18 +66,22 @@ def validate(
     predictor, num_classes = table_predictor(workspace, target, wanted, space, classes, filling=filling)
     sums = space_latencies(staged, predictor, wanted, num_classes)
     drawn = {n.workload(wanted): n for n in fresh_networks(sums, predictor.table, networks, seed)}
-    rows = measuring(workspace, target, runtime)(list(drawn))
+    before = calibrating(predictor.table, again)
+    # Mixed, as both are in each batch then where one does not hold them all.
+    everything = [*drawn, *(row.workload for row in before)]
+    rows = measuring(workspace, target, runtime, keep=drawn)(random.Random(seed).sample(everything, len(everything)))
+    measured = [row for row in rows if row.outcome is Outcome.OK]
     comparisons = [
         Comparison(drawn[row.workload].name, predictor.predict(row.workload), row.stats.median_s)
-        for row in rows
-        if row.outcome is Outcome.OK
+        for row in measured
+        if row.workload in drawn
     ]
     if len(comparisons) < 2:
         raise CheckFailed(f"only {len(comparisons)} of {len(drawn)} networks could be measured on {target}; see above")
     summary = Validation.of(comparisons, predictor.calibration.promised)
     calibration = predictor.calibration.describe()
     say(f"calibration: {calibration}")
-    since = _since(predictor.table, again, measuring(workspace, target, runtime, aside=True))
+    since = changes_since(before, measured)
     values = {"device": device} | vars(summary) | {"calibration": calibration} | _since_values(since)
     if since is not None and (since.shift_low > SMALLEST or since.shift_high < -SMALLEST):
         say(
@@ -115,21 +120,23 @@ def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) 
     return list(found)
 
 
-def _since(table: LatencyTable, count: int, measure: MeasureNetworks) -> TableChanges | None:
-    """How calibration networks, measured again, differ from the table; None where none could be."""
+def calibrating(table: LatencyTable, count: int) -> LatencyTable:
+    """At most so many calibration networks of a table, spread over their latencies; the same at every call."""
+    from hwbench.latency import LatencyTable, Role, sample_rows
+
+    networks = LatencyTable(table.target, table.precision, table.rows(Role.NETWORK))
+    return LatencyTable(table.target, table.precision, sample_rows(networks, count, AGAIN_SEED) if count else ())
+
+
+def changes_since(before: LatencyTable, measured: Iterable[Measurement]) -> TableChanges | None:
+    """How those rows differ that were measured again; None where there are none."""
     from datetime import UTC, datetime
 
-    from hwbench.latency import LatencyRow, LatencyTable, Role, compare_tables, sample_rows
-    from hwbench.specs import Outcome
+    from hwbench.latency import LatencyRow, LatencyTable, compare_tables
 
-    def of(rows: Iterable[LatencyRow]) -> LatencyTable:
-        return LatencyTable(table.target, table.precision, rows)
-
-    before = of(sample_rows(of(table.rows(Role.NETWORK)), count, AGAIN_SEED) if count else ())
     today = datetime.now(UTC).date().isoformat()
-    rows = measure([row.workload for row in before]) if len(before) else ()
-    after = of(LatencyRow.of(row, today) for row in rows if row.outcome is Outcome.OK)
-    return compare_tables(before, after) if len(after) else None
+    again = [LatencyRow.of(row, today) for row in measured if row.workload in before]
+    return compare_tables(before, LatencyTable(before.target, before.precision, again)) if again else None
 
 
 def _since_values(since: TableChanges | None) -> dict[str, float | int | None]:

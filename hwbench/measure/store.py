@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.measure.copying import copy_rows
 from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed
 from hwbench.measure.migrations import ForeignDatabase, migrate
 from hwbench.specs import CacheState, Measurement, Outcome, Session, Target, Timing, Workload
@@ -117,13 +118,19 @@ class MeasurementStore:
 
     Use from one thread; other threads and processes open their own.
 
+    Args:
+        path: The file.
+        beside: What that store knows of clocks and of the quietest sessions holds here as well, so that sessions of
+            both are corrected and doubted alike; it stays as it is, and open as long as this one.
+
     Raises:
         InvalidFile: The file is damaged, of another program, or of a newer version of hwbench.
         WorkspaceError: The file cannot be made, read or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, beside: MeasurementStore | None = None) -> None:
         self.path = path
+        self._beside = beside
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         with self._guard():
@@ -229,6 +236,7 @@ class MeasurementStore:
             probe_s: Becomes that clock where there is none and this is above zero.
         """
         key = fingerprint(conditions)
+        probe_s = (self._beside.clock(conditions) if self._beside else 0.0) or probe_s
         if probe_s:
             with self._transaction() as db:
                 db.execute("INSERT OR IGNORE INTO clocks VALUES (?, ?)", (key, probe_s))
@@ -237,15 +245,16 @@ class MeasurementStore:
 
     def undisturbed(self, conditions: Mapping[str, str]) -> Undisturbed:
         """What the quietest sessions under these conditions told of core and memory."""
-        return Undisturbed(*(self._lowest(name, conditions) for name in ("crowding", "memory")))
+        return Undisturbed(*(Lowest(self._lowest(name, conditions)) for name in ("crowding", "memory")))
 
-    def _lowest(self, name: str, conditions: Mapping[str, str]) -> Lowest:
+    def _lowest(self, name: str, conditions: Mapping[str, str]) -> list[float]:
+        beside = self._beside._lowest(name, conditions) if self._beside else []
         rows = self._select(
             f"SELECT s.{name} FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
             f"WHERE m.conditions = ? AND s.{name} > 0 ORDER BY 1 LIMIT ?",
             (fingerprint(conditions), QUIETEST),
         )
-        return Lowest(figure for (figure,) in rows)
+        return [*beside, *(figure for (figure,) in rows)]
 
     def runs(self, target: Target) -> list[Run]:
         """All runs on a target, in the order in which they began."""
@@ -325,6 +334,20 @@ class MeasurementStore:
                 (build, *identity, artifact_sha256, build),
             )
             return bool(done.rowcount)
+
+    def take_over(self, other: MeasurementStore, workloads: Iterable[Workload]) -> int:
+        """Copies rows of another store, with their sessions and runs, where this one has none; returns how many.
+
+        All of them or, where that fails, none; the other store stays as it is.
+        """
+        with self._guard():
+            self._connection.execute("ATTACH ? AS other", (str(other.path),))
+        try:
+            with self._transaction() as db:
+                return copy_rows(db, [workload.key for workload in dict.fromkeys(workloads)])
+        finally:
+            with self._guard():
+                self._connection.execute("DETACH other")
 
     def missing(
         self,

@@ -34,6 +34,7 @@ def fake(workspace, monkeypatch):
 
     @contextmanager
     def place(store, workspace, place, **options):
+        store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
         yield Campaign(store, TARGET, CONDITIONS, device.build, device.measure, Timing())
 
     monkeypatch.setattr(campaigns, "place_campaign", place)
@@ -86,8 +87,38 @@ def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):
         assert store.counts() == {"ok": 5}
     (aside,) = (workspace.root / ".hwbench" / "verified").glob("*.sqlite")
     with MeasurementStore(aside) as store:
-        assert {*store.workloads(TARGET)} == again
+        assert {*store.workloads(TARGET)} > again
         assert store.clock(CONDITIONS) == 2e-6
+
+
+def test_all_are_measured_in_the_same_rounds(table, fake, capsys):
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    everything = 5 + json.loads(out)["again"]
+    first = fake.visits[:everything]
+    assert len({*first}) == everything
+    places = sorted(first.index(workload) for workload in calibrating(table) if workload in first)
+    assert places != [*range(places[0], places[0] + len(places))]
+
+
+def test_what_is_known_is_measured_again_and_stays(workspace, table, fake, capsys):
+    assert run(capsys)[0] == 0
+    with MeasurementStore(workspace.store) as store:
+        known = [*store.rows(TARGET)]
+    fake.visits.clear()
+    fake.law = lambda workload: 1.5 * work(workload)
+    _, out, _ = run(capsys, "--json")
+    assert json.loads(out)["median_error"] == pytest.approx(1 / 3, abs=0.02)
+    assert {row.measurement.workload for row in known} < {*fake.visits}
+    with MeasurementStore(workspace.store) as store:
+        assert [*store.rows(TARGET)] == known
+
+
+def test_interrupted_it_leaves_the_store_as_it_was(workspace, table, fake, capsys):
+    fake.interrupt_after = 20
+    assert run(capsys)[0] == 130
+    with MeasurementStore(workspace.store) as store:
+        assert store.counts() == {}
 
 
 @pytest.mark.parametrize("factor", [0.96, 1.04])

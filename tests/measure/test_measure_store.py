@@ -487,3 +487,72 @@ def test_runs_of_the_second_schema(path):
     with MeasurementStore(path) as store:
         (run,) = store.runs(TARGET)
         assert (run.sessions, run.after) == (1, {"load": 0.5})
+
+
+def test_rows_of_another_store_come_with_their_sessions_runs_and_clock(path, tmp_path):
+    third = Workload.parse("x3d_i24_m72_o24_k1x3x3_swish@1x24x4x28x28/fp32/auto")
+    with MeasurementStore(path) as store, MeasurementStore(tmp_path / "other.sqlite") as other:
+        add_finished(store, OTHER, median_s=0.005)
+        store.end_run(store.begin_run(TARGET, {}, {"own": 1}), {})
+        run = other.begin_run(TARGET, CONDITIONS, {"celsius": 31})
+        other.clock(CONDITIONS, 3e-6)
+        rows = {w: other.begin(w, TARGET, TIMING, CONDITIONS, artifact_sha256="f00") for w in (WORKLOAD, OTHER, third)}
+        for number in (1, 2, 3):
+            for row in rows.values():
+                suspect = "preempted" if number == 2 else ""
+                other.add_session(row, session(number / 1000, crowding=1.3), suspect=suspect, run=run)
+        other.end_run(run, {"celsius": 40})
+        other.finish(rows[WORKLOAD])
+        other.fail(rows[third], Outcome.NOISY, "the neighbours")
+        assert store.take_over(other, [WORKLOAD, OTHER, WORKLOAD]) == 1
+        assert store.take_over(other, [WORKLOAD]) == 0
+        assert store.measurement(*IDENTITY) == other.measurement(*IDENTITY)
+        assert store.measurement(OTHER, *IDENTITY[1:]).stats.median_s == pytest.approx(0.005)
+        assert third not in [*store.workloads(TARGET)]
+        assert store.clock(CONDITIONS) == 3e-6
+        (copied,) = [one for one in store.runs(TARGET) if one.before == {"celsius": 31}]
+        assert (copied.after, copied.sessions) == ({"celsius": 40}, 3)
+        mine = [one for one in store.taken(TARGET) if one.workload == WORKLOAD]
+        theirs = [one for one in other.taken(TARGET) if one.workload == WORKLOAD]
+        assert [(one.session, one.suspect, one.taken_at) for one in mine] == [
+            (one.session, one.suspect, one.taken_at) for one in theirs
+        ]
+        assert {one.run for one in mine} == {copied.id}
+        assert store.take_over(other, [third]) == 1
+        assert store.counts() == {"noisy": 1, "ok": 2}
+        assert len(store.runs(TARGET)) == 3  # the run is another one for those who took over a part before
+    with MeasurementStore(path) as store:
+        assert store.counts() == {"noisy": 1, "ok": 2}
+
+
+def test_nothing_is_taken_over_where_a_part_cannot_be(path, tmp_path):
+    with MeasurementStore(path) as store, MeasurementStore(tmp_path / "other.sqlite") as other:
+        add_finished(other)
+        add_finished(other, OTHER)
+        store._connection.execute(
+            "CREATE TEMP TRIGGER full BEFORE INSERT ON main.sessions WHEN (SELECT count(*) FROM main.sessions) = 4 "
+            "BEGIN SELECT RAISE(ABORT, 'no space'); END"
+        )
+        with pytest.raises(sqlite3.IntegrityError, match="no space"):
+            store.take_over(other, [WORKLOAD, OTHER])
+        store._connection.execute("DROP TRIGGER full")
+        assert store.counts() == {}
+        assert store.take_over(other, [WORKLOAD, OTHER]) == 2
+
+
+def test_a_store_beside_another_shares_its_clock_and_its_quiet_core(path, tmp_path):
+    with MeasurementStore(path) as known, MeasurementStore(tmp_path / "aside.sqlite", beside=known) as aside:
+        known.clock(CONDITIONS, 2e-6)
+        row = known.begin(*IDENTITY)
+        for crowding in (1.31, 1.30, 1.29, 1.7):
+            known.add_session(row, session(crowding=crowding))
+        assert aside.clock(CONDITIONS) == 2e-6
+        assert aside.clock(CONDITIONS, 5e-6) == 2e-6
+        assert aside.undisturbed(CONDITIONS).crowding.known == 1.31
+        aside.add_session(aside.begin(*IDENTITY), session(crowding=1.2))
+        assert aside.undisturbed(CONDITIONS).crowding.known == 1.30
+        assert known.undisturbed(CONDITIONS).crowding.known == 1.31
+        assert aside.clock({"device": "new"}, 7e-6) == 7e-6
+        assert known.clock({"device": "new"}) == 0
+    with MeasurementStore(tmp_path / "aside.sqlite") as alone:
+        assert alone.clock(CONDITIONS) == 2e-6
