@@ -14,7 +14,8 @@ from datetime import datetime
 from pathlib import Path
 
 from hwbench.measure.sentinel import SENTINEL
-from hwbench.measure.store import MeasurementStore, Run
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import Run
 from hwbench.specs import Target
 from hwbench.workspace import Workspace
 

@@ -17,7 +17,8 @@ from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.quality import doubt, sessions_needed, verdict
-from hwbench.measure.store import MeasurementStore, fingerprint, no_build
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
 # A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:

@@ -21,7 +21,8 @@ from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
-from hwbench.measure.store import MeasurementStore, trusted
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import trusted
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.

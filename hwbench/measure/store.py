@@ -9,108 +9,35 @@ write at once.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
+from hwbench.errors import InvalidValue
 from hwbench.measure.copying import copy_rows
+from hwbench.measure.database import Database
 from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed
-from hwbench.measure.migrations import ForeignDatabase, migrate
-from hwbench.specs import CacheState, Measurement, Outcome, Session, Target, Timing, Workload
-from hwbench.workspace import writing
-
-# Another writer holds the file for one small commit; half a minute means that it is stuck.
-BUSY_TIMEOUT_S = 30.0
+from hwbench.measure.stored import (
+    SESSION_NUMBERS,
+    Run,
+    StoredRow,
+    TakenSession,
+    canonical,
+    fingerprint,
+    no_build,
+    read_session,
+    timing_key,
+    trusted,
+    write_samples,
+)
+from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
 # Sessions of these rows say nothing reliable, so a new attempt does not count them.
 _DISTRUSTED = (Outcome.NOISY, Outcome.THROTTLED, Outcome.MISMATCH)
-
-_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
-_REFUSED = {
-    sqlite3.SQLITE_READONLY: "it is not writable",
-    sqlite3.SQLITE_PERM: "it is not writable",
-    sqlite3.SQLITE_CANTOPEN: "it cannot be opened or created",
-    sqlite3.SQLITE_FULL: "no space is left on the disk",
-    sqlite3.SQLITE_IOERR: "the disk refused to read or write (full, or over a size limit)",
-    sqlite3.SQLITE_BUSY: f"another process has held it for more than {BUSY_TIMEOUT_S:.0f} s",
-    sqlite3.SQLITE_LOCKED: "another process holds it",
-}
-
-_SESSION_NUMBERS = (
-    "cpu_s", "wall_s", "involuntary_switches", "load_s", "first_s", "clock_hz", "temperature_celsius", "drift",
-    "probe_s", "crowding", "memory", "disturbed",
-)  # fmt: skip
-
-
-def timing_key(timing: Timing) -> str:
-    """A ``Timing`` as canonical JSON: part of a row's identity.
-
-    A field that came later is left out where it says what was done before, so that older rows stay what they are.
-    """
-    values = asdict(timing)
-    if timing.cache is CacheState.WARM:
-        del values["cache"]
-    return json.dumps(values, sort_keys=True, separators=(",", ":"))
-
-
-def fingerprint(conditions: Mapping[str, str]) -> str:
-    """Digest of a set of conditions; the order of the names does not matter."""
-    return hashlib.sha256(_conditions_json(conditions).encode()).hexdigest()[:16]
-
-
-def no_build(workload: Workload) -> str:
-    """The build key of measurements that are not made from the cache."""
-    return ""
-
-
-@dataclass(frozen=True)
-class StoredRow:
-    """A finished row with what the store knows beyond the measurement: its build and when it ended (UTC, ISO 8601)."""
-
-    measurement: Measurement
-    build: str
-    finished_at: str
-
-
-@dataclass(frozen=True)
-class Run:
-    """Sessions taken one after another on a device, and its state before and after (None: it did not come to its end).
-
-    Times are UTC, ISO 8601; ``sessions`` is their number.
-    """
-
-    id: int
-    before: Mapping[str, Any]
-    after: Mapping[str, Any] | None
-    started_at: str
-    ended_at: str
-    sessions: int
-
-
-@dataclass(frozen=True)
-class TakenSession:
-    """A session with what the store knows beyond it: what of, under which conditions (a digest), when and in which run.
-
-    ``taken_at`` is when it was stored (UTC, ISO 8601); ``run`` is None where that is not known; ``suspect`` says why it
-    is doubted. ``current`` is False for sessions of an attempt that was given up.
-    """
-
-    row: int
-    workload: Workload
-    conditions: str
-    session: Session
-    suspect: str
-    taken_at: str
-    run: int | None
-    current: bool
 
 
 class MeasurementStore:
@@ -129,18 +56,8 @@ class MeasurementStore:
     """
 
     def __init__(self, path: Path, *, beside: MeasurementStore | None = None) -> None:
-        self.path = path
         self._beside = beside
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with self._guard():
-            self._connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        try:
-            with self._guard():
-                self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+        self.database = Database(path)
 
     def __enter__(self) -> MeasurementStore:
         return self
@@ -152,7 +69,12 @@ class MeasurementStore:
 
     def close(self) -> None:
         """Closes the file; everything added is already in it."""
-        self._connection.close()
+        self.database.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.database.path
 
     def begin(
         self,
@@ -171,10 +93,10 @@ class MeasurementStore:
         ended as ``noisy``, ``throttled`` or ``mismatch`` starts a new attempt, for which the old sessions do not count.
         """
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO conditions VALUES (?, ?)",
-                (fingerprint(conditions), _conditions_json(conditions)),
+                (fingerprint(conditions), canonical(conditions)),
             )
             db.execute(
                 "INSERT OR IGNORE INTO measurements (workload, target, timing, conditions, build, artifact_sha256, "
@@ -206,7 +128,7 @@ class MeasurementStore:
         Their sessions stay in the file and do not count.
         """
         protocol, digest = timing_key(timing), fingerprint(conditions)
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             done = db.executemany(
                 "UPDATE measurements SET attempt = attempt + 1, outcome = NULL, reason = '', finished_at = NULL "
                 f"WHERE {_IDENTITY} AND outcome IS NOT NULL",
@@ -216,17 +138,17 @@ class MeasurementStore:
 
     def begin_run(self, target: Target, conditions: Mapping[str, str], before: Mapping[str, Any]) -> int:
         """Notes that sessions are about to be taken, and the state of the device then; returns the run's number."""
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             added = db.execute(
                 "INSERT INTO runs (target, conditions, before, started_at) VALUES (?, ?, ?, ?)",
-                (target.key, fingerprint(conditions), _json(before), _now()),
+                (target.key, fingerprint(conditions), canonical(before), _now()),
             )
             return int(added.lastrowid or 0)
 
     def end_run(self, run: int, after: Mapping[str, Any]) -> None:
         """Notes the state of the device when its sessions were taken."""
-        with self._transaction() as db:
-            db.execute("UPDATE runs SET after = ?, ended_at = ? WHERE id = ?", (_json(after), _now(), run))
+        with self.database.transaction() as db:
+            db.execute("UPDATE runs SET after = ?, ended_at = ? WHERE id = ?", (canonical(after), _now(), run))
 
     def clock(self, conditions: Mapping[str, str], probe_s: float = 0.0) -> float:
         """The clock that drifts under these conditions refer to, as ``Session.probe_s`` tells it; 0: none yet.
@@ -238,9 +160,9 @@ class MeasurementStore:
         key = fingerprint(conditions)
         probe_s = (self._beside.clock(conditions) if self._beside else 0.0) or probe_s
         if probe_s:
-            with self._transaction() as db:
+            with self.database.transaction() as db:
                 db.execute("INSERT OR IGNORE INTO clocks VALUES (?, ?)", (key, probe_s))
-        rows = self._select("SELECT probe_s FROM clocks WHERE conditions = ?", (key,))
+        rows = self.database.select("SELECT probe_s FROM clocks WHERE conditions = ?", (key,))
         return float(rows[0][0]) if rows else 0.0
 
     def undisturbed(self, conditions: Mapping[str, str]) -> Undisturbed:
@@ -249,7 +171,7 @@ class MeasurementStore:
 
     def _lowest(self, name: str, conditions: Mapping[str, str]) -> list[float]:
         beside = self._beside._lowest(name, conditions) if self._beside else []
-        rows = self._select(
+        rows = self.database.select(
             f"SELECT s.{name} FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
             f"WHERE m.conditions = ? AND s.{name} > 0 ORDER BY 1 LIMIT ?",
             (fingerprint(conditions), QUIETEST),
@@ -258,7 +180,7 @@ class MeasurementStore:
 
     def runs(self, target: Target) -> list[Run]:
         """All runs on a target, in the order in which they began."""
-        rows = self._select(
+        rows = self.database.select(
             "SELECT id, before, after, started_at, ended_at, (SELECT count(*) FROM sessions WHERE run = runs.id) "
             "FROM runs WHERE target = ? ORDER BY id",
             (target.key,),
@@ -279,20 +201,19 @@ class MeasurementStore:
         """
         if not session.samples_s:
             raise InvalidValue("a session without samples is a failure, not a measurement")
-        samples = json.dumps([round(s * 1e9) for s in session.samples_s], separators=(",", ":"))
-        numbers = [getattr(session, name) for name in _SESSION_NUMBERS]
-        with self._transaction() as db:
+        numbers = [getattr(session, name) for name in SESSION_NUMBERS]
+        with self.database.transaction() as db:
             added = db.execute(
-                f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(_SESSION_NUMBERS)}, suspect, "
+                f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(SESSION_NUMBERS)}, suspect, "
                 "taken_at, run) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
                 f"{', '.join('?' * len(numbers))}, ?, ?, ?)",
-                (row, row, samples, *numbers, suspect, _now(), run),
+                (row, row, write_samples(session), *numbers, suspect, _now(), run),
             )
             return int(added.lastrowid or 0)
 
     def correct_session(self, number: int, drift: float, *, suspect: str = "") -> None:
         """Notes a better drift of a session, and what that says about it; its samples stay as they were taken."""
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             db.execute("UPDATE sessions SET drift = ?, suspect = ? WHERE id = ?", (drift, suspect, number))
 
     def finish(self, row: int) -> None:
@@ -301,7 +222,7 @@ class MeasurementStore:
         Raises:
             InvalidValue: It has no session.
         """
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             (count,) = db.execute(f"SELECT count(*) FROM sessions WHERE {_ATTEMPT}", (row,)).fetchone()
             if not count:
                 raise InvalidValue("a measurement without sessions cannot end as ok")
@@ -311,7 +232,7 @@ class MeasurementStore:
         """Marks a row as failed; its sessions stay, but it has no latency."""
         if outcome is Outcome.OK or not reason:
             raise InvalidValue("a failure needs an outcome other than ok and a reason in words")
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             self._end(db, row, outcome, reason)
 
     def adopt(
@@ -326,7 +247,7 @@ class MeasurementStore:
     ) -> bool:
         """Lets a row stand for a new build that came out byte for byte the same; False where there is no such row."""
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions))
-        with self._transaction() as db:
+        with self.database.transaction() as db:
             done = db.execute(
                 "UPDATE OR IGNORE measurements SET build = ? WHERE id = (SELECT id FROM measurements WHERE "
                 "workload = ? AND target = ? AND timing = ? AND conditions = ? AND artifact_sha256 = ? AND build != ? "
@@ -340,14 +261,8 @@ class MeasurementStore:
 
         All of them or, where that fails, none; the other store stays as it is.
         """
-        with self._guard():
-            self._connection.execute("ATTACH ? AS other", (str(other.path),))
-        try:
-            with self._transaction() as db:
-                return copy_rows(db, [workload.key for workload in dict.fromkeys(workloads)])
-        finally:
-            with self._guard():
-                self._connection.execute("DETACH other")
+        with self.database.attached(other.database), self.database.transaction() as db:
+            return copy_rows(db, [workload.key for workload in dict.fromkeys(workloads)])
 
     def missing(
         self,
@@ -360,7 +275,7 @@ class MeasurementStore:
         retry: Collection[Outcome] = (Outcome.LOST,),
     ) -> list[Workload]:
         """The workloads, in the order given, without a finished row (one that ended as one of ``retry`` is none)."""
-        rows = self._select(
+        rows = self.database.select(
             "SELECT workload, build, outcome FROM measurements WHERE target = ? AND timing = ? AND conditions = ? "
             "AND outcome IS NOT NULL",
             (target.key, timing_key(timing), fingerprint(conditions)),
@@ -373,22 +288,22 @@ class MeasurementStore:
     ) -> tuple[Session, ...]:
         """The sessions of a row's latest attempt, suspect ones too, in the order taken; empty where there is no row."""
         identity = (workload.key, target.key, timing_key(timing), fingerprint(conditions), build)
-        rows = self._select(f"SELECT id FROM measurements WHERE {_IDENTITY}", identity)
+        rows = self.database.select(f"SELECT id FROM measurements WHERE {_IDENTITY}", identity)
         return tuple(session for row in rows for session, _ in self.row_sessions(row[0]))
 
     def row_sessions(self, row: int) -> list[tuple[Session, str]]:
         """Sessions of a row's latest attempt, each with the reason for which it is suspect (empty: it is not)."""
-        rows = self._select(
-            f"SELECT samples_ns, suspect, {', '.join(_SESSION_NUMBERS)} FROM sessions WHERE {_ATTEMPT} ORDER BY id",
+        rows = self.database.select(
+            f"SELECT samples_ns, suspect, {', '.join(SESSION_NUMBERS)} FROM sessions WHERE {_ATTEMPT} ORDER BY id",
             (row,),
         )
-        return [(_session(samples, numbers), suspect) for samples, suspect, *numbers in rows]
+        return [(read_session(samples, numbers), suspect) for samples, suspect, *numbers in rows]
 
     def taken(self, target: Target) -> Iterator[TakenSession]:
         """Every session on a target, those of unfinished and of failed rows too, in the order in which they came."""
-        rows = self._select(
+        rows = self.database.select(
             "SELECT m.id, m.workload, m.conditions, s.attempt = m.attempt, s.taken_at, s.run, s.suspect, s.samples_ns, "
-            f"{', '.join(f's.{name}' for name in _SESSION_NUMBERS)} "
+            f"{', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
             "FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement WHERE m.target = ? ORDER BY s.id",
             (target.key,),
         )
@@ -396,12 +311,12 @@ class MeasurementStore:
         for row, key, conditions, current, taken_at, run, suspect, samples, *numbers in rows:
             if key not in known:
                 known[key] = Workload.parse(key)
-            session = _session(samples, numbers)
+            session = read_session(samples, numbers)
             yield TakenSession(row, known[key], conditions, session, suspect, taken_at, run, bool(current))
 
     def targets(self, device: str) -> list[Target]:
         """The targets of a device with a row of any kind."""
-        rows = self._select("SELECT DISTINCT target FROM measurements ORDER BY 1")
+        rows = self.database.select("SELECT DISTINCT target FROM measurements ORDER BY 1")
         return [target for (key,) in rows if (target := Target.parse(key)).device == device]
 
     def measurement(
@@ -435,17 +350,19 @@ class MeasurementStore:
 
     def workloads(self, target: Target) -> Iterator[Workload]:
         """Every workload with a row of any kind on a target."""
-        rows = self._select("SELECT DISTINCT workload FROM measurements WHERE target = ? ORDER BY 1", (target.key,))
+        rows = self.database.select(
+            "SELECT DISTINCT workload FROM measurements WHERE target = ? ORDER BY 1", (target.key,)
+        )
         return (Workload.parse(key) for (key,) in rows)
 
     def conditions_of(self, digest: str) -> dict[str, str] | None:
         """The conditions with this ``fingerprint``, or None."""
-        rows = self._select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))
+        rows = self.database.select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))
         return dict(json.loads(rows[0][0])) if rows else None
 
     def timings(self, target: Target, digest: str) -> list[Timing]:
         """The protocols of the latencies of a target under the conditions with this ``fingerprint``."""
-        rows = self._select(
+        rows = self.database.select(
             "SELECT DISTINCT timing FROM measurements "
             "WHERE target = ? AND conditions = ? AND outcome = 'ok' ORDER BY 1",
             (target.key, digest),
@@ -455,13 +372,13 @@ class MeasurementStore:
     def counts(self, target: Target | None = None) -> dict[str, int]:
         """Number of rows by outcome; rows with sessions still to come count as ``unfinished``."""
         where, values = ("WHERE target = ?", (target.key,)) if target else ("", ())
-        rows = self._select(
+        rows = self.database.select(
             f"SELECT coalesce(outcome, 'unfinished'), count(*) FROM measurements {where} GROUP BY 1 ORDER BY 1", values
         )
         return dict(rows)
 
     def _read(self, where: str, values: Sequence[object]) -> Iterator[StoredRow]:
-        rows = self._select(
+        rows = self.database.select(
             "SELECT m.id, m.workload, m.target, m.timing, m.outcome, m.reason, m.artifact_sha256, m.emulated, c.json, "
             "m.build, m.finished_at "
             "FROM measurements AS m JOIN conditions AS c ON c.fingerprint = m.conditions "
@@ -489,78 +406,9 @@ class MeasurementStore:
             (outcome.value, reason, _now(), row),
         )
 
-    def _prepare(self) -> None:
-        db = self._connection
-        db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA synchronous = FULL")
-        try:
-            migrate(db)
-        except ForeignDatabase as error:
-            raise InvalidFile(self._advice(str(error))) from error
-        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise InvalidFile(self._advice(f"it is damaged: {verdict}"))
-
-    def _select(self, query: str, values: Sequence[object] = ()) -> list[Any]:
-        with self._guard():
-            return self._connection.execute(query, tuple(values)).fetchall()
-
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """One write: takes the lock at once (so that waiting works) and leaves nothing half done."""
-        with self._guard():
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._connection
-                self._connection.execute("COMMIT")
-            finally:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-
-    @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Says in words what SQLite says in codes."""
-        try:
-            yield
-        except sqlite3.Error as error:
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            if code in _DAMAGED:
-                raise InvalidFile(self._advice(f"it is not a readable SQLite database: {error}")) from error
-            if code in _REFUSED:
-                raise WorkspaceError(
-                    f"cannot use {self.path}: {_REFUSED[code]} ({error}); nothing already stored was lost. "
-                    "Free the file, the space or the rights, then run the same command again"
-                ) from error
-            raise
-
-    def _advice(self, problem: str) -> str:
-        return (
-            f"{self.path} is not a measurement store of this version: {problem}. Move it away and run the command "
-            f"again: mv {self.path} {self.path}.old (published tables in profiles/ are separate files)"
-        )
-
 
 _ATTEMPT = "measurement = ? AND attempt = (SELECT attempt FROM measurements AS m WHERE m.id = measurement)"
 _IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND build = ?"
-
-
-def trusted(sessions: Sequence[tuple[Session, str]], timing: Timing) -> tuple[Session, ...]:
-    """The sessions that count: the clean ones where they are at least ``timing.min_rounds``, else all."""
-    clean = tuple(session for session, suspect in sessions if not suspect)
-    return clean if len(clean) >= timing.min_rounds else tuple(session for session, _ in sessions)
-
-
-def _session(samples: str, numbers: Sequence[float]) -> Session:
-    values = dict(zip(_SESSION_NUMBERS, numbers, strict=True))
-    return Session(samples_s=tuple(ns / 1e9 for ns in json.loads(samples)), **values)  # type: ignore[arg-type]
-
-
-def _json(values: Mapping[str, Any]) -> str:
-    return json.dumps(dict(values), sort_keys=True, separators=(",", ":"))
-
-
-def _conditions_json(conditions: Mapping[str, str]) -> str:
-    return json.dumps(dict(conditions), sort_keys=True, separators=(",", ":"))
 
 
 def _now() -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hwbench.latency import AdditivePredictor, Comparison, Role, Validation
 from hwbench.latency.calibration import NOMINAL
-from hwbench.measure.store import StoredRow, fingerprint
+from hwbench.measure.stored import StoredRow, fingerprint
 from hwbench.report.result import StoredResult
 from hwbench.specs import Estimate, Outcome, Workload
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from statistics import median
 
 from hwbench.measure.drift import DRIFT, PAUSE_S
-from hwbench.measure.store import TakenSession
+from hwbench.measure.stored import TakenSession
 from hwbench.specs import LatencyStats, Precision, Timing
 
 # Edges of the classes in which spreads are counted, as shares of the median.

@@ -11,7 +11,8 @@ from pathlib import Path
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError, InvalidFile, NotMeasured
 from hwbench.latency import LatencyTable, profile_command, table_path
-from hwbench.measure.store import MeasurementStore, StoredRow, TakenSession, fingerprint
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import StoredRow, TakenSession, fingerprint
 from hwbench.report.comparisons import Group, calibration_group, held_out_group
 from hwbench.report.coverage import Coverage, belongs, classes_of, coverage, parts_of
 from hwbench.report.profiled import Missing, Profiled, or_missing, read_profiled

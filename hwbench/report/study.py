@@ -17,7 +17,8 @@ from pathlib import Path
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
 from hwbench.latency import AdditivePredictor, LatencyTable, Position, load_table, table_path
-from hwbench.measure.store import MeasurementStore, StoredRow, fingerprint
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import StoredRow, fingerprint
 from hwbench.report import commands
 from hwbench.report.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.report.exported import ExportedModel, read_exported

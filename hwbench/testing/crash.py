@@ -169,7 +169,7 @@ class Crasher:
         try:
             with MeasurementStore(self._path) as store:
                 if instructions is not None:
-                    store._connection.set_progress_handler(
+                    store.database.connection.set_progress_handler(
                         lambda: os.kill(os.getpid(), signal.SIGKILL), max(instructions, 1)
                     )
                 say = partial(_write, writing)

@@ -11,7 +11,8 @@ from hwbench.cli import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, sample_rows, table_path
 from hwbench.measure.campaign import Campaign
-from hwbench.measure.store import MeasurementStore, fingerprint
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice

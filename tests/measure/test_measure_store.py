@@ -13,7 +13,8 @@ import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.measure.migrations import APPLICATION_ID, LATEST
-from hwbench.measure.store import MeasurementStore, fingerprint, timing_key
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import fingerprint, timing_key
 from hwbench.specs import Outcome, Session, Target, Timing, Workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"
@@ -529,13 +530,13 @@ def test_nothing_is_taken_over_where_a_part_cannot_be(path, tmp_path):
     with MeasurementStore(path) as store, MeasurementStore(tmp_path / "other.sqlite") as other:
         add_finished(other)
         add_finished(other, OTHER)
-        store._connection.execute(
+        store.database.connection.execute(
             "CREATE TEMP TRIGGER full BEFORE INSERT ON main.sessions WHEN (SELECT count(*) FROM main.sessions) = 4 "
             "BEGIN SELECT RAISE(ABORT, 'no space'); END"
         )
         with pytest.raises(sqlite3.IntegrityError, match="no space"):
             store.take_over(other, [WORKLOAD, OTHER])
-        store._connection.execute("DROP TRIGGER full")
+        store.database.connection.execute("DROP TRIGGER full")
         assert store.counts() == {}
         assert store.take_over(other, [WORKLOAD, OTHER]) == 2
 

@@ -14,7 +14,8 @@ from hwbench.latency import (
     table_path,
 )
 from hwbench.measure.campaign import Campaign
-from hwbench.measure.store import MeasurementStore, fingerprint
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import fingerprint
 from hwbench.search.latencies import choices_digest, feasible_set
 from hwbench.search.settings import Settings
 from hwbench.search.study import Search

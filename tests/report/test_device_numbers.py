@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from hwbench.latency import LatencyRow, LatencyTable, Role, macs
-from hwbench.measure.store import TakenSession
+from hwbench.measure.stored import TakenSession
 from hwbench.report.course import classes, doubts, half_width, interruptions, session_spreads, visits
 from hwbench.report.coverage import belongs, classes_of, coverage, parts_of
 from hwbench.report.families import Column, Family, Quantity, block_rows, frames, grid

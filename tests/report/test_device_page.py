@@ -11,7 +11,8 @@ from hwbench.cli.main import main
 from hwbench.errors import NotMeasured, UnknownName
 from hwbench.latency import LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
-from hwbench.measure.store import MeasurementStore, fingerprint
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.stored import fingerprint
 from hwbench.report import device_page, gather_device, write_device
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
