@@ -36,6 +36,7 @@ from hwbench.latency import (
 from hwbench.latency.predictor import NOMINAL
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Watch
+from hwbench.measure.drift import by_clock, followed
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import StagedSpace, load_space
@@ -180,6 +181,7 @@ def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
         ):
             result = replace(campaign, batch=BATCH).run(order, Progress())
             said = {**campaign.conditions, "target": campaign.target.key, "seconds": round(result.seconds)}
+            clock_s = store.clock(campaign.conditions)
         print(f"{precision}: {len(result.ok)} ok, {len(result.failed)} failed, {result.seconds:.0f} s")
         with (to / f"{precision}.csv").open("w", newline="") as file:
             file.write(f"# {json.dumps(said, sort_keys=True)}\n")
@@ -187,7 +189,7 @@ def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
             lines.writerow(COLUMNS)
             for row in result.measurements:
                 first = (role_of[row.workload], row.workload.sha256[:12], row.outcome)
-                lines.writerows((*first, *numbers(session)) for session in row.sessions)
+                lines.writerows((*first, *numbers(session, clock_s)) for session in row.sessions)
                 if not row.sessions:
                     lines.writerow((*first, "", "", "", "", ""))
 
@@ -206,18 +208,23 @@ class Progress(Watch):
             print(f"{time.monotonic() - self._start:.0f} s: {self._count} rows", flush=True)
 
 
-def numbers(session: Session) -> tuple[object, ...]:
+def numbers(session: Session, clock_s: float) -> tuple[object, ...]:
+    """Under ``drift`` stands the clock: how far latencies follow it is told from the data, when they are read."""
     low, centre, high = (round(1e9 * float(q)) for q in np.quantile(session.samples_s, (0.1, 0.5, 0.9)))
-    return f"{session.drift:.5f}", len(session.samples_s), centre, low, high
+    return f"{session.probe_s / clock_s:.5f}", len(session.samples_s), centre, low, high
 
 
 @dataclass(frozen=True)
 class Data:
-    """The raw data of one precision on one machine: seconds by role and workload."""
+    """The raw data of one precision on one machine: seconds by role and workload.
+
+    ``followed`` is how far its latencies follow the clock.
+    """
 
     target: Target
     precision: Precision
     rows: dict[tuple[str, Workload], LatencyStats]
+    followed: float
 
     @classmethod
     def read(cls, path: Path, precision: Precision) -> "Data":
@@ -228,9 +235,13 @@ class Data:
             if line["outcome"] == Outcome.OK:
                 samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
                 place = line["role"], known[line["role"], line["workload"]]
-                sessions.setdefault(place, []).append(Session(samples, drift=float(line["drift"])))
-        rows = {place: LatencyStats.of(found) for place, found in sessions.items()}
-        return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows)
+                sessions.setdefault(place, []).append(Session(samples, probe_s=float(line["drift"])))
+        follow = followed(sessions.values())
+        rows = {
+            place: LatencyStats.of([replace(s, drift=by_clock(s.probe_s, 1.0, follow)) for s in found])
+            for place, found in sessions.items()
+        }
+        return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows, follow)
 
     def role(self, *roles: str) -> dict[Workload, LatencyStats]:
         """What was measured in one of these roles."""
@@ -396,6 +407,7 @@ def evaluate(precisions: list[Precision]) -> None:
         calibration = AdditivePredictor.fit(data.table(), space=SPACE).calibration
         held_out = len(data.role(*HELD_OUT))
         print(f"{path.parent.name} {precision}: {held_out} held-out, {count} calibration networks; {calibration.form}")
+        print(f"latencies follow the clock by {data.followed:.2f}")
         print("| | median | mean | within 5 % | within 10 % | Spearman | coverage |", "| --- " * 7 + "|", sep="\n")
         for name, s in summaries.items():
             shares = f"{100 * s.within_5:.0f} | {100 * s.within_10:.0f} | {s.spearman:.3f} | {100 * s.coverage:.0f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 import numpy as np
 
@@ -19,13 +19,13 @@ MAX_SHARE = 0.8
 class BoundaryModel:
     """Seconds per activation that lies between blocks: converting it once on the way out and once on the way in.
 
-    ``measured`` holds the activations that a chain was timed for; the others cost ``fixed_s`` plus ``per_value_s`` for
-    each value, fitted over the measured ones.
+    ``measured`` holds the activations that a chain was timed for. The others cost what ``by_size`` says, (number of
+    values, seconds) in ascending order, interpolated; beyond its ends, as much for each value as there. No straight
+    line would do: each value costs three times as much where they do not fit into the caches (experiment 006).
     """
 
     measured: Mapping[TensorSpec, float] = field(default_factory=dict)
-    fixed_s: float = 0.0
-    per_value_s: float = 0.0
+    by_size: tuple[tuple[int, float], ...] = ()
 
     @classmethod
     def fit(cls, table: LatencyTable) -> BoundaryModel:
@@ -43,13 +43,21 @@ class BoundaryModel:
                 cost = (sum(alone) - row.stats.median_s) / (len(parts) - 1)
                 found.setdefault(inside.pop(), []).append(max(cost, 0.0))
         measured = {x: median(costs) for x, costs in found.items()}
-        return cls(measured, *_line(measured))
+        return cls(measured, _by_size(measured))
 
     def __call__(self, x: TensorSpec) -> float:
         """Seconds for one activation."""
         if x in self.measured:
             return self.measured[x]
-        return max(self.fixed_s + self.per_value_s * x.numel, 0.0)
+        if not self.by_size:
+            return 0.0
+        (least, first_s), (most, last_s) = self.by_size[0], self.by_size[-1]
+        if x.numel <= least:
+            return first_s * x.numel / least
+        if x.numel >= most:
+            return last_s * x.numel / most
+        sizes, seconds = zip(*self.by_size)
+        return float(np.interp(x.numel, sizes, seconds))
 
     def in_context(self, part: Workload, alone_s: float, *, first: bool, last: bool) -> float:
         """What a block costs inside a network, from what it costs alone.
@@ -61,15 +69,19 @@ class BoundaryModel:
         return max(alone_s - saved, (1 - MAX_SHARE) * alone_s)
 
 
-def _line(measured: Mapping[TensorSpec, float]) -> tuple[float, float]:
-    """Intercept and slope over the number of values, neither below zero."""
+def _by_size(measured: Mapping[TensorSpec, float]) -> tuple[tuple[int, float], ...]:
+    """What a boundary costs by its number of values: no less for more of them, and as near as that allows.
+
+    Isotonic regression (Barlow et al. 1972), by relative errors: a boundary of twice the size is off by twice as much.
+    """
     if not measured:
-        return 0.0, 0.0
-    sizes = np.array([x.numel for x in measured], dtype=float)
-    costs = np.array(list(measured.values()))
-    if len(set(sizes.tolist())) >= 2:
-        slope, intercept = np.polyfit(sizes, costs, 1)
-        if slope >= 0 and intercept >= 0:
-            return float(intercept), float(slope)
-    # through the origin: one size only, or a line that would make small or large activations free
-    return 0.0, float(np.sum(sizes * costs) / np.sum(sizes**2))
+        return ()
+    from scipy.optimize import isotonic_regression
+
+    found: dict[int, list[float]] = {}
+    for x, seconds in measured.items():
+        found.setdefault(x.numel, []).append(seconds)
+    sizes = sorted(found)
+    weights = [len(found[size]) / size**2 for size in sizes]
+    fitted = isotonic_regression([fmean(found[size]) for size in sizes], weights=weights).x
+    return tuple(zip(sizes, fitted.tolist()))

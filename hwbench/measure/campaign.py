@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.drift import Undisturbed
+from hwbench.measure.drift import Undisturbed, by_clock
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.stored import fingerprint, no_build
@@ -24,6 +24,8 @@ from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session
 # A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:
 # three in one second agree with each other to a part of what they differ by from those a minute later.
 BATCH = 96
+# A drift that is known better by less than this is not worth a write.
+SAME_DRIFT = 1e-4
 # A file that kills the runner ends the turn for all; the others are visited in the next one.
 PATIENCE = 3
 
@@ -262,12 +264,18 @@ class Campaign:
         run = self.store.begin_run(self.target, self.conditions, self.state())
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
-        for row in rows.values():  # how quiet core and memory can be is better known by now
+        # How quiet core and memory can be, and how far latencies follow the clock, is better known by now.
+        clock_s, follow = self.store.clock(self.conditions), self.store.followed(self.conditions)
+        for row in rows.values():
             for place, number in row.places.values():
                 session, suspect = row.sessions[place]
-                if not suspect and (suspect := self._doubt(session, clocks, undisturbed)):
-                    self.store.correct_session(number, session.drift, suspect=suspect)
-                    row.sessions[place] = (session, suspect)
+                drift = by_clock(session.probe_s, clock_s, follow) if session.probe_s and clock_s else session.drift
+                moved = abs(drift - session.drift) > SAME_DRIFT
+                judged = replace(session, drift=drift) if moved else session
+                suspect = suspect or self._doubt(judged, clocks, undisturbed)
+                if moved or suspect != row.sessions[place][1]:
+                    self.store.correct_session(number, judged.drift, suspect=suspect)
+                    row.sessions[place] = (judged, suspect)
         return failures
 
     def _doubt(self, session: Session, clocks: Sequence[float], undisturbed: Undisturbed) -> str:

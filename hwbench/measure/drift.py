@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from hwbench.specs import Session
@@ -29,6 +30,9 @@ CROWDED = 1.12
 # and nothing (experiment 010). What lies beyond this is doubted by judgement; no run has shown what it does to rows.
 MEMORY_USED = 2.5
 QUIETEST = 3
+
+# Until sessions tell, latencies are taken to follow the clock, as if five changes of a hundredth had shown it.
+FOLLOWED = (0.05, 1.0)
 
 # First pause in seconds, doubled from one to the next; a phone loses a third of its heat in 20 s.
 PAUSE_S, MAX_PAUSE_S = 5.0, 60.0
@@ -86,12 +90,14 @@ class Drift:
         self._faster: list[float] = []
         # The clock that sessions are compared with, as ``Session.probe_s`` tells it; 0: none yet.
         self.clock_s = 0.0
+        # How far latencies follow the clock, as ``followed`` tells it.
+        self.followed = 1.0
         self.undisturbed = Undisturbed()
 
     def by_clock(self, probe_s: float) -> float:
-        """How much slower than at the reference the clock was in a session; the first one asked about is that."""
+        """How much slower than at the reference the clock made a session; the first one asked about is that."""
         self.clock_s = self.clock_s or probe_s
-        return probe_s / self.clock_s
+        return by_clock(probe_s, self.clock_s, self.followed)
 
     def crowded(self, crowding: float) -> bool:
         """Notes ``Session.crowding`` of a visit; True where another program shared the core, as far as it is known."""
@@ -136,6 +142,37 @@ class Drift:
     def excessive(self) -> bool:
         """The machine is so much slower than at first that a correction would be a guess."""
         return self.ratio > 1 + DRIFT
+
+
+def by_clock(probe_s: float, reference_s: float, followed: float) -> float:
+    """How much slower the clock made a session than the reference, where latencies follow it that far."""
+    return float((probe_s / reference_s) ** followed)
+
+
+def followed(rows: Iterable[Sequence[Session]]) -> float:
+    """How far latencies follow the clock, from 0 (not at all) to 1 (they are cycles), by sessions that tell it.
+
+    From one session of a row to the next, the logarithm of the latency changes by so many times that of
+    ``Session.probe_s``: the slope of least absolute deviations, which is a weighted median of ratios. A disturbed
+    session spoils two of them and not the rest.
+
+    What computes at one clock follows it. A processor that runs wide vector instructions at a clock of their own may
+    lower the other one, which the probe sees, and leave theirs as it is (experiment 013).
+
+    Args:
+        rows: Sessions of the same file each, in the order taken.
+    """
+    ratios = [FOLLOWED[::-1]]
+    for sessions in rows:
+        points = [(math.log(s.probe_s), math.log(statistics.median(s.samples_s))) for s in sessions if s.probe_s]
+        for (clock, latency), (next_clock, next_latency) in itertools.pairwise(points):
+            if change := next_clock - clock:
+                ratios.append(((next_latency - latency) / change, abs(change)))
+    ratios.sort()
+    half = sum(weight for _, weight in ratios) / 2
+    sums = itertools.accumulate(weight for _, weight in ratios)
+    slope = next(ratio for (ratio, _), so_far in zip(ratios, sums) if so_far >= half)
+    return min(max(slope, 0.0), 1.0)
 
 
 def between(before: float, after: float, share: float) -> float:

@@ -163,6 +163,7 @@ def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
     """What earlier sessions under the same conditions told."""
     drift = Drift()
     drift.undisturbed, drift.clock_s = store.undisturbed(bench.conditions), store.clock(bench.conditions)
+    drift.followed = store.followed(bench.conditions)
     return drift
 
 
@@ -234,6 +235,7 @@ class _Measure:
         on_drift: Callable[[Artifact, Session, float], None],
     ) -> Sequence[Failure]:
         self._drift.clock_s = self._drift.clock_s or self._store.clock(self._bench.conditions)
+        self._drift.followed = self._store.followed(self._bench.conditions)
         try:
             return measure_sessions(
                 artifacts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
-from hwbench.measure.drift import Drift
+from hwbench.measure.drift import Drift, by_clock, followed
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.specs import Artifact, Repeatability, Session, Timing
@@ -42,6 +42,7 @@ def compare_with_itself(
         CheckFailed: The file gave no sessions; says why.
         DeviceError: The device went away.
     """
+    known = drift or Drift()
     twins = [replace(artifact), replace(artifact)]  # told apart by being two objects
     found: list[list[Session]] = [[], []]
 
@@ -49,11 +50,16 @@ def compare_with_itself(
         found[0 if visited is twins[0] else 1].append(session)
 
     failures = measure_sessions(
-        twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing(), drift=drift or Drift()
+        twins, rounds=pairs, seed=seed, on_session=keep, bench=bench, timing=timing or Timing(), drift=known
     )
     if failures:
         raise CheckFailed(f"A/A test: {failures[0].outcome}: {failures[0].reason}")
-    return Repeatability.of(*found)
+    follow = drift.followed if drift else followed(found)
+    return Repeatability.of(*(_corrected(sessions, known.clock_s, follow) for sessions in found))
+
+
+def _corrected(sessions: Sequence[Session], clock_s: float, follow: float) -> list[Session]:
+    return [replace(s, drift=by_clock(s.probe_s, clock_s, follow)) if s.probe_s else s for s in sessions]
 
 
 def check_repeatability(

@@ -20,7 +20,7 @@ from typing import Any
 from hwbench.errors import InvalidValue
 from hwbench.measure.copying import copy_rows
 from hwbench.measure.database import Database
-from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed
+from hwbench.measure.drift import QUIETEST, Lowest, Undisturbed, followed
 from hwbench.measure.stored import (
     SESSION_NUMBERS,
     Run,
@@ -36,6 +36,8 @@ from hwbench.measure.stored import (
 )
 from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
+# So many sessions tell how far latencies follow the clock: those of a batch, and about as many milliseconds to read.
+LATEST = 1000
 # Sessions of these rows say nothing reliable, so a new attempt does not count them.
 _DISTRUSTED = (Outcome.NOISY, Outcome.THROTTLED, Outcome.MISMATCH)
 
@@ -177,6 +179,24 @@ class MeasurementStore:
             (fingerprint(conditions), QUIETEST),
         )
         return [*beside, *(figure for (figure,) in rows)]
+
+    def followed(self, conditions: Mapping[str, str]) -> float:
+        """How far latencies under these conditions follow the clock, by the latest sessions that are not doubted."""
+        return followed(self._latest(conditions))
+
+    def _latest(self, conditions: Mapping[str, str]) -> list[list[Session]]:
+        """Row by row."""
+        found = self._beside._latest(conditions) if self._beside else []
+        rows = self.database.select(
+            f"SELECT s.measurement, s.attempt, s.samples_ns, {', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
+            "FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
+            "WHERE m.conditions = ? AND s.probe_s > 0 AND s.suspect = '' ORDER BY s.id DESC LIMIT ?",
+            (fingerprint(conditions), LATEST),
+        )
+        by_row: dict[tuple[int, int], list[Session]] = {}
+        for row, attempt, samples, *numbers in reversed(rows):
+            by_row.setdefault((row, attempt), []).append(read_session(samples, numbers))
+        return [*found, *by_row.values()]
 
     def runs(self, target: Target) -> list[Run]:
         """All runs on a target, in the order in which they began."""

@@ -57,7 +57,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-VERSION = 2
+VERSION = 3
 """Rises when a sample of a new runner means something else than one of the runner before."""
 
 CACHES = ("warm", "rotate", "flush")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,9 @@ from pathlib import Path
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.campaign import Failure
 from hwbench.specs import Artifact, DelegationReport, Outcome, Session, Workload
+
+# What the probe takes at the clock that latencies are told for.
+PROBE_S = 2e-5
 
 
 def proportional(workload: Workload) -> float:
@@ -37,6 +41,8 @@ class FakeDevice:
         preempted: Workloads whose sessions lose the processor in the middle.
         drifts: What becomes known of the drift of a workload's first sessions, after each of them.
         crowdings: What a workload's first sessions say of other users of the core; the others: nothing.
+        wander: Spread of the clock from session to session, relative, which they tell; 0: they tell nothing.
+        followed: How far latencies follow that clock, from 0 to 1.
         clocks: Clock in hertz of a workload's first sessions; the others, and those that follow: 2.4 GHz.
     """
 
@@ -50,6 +56,8 @@ class FakeDevice:
     drifts: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     clocks: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     crowdings: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
+    wander: float = 0.0
+    followed: float = 1.0
     builds: Counter[Workload] = field(default_factory=Counter)
     visits: list[Workload] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -101,7 +109,8 @@ class FakeDevice:
     def session(self, workload: Workload, chance: random.Random, number: int = 0) -> Session:
         """Twenty samples around the true latency."""
         clocks = self.clocks.get(workload, ())
-        centre = self.law(workload) * chance.gauss(1.0, self.noise)
+        slow = math.exp(chance.gauss(0.0, self.wander)) if self.wander else 1.0
+        centre = self.law(workload) * chance.gauss(1.0, self.noise) * slow**self.followed
         samples = tuple(centre * chance.gauss(1.0, self.noise / 5) for _ in range(20))
         crowdings = self.crowdings.get(workload, ())
         lost = workload in self.preempted
@@ -114,4 +123,6 @@ class FakeDevice:
             first_s=samples[0],
             clock_hz=clocks[number] if number < len(clocks) else 2.4e9,
             crowding=crowdings[number] if number < len(crowdings) else 0.0,
+            probe_s=PROBE_S * slow if self.wander else 0.0,
+            drift=slow,
         )

@@ -14,6 +14,7 @@ from hwbench.latency import (
     context_chains,
     macs,
 )
+from hwbench.latency.boundary import _by_size
 from hwbench.latency.plan import CHAIN_LENGTH, informative
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Workload
@@ -68,8 +69,28 @@ def test_boundaries_are_found_exactly(device):
     for chain in CHAINS:
         x = list(chain.parts())[1].input
         assert boundary(x) == pytest.approx(device.start_s + 2 * device.convert(x), rel=1e-9)
-    strange = CHAINS[0].input.with_(t=5, h=20, w=20)
+    strange = CHAINS[0].input.with_(t=5, h=40, w=40)
     assert boundary(strange) == pytest.approx(device.start_s + 2 * device.convert(strange), rel=1e-6)
+
+
+def test_boundaries_that_no_chain_was_measured_for_cost_what_those_of_their_size_do():
+    x = PARTS[3].input
+    sizes = {100: 1e-6, 200: 2e-6, 300: 9e-6, 400: 8e-6, 500: 20e-6}  # beyond 200 nothing fits the caches
+    measured = {x.with_(c=1, t=1, h=1, w=size): seconds for size, seconds in sizes.items()}
+    boundary = BoundaryModel(measured, _by_size(measured))
+    assert boundary(x.with_(c=1, t=1, h=1, w=300)) == 9e-6
+
+    def of(values):
+        return boundary(x.with_(c=1, t=1, h=values // 10, w=10))
+
+    assert of(150) == pytest.approx(1.5e-6)
+    assert of(50) == pytest.approx(0.5e-6)
+    assert of(1000) == pytest.approx(40e-6)
+    # no less for more: (9 / 3^2 + 8 / 4^2) / (1 / 3^2 + 1 / 4^2)
+    assert [of(300), of(350), of(400)] == pytest.approx([8.64e-6] * 3)
+    costs = [of(values) for values in range(10, 1000, 10)]
+    assert costs == sorted(costs)
+    assert BoundaryModel({x: 1e-6}, ((x.numel, 1e-6),))(x.with_(t=2 * x.t)) == pytest.approx(2e-6)
 
 
 def test_without_chains_boundaries_cost_nothing_and_noise_below_zero_counts_as_zero(device):

@@ -12,7 +12,7 @@ from hwbench.measure.campaign import Campaign, Watch
 from hwbench.measure.quality import REPEATS
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import LatencyStats, Outcome, Target, Timing, Workload
-from hwbench.testing.fakes import FakeDevice, proportional
+from hwbench.testing.fakes import PROBE_S, FakeDevice, proportional
 
 TARGET = Target("fake", "fake", "1", 1)
 CONDITIONS = {"device": "fake"}
@@ -284,3 +284,22 @@ def test_reopened_rows_are_measured_anew(store, tmp_path):
     assert len(result.skipped) == len(WORKLOADS) - 2
     for row in result.ok:
         assert row.stats.median_s == pytest.approx(2 * proportional(row.workload), rel=0.01)
+
+
+@pytest.mark.parametrize("followed", [0.0, 0.5, 1.0])
+def test_sessions_are_corrected_by_their_clock_as_far_as_latencies_follow_it(store, tmp_path, followed):
+    device = FakeDevice(tmp_path, wander=0.04, followed=followed)
+    store.clock(CONDITIONS, PROBE_S)
+    result = campaign(store, device).run(WORKLOADS)
+    assert [row.stats.median_s for row in result.ok] == pytest.approx([proportional(w) for w in WORKLOADS], rel=0.01)
+    assert store.followed(CONDITIONS) == pytest.approx(followed, abs=0.1)
+    told = [session for row in result.ok for session in row.sessions]
+    assert [s.drift for s in told] == pytest.approx([(s.probe_s / PROBE_S) ** followed for s in told], rel=0.01)
+
+
+def test_without_sessions_latencies_follow_the_clock_and_few_that_differ_are_believed(store, tmp_path):
+    assert store.followed(CONDITIONS) == 1.0
+    store.clock(CONDITIONS, PROBE_S)
+    campaign(store, FakeDevice(tmp_path, law=slow, wander=0.04, followed=0.0)).run(WORKLOADS[:1])
+    assert store.followed(CONDITIONS) < 0.3
+    assert store.followed({"device": "another"}) == 1.0
