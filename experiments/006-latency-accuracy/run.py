@@ -160,8 +160,11 @@ def build(precisions: list[Precision], roles: list[str]) -> None:
                 print(f"{time.monotonic() - start:.0f} s, {done}, {precision}, {blocks} blocks: {said}", flush=True)
 
 
-def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
-    """Measures what is planned, in one random order, and writes ``PRECISION.csv``: a line for each session."""
+def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bool) -> None:
+    """Measures what is planned, in one random order, and writes ``PRECISION.csv``: a line for each session.
+
+    What this workspace has rows of is not measured again, except ``anew``.
+    """
     workspace = Workspace.find()
     to.mkdir(exist_ok=True)
     device = load_device(workspace, "local")
@@ -179,6 +182,8 @@ def measure(precisions: list[Precision], roles: list[str], to: Path) -> None:
                 device, store=store, cache_dir=workspace.cache, threads=1, timing=TIMING, retry=RETRY, report=print
             ) as campaign,
         ):
+            if anew:
+                campaign.reopen(order)
             result = replace(campaign, batch=BATCH).run(order, Progress())
             said = {**campaign.conditions, "target": campaign.target.key, "seconds": round(result.seconds)}
             clock_s = store.clock(campaign.conditions)
@@ -428,13 +433,14 @@ def main() -> None:
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
     options.add_argument("--roles", nargs="+", choices=BUILD_ORDER, default=BUILD_ORDER, help="and their blocks")
     options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
+    options.add_argument("--anew", action="store_true", help="measure again what is measured")
     given = options.parse_args()
     if given.what == "plan":
         plan()
     elif given.what == "build":
         build(given.precision, given.roles)
     elif given.what == "measure":
-        measure(given.precision, given.roles, HERE / given.to)
+        measure(given.precision, given.roles, HERE / given.to, anew=given.anew)
     else:
         evaluate(given.precision)
 

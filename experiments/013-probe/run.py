@@ -14,7 +14,7 @@ import numpy as np
 from hwbench.devices import load_device
 from hwbench.measure.bench import open_bench
 from hwbench.measure.builder import Builder, BuildFailure
-from hwbench.measure.drift import CROWDED, Drift
+from hwbench.measure.drift import CROWDED, Drift, by_clock, followed
 from hwbench.measure.runner import measure_sessions
 from hwbench.spaces import load_space
 from hwbench.specs import Artifact, Precision, Session, Timing
@@ -62,16 +62,22 @@ def main() -> None:
     crowded = [
         s for row in sessions[True].values() for s in row if s.crowding > CROWDED * drift.undisturbed.crowding.known
     ]
+    follow = followed(sessions[True].values())
     medians = {
         "no probe": {key: [statistics.median(s.samples_s) for s in row] for key, row in sessions[False].items()},
         "waiting for a quiet core": {
             key: [statistics.median(s.samples_s) for s in row] for key, row in sessions[True].items()
         },
         "and corrected by the clock": {key: [s.median_s for s in row] for key, row in sessions[True].items()},
+        "corrected as far as they follow it": {
+            key: [statistics.median(s.samples_s) / by_clock(s.probe_s, drift.clock_s, follow) for s in row]
+            for key, row in sessions[True].items()
+        },
     }
     results: dict[str, object] = {
         "blocks": len(built),
         "rounds": given.rounds,
+        "followed": round(follow, 3),
         "sessions_crowded": len(crowded),
         "samples_disturbed": sum(s.disturbed for row in sessions[True].values() for s in row),
         "samples_kept": sum(len(s.samples_s) for row in sessions[True].values() for s in row),

@@ -22,9 +22,8 @@ DRIFT = 0.03
 # After a pause the machine is its old self again when the sentinel is as near as this.
 RECOVERED = 0.01
 
-# ``Session.crowding`` of an undisturbed core is the same to 2 % on some processors; on others it has two levels, 6 %
-# apart, also for one file (experiment 013). Where another program shares the core it is 15 % or more above. The lowest
-# may be disturbed itself; the third lowest is hardly ever.
+# ``Session.crowding`` of an undisturbed core is the same to 2 or 3 % (experiment 013); where another program shares the
+# core it is 15 % or more above. The lowest may be disturbed itself; the third lowest is hardly ever.
 CROWDED = 1.12
 # ``Session.memory`` doubles within seconds on a shared server, which the rows that were looked at hardly noticed: 1.3 %
 # and nothing (experiment 010). What lies beyond this is doubted by judgement; no run has shown what it does to rows.

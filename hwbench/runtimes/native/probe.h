@@ -150,7 +150,7 @@ class Watch {
  private:
   // Seen often is: by a twentieth of the probes. Fewer are interrupted in their first loop, and seem less crowded.
   static constexpr double kShare = 0.05;
-  // As in drift.py: after some files the first loop takes 6 % longer, on a core that nothing else uses.
+  // As in drift.py: less than what another program does, and more than what an undisturbed core varies by.
   static constexpr double kQuiet = 0.12;
   // As in drift.py: on a shared server a sweep may take twice as long within a second, which rows hardly notice.
   static constexpr double kMemoryTolerance = 1.5;
