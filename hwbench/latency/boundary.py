@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean, median
 
 import numpy as np
 
-from hwbench.latency.table import LatencyTable, Role
-from hwbench.specs import TensorSpec, Workload
+from hwbench.latency.table import LatencyRow, LatencyTable, Role
+from hwbench.specs import LatencyStats, TensorSpec, Workload
 
 # A row never loses more than this share of its isolated time to its boundaries: no block is only conversion.
 MAX_SHARE = 0.8
+# What a row is off by in any case, relative, however well its sessions agree (experiment 006: leave-one-out error).
+_ROW_ERROR = 0.005
+# How far boundaries of the same number of values are from each other, relative; they differ in their shapes.
+_SHAPE_SPREAD = 0.5
+# What a value costs about, in seconds, which keeps a chain that is exact by luck from standing for all.
+_VALUE_S = 1e-10
 
 
 @dataclass(frozen=True)
@@ -31,19 +37,18 @@ class BoundaryModel:
     def fit(cls, table: LatencyTable) -> BoundaryModel:
         """Reads the chains of a table: (sum of the blocks alone - the chain) / number of boundaries inside it.
 
-        A chain whose blocks have no rows, or whose boundaries are of different activations, says nothing and is passed
-        over. A difference below zero is noise and counts as zero.
+        That is a small difference of large numbers, so it is believed as far as they are exact, and drawn towards what
+        boundaries of its size cost otherwise. A chain whose blocks have no rows, or whose boundaries are of different
+        activations, says nothing and is passed over. No boundary costs less than nothing.
         """
-        found: dict[TensorSpec, list[float]] = {}
+        found: dict[TensorSpec, list[_Difference]] = {}
         for row in table.rows(Role.CHAIN):
-            parts = list(row.workload.parts())
-            alone = [stats.median_s for part in parts if (stats := table.latency(part)) is not None]
-            inside = {part.input for part in parts[1:]}
-            if len(alone) == len(parts) and len(inside) == 1 and row.stats is not None:
-                cost = (sum(alone) - row.stats.median_s) / (len(parts) - 1)
-                found.setdefault(inside.pop(), []).append(max(cost, 0.0))
-        measured = {x: median(costs) for x, costs in found.items()}
-        return cls(measured, _by_size(measured))
+            if (difference := _Difference.of(table, row)) is not None:
+                found.setdefault(list(row.workload.parts())[1].input, []).append(difference)
+        differences = {x: min(several, key=lambda one: one.error_s) for x, several in found.items()}
+        by_size = _by_size(differences)
+        usual = dict(by_size)
+        return cls({x: one.drawn_to(usual[x.numel]) for x, one in differences.items()}, by_size)
 
     def __call__(self, x: TensorSpec) -> float:
         """Seconds for one activation."""
@@ -69,19 +74,53 @@ class BoundaryModel:
         return max(alone_s - saved, (1 - MAX_SHARE) * alone_s)
 
 
-def _by_size(measured: Mapping[TensorSpec, float]) -> tuple[tuple[int, float], ...]:
+@dataclass(frozen=True)
+class _Difference:
+    """What a chain says of one boundary, in seconds, and its standard error."""
+
+    seconds: float
+    error_s: float
+
+    @classmethod
+    def of(cls, table: LatencyTable, row: LatencyRow) -> _Difference | None:
+        parts = list(row.workload.parts())
+        alone = {part: stats for part in parts if (stats := table.latency(part)) is not None}
+        if row.stats is None or not all(part in alone for part in parts) or len({p.input for p in parts[1:]}) != 1:
+            return None
+        seconds = sum(alone[part].median_s for part in parts) - row.stats.median_s
+        # Copies of one block have one row, whose error counts as often.
+        errors = [parts.count(part) * _error_s(stats) for part, stats in alone.items()]
+        return cls(seconds / (len(parts) - 1), math.hypot(*errors, _error_s(row.stats)) / (len(parts) - 1))
+
+    def drawn_to(self, usual_s: float) -> float:
+        """The mean of this and what is usual, each by what it is known to; not below zero."""
+        spread_s = _SHAPE_SPREAD * usual_s
+        if not spread_s:
+            return 0.0
+        share = 1 / (1 + (self.error_s / spread_s) ** 2)
+        return max(usual_s + share * (self.seconds - usual_s), 0.0)
+
+
+def _error_s(stats: LatencyStats) -> float:
+    return max((stats.ci_high_s - stats.ci_low_s) / 4, _ROW_ERROR * stats.median_s)
+
+
+def _by_size(differences: Mapping[TensorSpec, _Difference]) -> tuple[tuple[int, float], ...]:
     """What a boundary costs by its number of values: no less for more of them, and as near as that allows.
 
-    Isotonic regression (Barlow et al. 1972), by relative errors: a boundary of twice the size is off by twice as much.
+    Isotonic regression (Barlow et al. 1972), weighted by what each is known to.
     """
-    if not measured:
+    if not differences:
         return ()
     from scipy.optimize import isotonic_regression
 
-    found: dict[int, list[float]] = {}
-    for x, seconds in measured.items():
-        found.setdefault(x.numel, []).append(seconds)
-    sizes = sorted(found)
-    weights = [len(found[size]) / size**2 for size in sizes]
-    fitted = isotonic_regression([fmean(found[size]) for size in sizes], weights=weights).x
-    return tuple(zip(sizes, fitted.tolist()))
+    ordered = sorted(differences.items(), key=lambda item: item[0].numel)
+    seconds: dict[int, float] = {}
+    weights: dict[int, float] = {}
+    for x, one in ordered:
+        weight = 1 / (one.error_s**2 + (_VALUE_S * x.numel) ** 2)
+        weights[x.numel] = weights.get(x.numel, 0.0) + weight
+        seconds[x.numel] = seconds.get(x.numel, 0.0) + weight * one.seconds
+    means = [seconds[size] / weights[size] for size in weights]
+    fitted = isotonic_regression(means, weights=list(weights.values())).x
+    return tuple(zip(weights, np.maximum(fitted, 0.0).tolist()))

@@ -14,7 +14,7 @@ from hwbench.latency import (
     context_chains,
     macs,
 )
-from hwbench.latency.boundary import _by_size
+from hwbench.latency.boundary import _by_size, _Difference
 from hwbench.latency.plan import CHAIN_LENGTH, informative
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Workload
@@ -76,21 +76,28 @@ def test_boundaries_are_found_exactly(device):
 def test_boundaries_that_no_chain_was_measured_for_cost_what_those_of_their_size_do():
     x = PARTS[3].input
     sizes = {100: 1e-6, 200: 2e-6, 300: 9e-6, 400: 8e-6, 500: 20e-6}  # beyond 200 nothing fits the caches
-    measured = {x.with_(c=1, t=1, h=1, w=size): seconds for size, seconds in sizes.items()}
-    boundary = BoundaryModel(measured, _by_size(measured))
-    assert boundary(x.with_(c=1, t=1, h=1, w=300)) == 9e-6
 
-    def of(values):
-        return boundary(x.with_(c=1, t=1, h=values // 10, w=10))
+    def shape(values):
+        return x.with_(c=1, t=1, h=values // 10, w=10)
 
-    assert of(150) == pytest.approx(1.5e-6)
-    assert of(50) == pytest.approx(0.5e-6)
-    assert of(1000) == pytest.approx(40e-6)
-    # no less for more: (9 / 3^2 + 8 / 4^2) / (1 / 3^2 + 1 / 4^2)
-    assert [of(300), of(350), of(400)] == pytest.approx([8.64e-6] * 3)
-    costs = [of(values) for values in range(10, 1000, 10)]
-    assert costs == sorted(costs)
+    by_size = _by_size({shape(size): _Difference(seconds, 1e-6) for size, seconds in sizes.items()})
+    of = [BoundaryModel({}, by_size)(shape(values)) for values in range(10, 1010, 10)]
+    assert of == sorted(of)
+    assert [of[14], of[4], of[99]] == pytest.approx([1.5e-6, 0.5e-6, 40e-6])
+    assert [of[29], of[34], of[39]] == pytest.approx([8.5e-6] * 3, rel=1e-3)  # no less for more
     assert BoundaryModel({x: 1e-6}, ((x.numel, 1e-6),))(x.with_(t=2 * x.t)) == pytest.approx(2e-6)
+
+
+def test_a_boundary_is_believed_as_far_as_its_chain_is_exact():
+    exact, loose = _Difference(4e-6, 1e-9), _Difference(4e-6, 1e-3)
+    assert exact.drawn_to(1e-6) == pytest.approx(4e-6, rel=1e-3)
+    assert loose.drawn_to(1e-6) == pytest.approx(1e-6, rel=1e-3)
+    assert _Difference(4e-6, 0.5e-6).drawn_to(1e-6) == pytest.approx(2.5e-6)  # as far off as shapes differ
+    assert _Difference(-9e-6, 1e-9).drawn_to(1e-6) == 0.0
+    x = PARTS[3].input
+    good, bad = _Difference(1e-6, 1e-8), _Difference(-50e-6, 1e-5)
+    larger = x.with_(t=2 * x.t)
+    assert dict(_by_size({x: good, larger: bad}))[larger.numel] == pytest.approx(1e-6, rel=0.1)
 
 
 def test_without_chains_boundaries_cost_nothing_and_noise_below_zero_counts_as_zero(device):
