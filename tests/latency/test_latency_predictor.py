@@ -94,7 +94,7 @@ def test_a_boundary_is_believed_as_far_as_its_chain_is_exact():
     assert loose.drawn_to(1e-6) == pytest.approx(1e-6, rel=1e-3)
     assert _Difference(4e-6, 0.5e-6).drawn_to(1e-6) == pytest.approx(2.5e-6)  # as far off as shapes differ
     assert _Difference(-9e-6, 1e-9).drawn_to(1e-6) == 0.0
-    x = PARTS[3].input
+    x = PARTS[3].input.with_(c=1, t=1, h=10, w=10)
     good, bad = _Difference(1e-6, 1e-8), _Difference(-50e-6, 1e-5)
     larger = x.with_(t=2 * x.t)
     assert dict(_by_size({x: good, larger: bad}))[larger.numel] == pytest.approx(1e-6, rel=0.1)
