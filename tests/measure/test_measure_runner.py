@@ -502,7 +502,7 @@ def test_without_a_compiler_the_python_runner_measures(monkeypatch, tmp_path):
     said = []
     with open_bench(Device("local", "local"), "executorch", cache_dir=tmp_path / "cache", report=said.append) as bench:
         assert bench.runner.kind == PYTHON
-        assert bench.conditions["runner"] == "python/2"
+        assert bench.conditions["runner"] == "python/3"
         sessions, failures = measure([artifact(SMALL), artifact(ABORT, 1)], bench, rounds=2, sentinel=SMALL)
     assert counts(sessions) == {SMALL.name: 2}
     assert "SIGABRT" in failures[ABORT.name].reason
