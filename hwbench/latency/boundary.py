@@ -13,9 +13,10 @@ from hwbench.specs import LatencyStats, TensorSpec, Workload
 
 # A row never loses more than this share of its isolated time to its boundaries: no block is only conversion.
 MAX_SHARE = 0.8
-# What a row is off by in any case, relative, however well its sessions agree (experiment 006: leave-one-out error).
+# What a row is off by in any case, relative, however well its sessions agree; by judgement.
 _ROW_ERROR = 0.005
-# How far boundaries of the same number of values are from each other, relative; they differ in their shapes.
+# How far boundaries of the same number of values are from each other, relative, as they differ in their shapes. By
+# judgement: 0.3 and 0.6 give about the same errors in the data of experiment 006.
 _SHAPE_SPREAD = 0.5
 # What a value costs about, in seconds, which keeps a chain that is exact by luck from standing for all.
 _VALUE_S = 1e-10

@@ -31,7 +31,8 @@ MEMORY_USED = 2.5
 QUIETEST = 3
 
 # Until sessions tell, latencies are taken to follow the clock, as if five changes of a hundredth had shown it.
-FOLLOWED = (0.05, 1.0)
+# How far they follow, and the changes together.
+FOLLOWED_AT_FIRST = (1.0, 0.05)
 
 # First pause in seconds, doubled from one to the next; a phone loses a third of its heat in 20 s.
 PAUSE_S, MAX_PAUSE_S = 5.0, 60.0
@@ -161,7 +162,7 @@ def followed(rows: Iterable[Sequence[Session]]) -> float:
     Args:
         rows: Sessions of the same file each, in the order taken.
     """
-    ratios = [FOLLOWED[::-1]]
+    ratios = [FOLLOWED_AT_FIRST]
     for sessions in rows:
         points = [(math.log(s.probe_s), math.log(statistics.median(s.samples_s))) for s in sessions if s.probe_s]
         for (clock, latency), (next_clock, next_latency) in itertools.pairwise(points):
