@@ -31,6 +31,8 @@ from hwbench.testing.lab.root import Flavour
 from hwbench.testing.lab.sshd import Sshd
 
 BALLAST = "ballast"
+_ATTACH_S = 10.0
+_POLL_S = 0.02
 
 
 class LabDevice(ABC):
@@ -218,15 +220,32 @@ class Phone(LabDevice):
         self.adbd.kill()
 
     def connect(self) -> None:
-        """Makes it known to the private adb server, as plugging in a cable does."""
-        self._adb("connect", self.serial)
+        """Makes it known to the private adb server, as plugging in a cable does; returns once it is there.
+
+        A phone that does not answer is given up after ``_ATTACH_S``, without an error: the next command tells.
+        """
+        deadline = time.monotonic() + _ATTACH_S
+        while True:
+            # Of a connection that is just coming down, adb says that it is connected already: so it is asked again.
+            self._adb("connect", self.serial)
+            if self._state() not in ("", "offline", "connecting", "authorizing") or time.monotonic() > deadline:
+                return
+            time.sleep(_POLL_S)
 
     def disconnect(self) -> None:
-        """The private adb server forgets it."""
+        """The private adb server forgets it; returns once it has."""
         self._adb("disconnect", self.serial)
+        deadline = time.monotonic() + _ATTACH_S
+        while self._state() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
 
-    def _adb(self, *words: str) -> None:
-        subprocess.run(["adb", *words], check=False, capture_output=True, timeout=30)
+    def _state(self) -> str:
+        """What the adb server says of it; "" where it does not know it."""
+        lines = (line.split("\t") for line in self._adb("devices").splitlines())
+        return next((words[1].strip() for words in lines if len(words) == 2 and words[0] == self.serial), "")
+
+    def _adb(self, *words: str) -> str:
+        return subprocess.run(["adb", *words], check=False, capture_output=True, timeout=30, text=True).stdout
 
 
 @contextlib.contextmanager
