@@ -31,7 +31,6 @@ from hwbench.latency import (
     context_chains,
     convolutions,
     macs,
-    spread_chains,
 )
 from hwbench.latency.predictor import NOMINAL
 from hwbench.measure.builder import Builder, BuildFailure
@@ -51,6 +50,7 @@ from hwbench.specs import (
     Precision,
     Session,
     Target,
+    TensorSpec,
     Timing,
     Workload,
 )
@@ -65,7 +65,8 @@ BANDS = ((0.15e9, 0.3e9), (0.3e9, 0.6e9), (0.6e9, 1.2e9), (1.2e9, 2.4e9), (2.4e9
 FIRST = {"held-out": 8, "calibration": 4}
 MORE = {"more-held-out": 4, "more-calibration": 4}
 HELD_OUT, CALIBRATION = (tuple(roles) for roles in zip(FIRST, MORE))
-CHAINS, KERNELS = 40, 75  # kernels: of each kind
+# Boundaries told by probes, chains of blocks (as was done before), and kernels of each kind.
+BOUNDARIES, CHAINS, CHAIN_LENGTH, KERNELS = 40, 40, 4, 75
 SPLITS = 200
 # Sessions of one row lie minutes apart: what others do to the memory of this machine lasts for seconds.
 TIMING = Timing(warmup_s=0.02, min_session_s=0.05, min_rounds=5, max_rounds=7)
@@ -73,7 +74,7 @@ BATCH = 215
 # A workload is told by the beginning of its digest; plan.json has it whole.
 COLUMNS = ("role", "workload", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
-BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "block", "chain", "kernel")
+BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "boundary", "block", "chain", "kernel")
 
 
 def plan() -> None:
@@ -83,10 +84,12 @@ def plan() -> None:
     rng = np.random.default_rng(SEED)
     seen: dict[Workload, None] = {}
     roles = draw(space, sums, FIRST, rng, seen)
-    chains = spread_chains(context_chains([part for network in seen for part in network.parts()]), CHAINS)
+    parts = [part for network in seen for part in network.parts()]
+    chains = chains_of_blocks(parts)
     roles |= draw(space, sums, MORE, np.random.default_rng([SEED, 1]), seen)
     roles["block"] = [w.key for w in sorted({part for whole in (*seen, *chains) for part in whole.parts()})]
     roles["chain"] = [w.key for w in chains]
+    roles["boundary"] = [w.key for w in context_chains(parts, BOUNDARIES)]
     members = (space.network(space.random(rng), CLASSES).workload(Precision.FP32) for _ in range(1000))
     roles["kernel"] = [w.key for w in some_kernels(members)]
     text = {"space": SPACE, "classes": CLASSES, "seed": SEED, "bands_macs": BANDS, **roles}
@@ -108,6 +111,25 @@ def draw(
                 found[role] += [] if network in seen else [network.key]
                 seen[network] = None
     return found
+
+
+def chains_of_blocks(parts: list[Workload]) -> list[Workload]:
+    """Chains of the cheapest blocks between whose copies an activation lies, or of a pair of blocks around it."""
+    ends: dict[TensorSpec, tuple[list[Workload], list[Workload]]] = {}
+    for part in dict.fromkeys(parts):
+        ends.setdefault(part.output, ([], []))[0].append(part)
+        ends.setdefault(part.input, ([], []))[1].append(part)
+    found = []
+    for before, after in ends.values():
+        copied = [part for part in after if part.output == part.input]
+        if copied:
+            least = min(copied, key=lambda part: (macs(part), part.key))
+            found.append(Workload(least.blocks * CHAIN_LENGTH, least.input, least.precision))
+        elif before and after:
+            first, last = (min(those, key=lambda part: (macs(part), part.key)) for those in (before, after))
+            found.append(Workload(first.blocks + last.blocks, first.input, first.precision))
+    found.sort(key=lambda chain: (list(chain.parts())[1].input.numel, chain.key))
+    return [found[at] for at in sorted(set(np.linspace(0, len(found) - 1, CHAINS).astype(int).tolist()))]
 
 
 def kernels_of(part: Workload) -> list[Workload]:
@@ -170,7 +192,9 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
     device = load_device(workspace, "local")
     for precision in precisions:
         wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
-        needed = {part for role in roles if role not in ("block", "kernel") for w in wanted[role] for part in w.parts()}
+        alone = ("block", "boundary", "kernel")
+        whole = [w for role in roles if role not in alone for w in wanted[role]]
+        needed = {part for workload in whole for part in workload.parts()}
         if "block" in wanted:
             wanted["block"] = [part for part in wanted["block"] if part in needed]
         role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
@@ -261,19 +285,22 @@ class Data:
                 band += [wanted[role][at] for at in part if wanted[role][at] in measured]
         return found
 
-    def table(self, networks: int | None = None) -> LatencyTable:
-        """The table as ``hwbench profile`` makes it, with some of the calibration networks, spread over the bands."""
+    def table(self, networks: int | None = None, chains: str = "boundary") -> LatencyTable:
+        """The table as ``hwbench profile`` makes it, with some of the calibration networks, spread over the bands.
+
+        ``chains`` is the role that tells of boundaries; without rows of it, chains of blocks do.
+        """
         those = self.role(*CALIBRATION)
         if networks is not None:
             turns = itertools.chain.from_iterable(itertools.zip_longest(*self.bands(*CALIBRATION)))
             those = {network: those[network] for network in [n for n in turns if n is not None][:networks]}
-        return self.table_with(those)
+        return self.table_with(those, chains)
 
-    def table_with(self, networks: dict[Workload, LatencyStats]) -> LatencyTable:
+    def table_with(self, networks: dict[Workload, LatencyStats], chains: str = "boundary") -> LatencyTable:
         """Likewise, with these calibration networks."""
         roles = (
             (Role.BLOCK, self.role("block")),
-            (Role.CHAIN, self.role("chain")),
+            (Role.CHAIN, self.role(chains) or self.role("chain")),
             (Role.NETWORK, networks),
         )
         rows = [LatencyRow(role, w, Outcome.OK, s, "2026-11-21") for role, those in roles for w, s in those.items()]
@@ -354,9 +381,9 @@ def compared(data: Data, predict: Predict, *, fitted: bool) -> list[Comparison]:
     return found
 
 
-def ours(data: Data, networks: int | None = None) -> list[Comparison]:
+def ours(data: Data, networks: int | None = None, chains: str = "boundary") -> list[Comparison]:
     """``hwbench``'s predictor on the held-out networks."""
-    predictor = AdditivePredictor.fit(data.table(networks), space=SPACE)
+    predictor = AdditivePredictor.fit(data.table(networks, chains), space=SPACE)
     held_out = data.role(*HELD_OUT).items()
     return [Comparison(w.sha256[:8], predictor.predict(w), stats.median_s) for w, stats in held_out]
 
@@ -403,6 +430,7 @@ def evaluate(precisions: list[Precision]) -> None:
         methods = {
             "hwbench": ours(data),
             **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10, 20) if few < count},
+            **({"hwbench, chains of blocks": ours(data, chains="chain")} if data.role("boundary") else {}),
             "sum of isolated rows, scaled": compared(data, isolated_sum(data), fitted=True),
             "sum of isolated rows": compared(data, isolated_sum(data), fitted=False),
             **per_operator(data),

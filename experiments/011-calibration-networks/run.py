@@ -40,8 +40,9 @@ class Device:
 
 
 def predicted(calibration: Calibration, blocks: tuple[Piece, ...]) -> float:
-    added = calibration.constant_s + calibration.per_block_s * len(blocks)
-    added += calibration.per_operator_s * sum(b.operators for b in blocks)
+    counts = {"blocks": len(blocks), "operators": sum(b.operators for b in blocks)}
+    counts["weights"] = sum(b.weights for b in blocks)
+    added = calibration.constant_s + sum(cost * counts[name] for name, cost in calibration.terms.items())
     return added + sum(calibration.gains.get(b.family, calibration.gain) * b.seconds for b in blocks)
 
 

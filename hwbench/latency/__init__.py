@@ -5,7 +5,7 @@ from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
 from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
 from hwbench.latency.filled import FilledTable
-from hwbench.latency.plan import calibration_networks, context_chains, spread_chains
+from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
 from hwbench.latency.transfer import DeviceRatio, transferred
@@ -34,7 +34,6 @@ __all__ = [
     "calibration_networks",
     "compare_tables",
     "context_chains",
-    "spread_chains",
     "convolutions",
     "fastest_variant",
     "has_variants",

@@ -2,14 +2,18 @@
 
 Every form is a sum over blocks and a constant, so that the set of networks within a budget stays exact:
 
-    seconds = sum over blocks of (gain of the family * row + per block + per operator * operators) + constant
+    seconds = sum over blocks of (gain of the family * row + what its terms cost) + constant
 
-    form        free                                       tried from
-    ratio       one gain (the median)                      3 networks
-    affine      the gain, the constant                     20
-    blocks      the gain, the constant, per block          20
-    operators   the gain, the constant, per operator       20
-    families    a gain for each family, the constant, per block    5 for each of them, at least 35
+    form        free                                                  tried from
+    ratio       one gain (the median)                                 3 networks
+    affine      the gain, the constant                                20
+    blocks      the gain, the constant, per block                     20
+    operators   the gain, the constant, per operator                  20
+    weights     the gain, the constant, per weight                    20
+    families    a gain for each family, the constant, per block       5 for each of them, at least 35
+
+A block that is timed alone finds its weights in the caches, where it left them; inside a network they were displaced by
+those of the others. ``weights`` is for that (experiment 006).
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
-from hwbench.latency.work import convolutions
+from hwbench.latency.work import Convolution, convolutions
 from hwbench.specs import Workload
 from hwbench.specs.block import format_kernel
 from hwbench.units import format_duration
@@ -42,6 +46,16 @@ _HUBER = 1.345
 _ROUNDS = 5
 # No block of a network costs less than this share of what its row and the gain say.
 _LEAST_SHARE = 0.2
+# What may be paid for beside the rows; and in which numbers it is told, in words.
+_TERMS = {"blocks": (1, "a block"), "operators": (1, "an operator"), "weights": (10**6, "a million weights")}
+# The terms that are free in each form beside the gain and the constant; the ratio has neither.
+_FORMS: Mapping[str, tuple[str, ...]] = {
+    "affine": (),
+    "blocks": ("blocks",),
+    "operators": ("operators",),
+    "weights": ("weights",),
+    "families": ("blocks",),
+}
 
 Pairs = Sequence[tuple[float, float]]
 """(sum of rows, measured) in seconds, one for each calibration network."""
@@ -51,16 +65,23 @@ Masks = NDArray[np.bool_]
 
 @dataclass(frozen=True, order=True)
 class Piece:
-    """One block of a network: its family, its row in context in seconds, and the number of its operators."""
+    """One block of a network: its family, its row in context in seconds, and its numbers of operators and
+    weights."""
 
     family: str
     seconds: float
     operators: int = 1
+    weights: int = 0
 
     @classmethod
     def of(cls, part: Workload, seconds: float) -> Piece:
         """A single block whose row in context is known."""
-        return cls(family(part), seconds, operators(part))
+        return cls(family(part), seconds, operators(part), weights(part))
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """How many it has of each term, in the order of ``_TERMS``."""
+        return 1, self.operators, self.weights
 
 
 @dataclass(frozen=True, order=True)
@@ -82,17 +103,18 @@ class Calibration:
     largest of the errors, which promises less: ``promised``.
 
     Attributes:
-        form: ratio, affine, blocks, operators or families.
+        form: ratio, affine, blocks, operators, weights or families.
         gain: Factor on the rows of a family without a gain of its own.
-        constant_s: What every network costs on top of its blocks.
+        constant_s: What every network costs on top of its blocks; below zero where weights cost, for those that stay in
+            the caches.
         spread: Factor of the interval, either way.
         count: Number of calibration networks.
         promised: Share of all networks that the interval is to hold: ``nominal``, or with few calibration networks
             ``count / (count + 1)``.
         errors: log(measured / predicted) of each, in the order given, by a fit to the others.
         gains: Factor on the rows of each family of blocks, where they have their own.
-        per_block_s: What every block costs on top of its row; below zero where rows hold more than the block.
-        per_operator_s: The same for every operator (``operators``).
+        terms: What each of its blocks, operators or weights costs a network on top of the rows, in seconds;
+            below zero where rows hold more than that. Only those that the form has.
         tried: Mean absolute leave-one-out error of each form that was tried.
     """
 
@@ -104,8 +126,7 @@ class Calibration:
     promised: float
     errors: tuple[float, ...]
     gains: Mapping[str, float] = field(default_factory=dict)
-    per_block_s: float = 0.0
-    per_operator_s: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
     tried: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -137,25 +158,28 @@ class Calibration:
         ordered = np.sort(np.abs(inside))
         rank = min(math.ceil((data.count + 1) * nominal), data.count)
         own = dict(zip(data.families, theta[: len(data.families)].tolist())) if chosen == "families" else {}
+        terms = dict(zip(_TERMS, theta[len(data.families) : -1].tolist()))
         return cls(
             form=chosen,
             gain=float(fits["ratio"][0].theta[0] if own else theta[0]),
-            constant_s=float(theta[-1]),
+            constant_s=float(theta[-1]) - terms["weights"] * data.fewest,
             spread=math.exp(ordered[rank - 1]),
             count=data.count,
             promised=min(nominal, data.count / (data.count + 1)),
             errors=tuple(inside.tolist()),
             gains=own,
-            per_block_s=float(theta[-3]),
-            per_operator_s=float(theta[-2]),
+            terms={name: cost for name, cost in terms.items() if cost},
             tried={form: found[0].mean_error for form, found in fits.items()},
         )
 
     def cost(self, part: Workload, seconds: float) -> float:
         """What a single block adds to the latency of a network, from its row in context; in seconds, above zero."""
         gain = self.gains.get(family(part), self.gain) if self.gains else self.gain
-        added = self.per_block_s + (self.per_operator_s * operators(part) if self.per_operator_s else 0.0)
-        return max(gain * seconds + added, _LEAST_SHARE * gain * seconds) if added else gain * seconds
+        if not self.terms:
+            return gain * seconds
+        counts = dict(zip(_TERMS, Piece.of(part, seconds).counts))
+        added = sum(cost * counts[name] for name, cost in self.terms.items())
+        return max(gain * seconds + added, _LEAST_SHARE * gain * seconds)
 
     def describe(self) -> str:
         """The form in words: what is added up, from how many networks, and what leaving out said of each form."""
@@ -163,7 +187,8 @@ class Calibration:
             rows = " + ".join(f"{gain:.4g} × rows of {name}" for name, gain in sorted(self.gains.items()))
         else:
             rows = f"{self.gain:.4g} × sum of rows"
-        terms = ((self.per_block_s, " a block"), (self.per_operator_s, " an operator"), (self.constant_s, ""))
+        told = [(_TERMS[name], cost) for name, cost in self.terms.items()]
+        terms = [*((cost * number, f" {words}") for (number, words), cost in told), (self.constant_s, "")]
         plus = "".join(f" {'-' if s < 0 else '+'} {format_duration(abs(s))}{of}" for s, of in terms if s)
         tried = ", ".join(f"{name} {error:.2%}" for name, error in self.tried.items())
         chosen = f"; mean error left out: {tried}" if self.tried else ""
@@ -178,10 +203,19 @@ def family(part: Workload) -> str:
 
 def operators(part: Workload) -> int:
     """Number of convolutions of a single block; 1 for a kind whose arithmetic is not known."""
+    return len(_convolutions(part)) or 1
+
+
+def weights(part: Workload) -> int:
+    """Number of weights in the convolutions of a single block; 0 for a kind whose arithmetic is not known."""
+    return sum(convolution.num_weights for convolution in _convolutions(part))
+
+
+def _convolutions(part: Workload) -> tuple[Convolution, ...]:
     try:
-        return len(convolutions(part.blocks[0], part.input))
+        return convolutions(part.blocks[0], part.input)
     except InvalidValue:
-        return 1
+        return ()
 
 
 @dataclass(frozen=True)
@@ -206,31 +240,45 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class _Data:
-    """Networks as rows of features: seconds of each family, blocks, operators, 1; parameters stand in that order.
+    """Networks as rows of features: seconds of each family, counts of ``_TERMS``, 1; parameters stand in that order.
 
-    ``least`` has a row for each family: what its cheapest block adds by each parameter.
+    Weights count from the ``fewest`` on that one of the networks has: so many may stay in the caches, and what is left
+    for the constant is not below zero.
+
+    ``least`` has, for each family and each term, what the block adds by each parameter that has most of the term for
+    its seconds: where a term is below zero, no other block of the family comes as near to nothing.
     """
 
     features: Floats
     measured: Floats
     least: Floats
     families: tuple[str, ...]
+    fewest: float
 
     @classmethod
     def of(cls, networks: Sequence[Observation]) -> _Data:
         families = tuple(sorted({piece.family for network in networks for piece in network.pieces}))
         place = {name: index for index, name in enumerate(families)}
-        features = np.zeros((len(networks), len(families) + 3))
-        least = np.full((len(families), len(families) + 3), 0.0)
+        width = len(families) + len(_TERMS) + 1
+        features = np.zeros((len(networks), width))
+        features[:, -1] = 1
+        most: dict[tuple[str, int], Piece] = {}
         for index, network in enumerate(networks):
             for piece in network.pieces:
-                at = place[piece.family]
-                features[index, at] += piece.seconds
-                features[index, -3:-1] += 1, piece.operators
-                if not least[at, at] or piece.seconds < least[at, at] / (1 - _LEAST_SHARE):
-                    least[at, [at, -3, -2]] = (1 - _LEAST_SHARE) * piece.seconds, 1, piece.operators
-        features[:, -1] = 1
-        return cls(features, np.array([network.measured_s for network in networks]), least, families)
+                features[index, place[piece.family]] += piece.seconds
+                features[index, len(families) : -1] += piece.counts
+                for term, count in enumerate(piece.counts):
+                    other = most.setdefault((piece.family, term), piece)
+                    if count * other.seconds > other.counts[term] * piece.seconds:
+                        most[piece.family, term] = piece
+        least = np.zeros((len(most), width))
+        for row, piece in zip(least, most.values()):
+            row[place[piece.family]] = (1 - _LEAST_SHARE) * piece.seconds
+            row[len(families) : -1] = piece.counts
+        at = len(families) + list(_TERMS).index("weights")
+        fewest = float(features[:, at].min())
+        features[:, at] -= fewest
+        return cls(features, np.array([network.measured_s for network in networks]), least, families, fewest)
 
     @functools.cached_property
     def scales(self) -> list[float]:
@@ -246,12 +294,16 @@ class _Data:
         """The forms that there are enough networks for, and that differ between these networks; simplest first."""
         found = ["ratio"]
         if self.count >= _MORE_NETWORKS:
-            blocks, operators = np.ptp(self.features[:, -3:-1], axis=0) > 0
-            found += ["affine", *["blocks"] * bool(blocks), *["operators"] * bool(operators)]
+            differ = np.ptp(self.features, axis=0) > 0
+            several = [form for form in _FORMS if form != "families"]
+            found += [form for form in several if all(differ[self._column(term)] for term in _FORMS[form])]
         enough = max(_FAMILY_NETWORKS, _NETWORKS_PER_TERM * (len(self.families) + 2))
         if self.count >= enough and len(self.families) > 1:
             found.append("families")
         return tuple(found)
+
+    def _column(self, term: str) -> int:
+        return len(self.families) + list(_TERMS).index(term)
 
     def left_out(self, form: str) -> list[LeftOut]:
         """What the networks say of a form: first all of them, then all but the first, all but the second, ...
@@ -279,16 +331,17 @@ class _Data:
         return weights
 
     def _fit(self, form: str, masks: Masks, weights: Floats) -> Floats:
-        """Parameters (fits, families + 3) of one form, fitted to the networks that each mask keeps."""
+        """Parameters (fits, families + terms + 1) of one form, fitted to the networks that each mask keeps."""
         rows = self.features[:, : len(self.families)].sum(axis=1)
         ratio = _medians(np.broadcast_to(self.measured / rows, masks.shape), masks)
         thetas = np.zeros((len(masks), self.features.shape[1]))
         thetas[:, : len(self.families)] = ratio[:, None]
         if form == "ratio":
             return thetas
-        free = {"affine": [], "blocks": [-3], "operators": [-2], "families": [-3, *range(len(self.families))]}[form]
+        free = [self._column(term) for term in _FORMS[form]]
+        free += range(len(self.families)) if form == "families" else ()
         counts = masks * weights
-        fitted = self._refined(thetas, counts, rows, [*free, -1])
+        fitted = self._refined(thetas, counts, rows, [*free, thetas.shape[1] - 1])
         below = fitted[:, -1] < 0  # a constant below zero is no cost of anything
         if below.any():
             fitted[below] = self._refined(thetas[below], counts[below], rows, free)
@@ -297,7 +350,7 @@ class _Data:
     def _refined(self, start: Floats, weights: Floats, rows: Floats, free: Sequence[int]) -> Floats:
         """Weighted ridge regression of relative errors on what a change of the parameters from ``start`` gives."""
         # In parts of a typical network, so that one ridge fits all: 0.1 is a tenth of its latency.
-        scales = [1.0] + [1.0 if at >= 0 else self.scales[at] for at in free]
+        scales = [1.0] + [1.0 if at < len(self.families) else self.scales[at] for at in free]
         columns = np.stack([rows, *(self.features[:, at] for at in free)], axis=1)
         design = columns * np.array(scales) / self.measured[:, None]
         outer = (design[:, :, None] * design[:, None, :]).reshape(self.count, -1)

@@ -1,4 +1,4 @@
-"""What to measure besides single blocks: chains that show what boundaries cost, and networks to calibrate with."""
+"""What to measure besides single blocks: what shows the cost of boundaries, and networks to calibrate with."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.latency.calibration import family
+from hwbench.latency.probes import boundary_probes
 from hwbench.latency.work import macs
 from hwbench.specs import Architecture, Network, Precision, TensorSpec, Workload
 
-# A boundary is (n T(b) - T(b...b)) / (n - 1): its error falls from 2.8 errors of T(b) at n = 2 to 1.9 at n = 4, and to
-# no less than 1.4 for longer chains, which cost more to build.
-CHAIN_LENGTH = 4
 # Draws for each calibration network: enough to choose from in every stratum of size.
 _POOL = 32
 # What is known of each parameter before any network is measured, in networks: hardly anything.
@@ -36,34 +34,25 @@ class Space(Protocol):
         ...
 
 
-def context_chains(parts: Iterable[Workload]) -> list[Workload]:
-    """One chain of blocks for every activation that may lie between two of the parts.
-
-    An isolated block converts its input from what the runtime is handed (layout, number format) and its output back;
-    between two blocks of a network neither happens. Where a block puts out what it takes in, the chain is
-    ``CHAIN_LENGTH`` copies of it; elsewhere it is a pair, the one block ahead of the boundary and the other behind. The
-    blocks with the fewest multiply-adds are taken, because what they cost themselves is the noise.
+def context_chains(parts: Iterable[Workload], count: int | None = None) -> list[Workload]:
+    """What tells how much the boundaries between blocks cost: ``boundary_probes`` for every activation that may lie
+    between two of the parts.
 
     Args:
         parts: Single blocks, such as ``StagedSpace.parts`` yields; of any number of precisions and variants.
+        count: At most so many boundaries, spread over their numbers of values: these tell of the others.
     """
-    ends: dict[tuple[TensorSpec, Precision, str], tuple[list[Workload], list[Workload]]] = {}
+    ends: dict[tuple[TensorSpec, Precision, str], set[str]] = {}
     for part in parts:
         if len(part.blocks) != 1:
             raise InvalidValue(f"expected single blocks, got {part.key}")
-        ends.setdefault((part.output, part.precision, part.variant), ([], []))[0].append(part)
-        ends.setdefault((part.input, part.precision, part.variant), ([], []))[1].append(part)
-    chains = (_chain(sources, sinks) for sources, sinks in ends.values() if sources and sinks)
-    return list(dict.fromkeys(chains))
-
-
-def spread_chains(chains: Sequence[Workload], count: int) -> list[Workload]:
-    """At most so many of the chains, spread over the sizes of what lies between their blocks.
-
-    A boundary costs so much for each value of the activation, which few sizes tell.
-    """
-    ordered = sorted(chains, key=lambda chain: (list(chain.parts())[1].input.numel, chain.key))
-    return [ordered[at] for at in sorted(set(np.linspace(0, len(ordered) - 1, count).astype(int).tolist()))]
+        ends.setdefault((part.output, part.precision, part.variant), set()).add("output")
+        ends.setdefault((part.input, part.precision, part.variant), set()).add("input")
+    probes = [boundary_probes(*boundary) for boundary, sides in ends.items() if len(sides) == 2]
+    if count is not None and count < len(probes):
+        probes.sort(key=lambda pair: (pair[0].input.numel, pair[0].key))
+        probes = [probes[at] for at in sorted(set(np.linspace(0, len(probes) - 1, count).astype(int).tolist()))]
+    return [workload for pair in probes for workload in pair]
 
 
 def calibration_networks(space: Space, count: int, seed: int, num_classes: int) -> list[Network]:
@@ -126,16 +115,3 @@ class _Work:
         for part in network.workload(Precision.FP32).parts():
             by_family[family(part)] += macs(part)
         return cls(network, by_family.total(), by_family)
-
-
-def _chain(sources: Sequence[Workload], sinks: Sequence[Workload]) -> Workload:
-    same = [part for part in sinks if part.output == part.input]
-    if same:
-        cheapest = min(same, key=_cost)
-        return Workload(cheapest.blocks * CHAIN_LENGTH, cheapest.input, cheapest.precision, cheapest.variant)
-    ahead, behind = min(sources, key=_cost), min(sinks, key=_cost)
-    return Workload(ahead.blocks + behind.blocks, ahead.input, ahead.precision, ahead.variant)
-
-
-def _cost(part: Workload) -> tuple[int, str]:
-    return macs(part), part.key

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency.distance import distance
+from hwbench.latency.probes import is_boundary_probe
 from hwbench.specs import AUTO, LOCAL, LatencyStats, Measurement, Outcome, Precision, Repeatability, Target, Workload
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.workspace import Workspace, shipped, write_text
@@ -46,11 +47,20 @@ _REASON_CHARACTERS = 200
 
 
 class Role(enum.StrEnum):
-    """What a row is for."""
+    """What a row is for: a block of networks, what their boundaries cost (chains), or the calibration."""
 
     BLOCK = "block"
     CHAIN = "chain"
     NETWORK = "network"
+
+    @classmethod
+    def of(cls, workload: Workload) -> Role:
+        """The role of the row of a workload."""
+        if is_boundary_probe(workload):
+            return cls.CHAIN
+        if len(workload.blocks) == 1:
+            return cls.BLOCK
+        return cls.NETWORK if workload.blocks[-1].kind == "head" else cls.CHAIN
 
 
 @dataclass(frozen=True)
@@ -70,17 +80,14 @@ class LatencyRow:
             raise InvalidValue(f"latency row: {self.workload.key}: an ok row has numbers, a failed one has none")
         if _DATE.fullmatch(self.measured_on) is None:
             raise InvalidValue(f"latency row: expected a date such as 2026-01-31, got {self.measured_on!r}")
-        if (self.role is Role.BLOCK) != (len(self.workload.blocks) == 1):
+        if (self.role is Role.BLOCK) != (Role.of(self.workload) is Role.BLOCK):
             raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
 
     @classmethod
     def of(cls, one: Measurement, measured_on: str, conditions: str = "") -> LatencyRow:
         """A measurement as a row, with its date (UTC) and the digest of its conditions."""
-        role = Role.BLOCK
-        if len(one.workload.blocks) > 1:
-            role = Role.NETWORK if one.workload.blocks[-1].kind == "head" else Role.CHAIN
         stats = one.stats if one.outcome is Outcome.OK else None
-        return cls(role, one.workload, one.outcome, stats, measured_on, conditions, one.reason)
+        return cls(Role.of(one.workload), one.workload, one.outcome, stats, measured_on, conditions, one.reason)
 
 
 @dataclass(frozen=True)

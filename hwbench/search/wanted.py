@@ -13,7 +13,6 @@ from hwbench.latency import (
     calibration_networks,
     context_chains,
     interpolated,
-    spread_chains,
     variant_rows,
 )
 from hwbench.search.latencies import row_position
@@ -27,7 +26,7 @@ DRAWS = 1000
 CALIBRATION_SEED = 0
 # Blocks that the others are interpolated from: at least 20 with a latency.
 FIRST_BLOCKS = 24
-# Chains that tell what boundaries cost where not every boundary of a space is measured.
+# Boundaries that tell what the others cost where not every one of a space is measured.
 CHAINS = 40
 
 
@@ -48,16 +47,15 @@ def space_workloads(
 def first_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
     """What tells which networks of a space are within a budget, before its blocks are measured.
 
-    That is the calibration networks with their blocks, and chains spread over the sizes of what lies between blocks,
-    with theirs; and so many blocks that the others can be interpolated.
+    That is the calibration networks with their blocks; what boundaries cost, spread over the sizes of what lies between
+    blocks; and so many blocks that the others can be interpolated.
     """
     first, whole = _to_calibrate(space, precision, classes, calibrate)
     parts = by_use(space, precision, classes)
-    chains = spread_chains(context_chains(parts), CHAINS)
-    blocks = list(dict.fromkeys([*first, *(part for chain in chains for part in chain.parts())]))
+    blocks = list(dict.fromkeys(first))
     lacking = max(FIRST_BLOCKS - len(blocks), 0)
     blocks += [part for part in parts if part not in set(blocks)][:lacking]
-    return [*blocks, *whole, *chains]
+    return [*blocks, *whole, *context_chains(parts, CHAINS)]
 
 
 def by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int = 0) -> list[Workload]:

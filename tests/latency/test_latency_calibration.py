@@ -1,14 +1,15 @@
 """Calibration on made-up networks whose law is known."""
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hwbench.errors import InvalidValue
-from hwbench.latency import AdditivePredictor, Calibration, context_chains, macs
-from hwbench.latency.calibration import Observation, Piece, family, operators
+from hwbench.latency import AdditivePredictor, Calibration, context_chains, convolutions, macs
+from hwbench.latency.calibration import Observation, Piece, family, operators, weights
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Workload
 from hwbench.workspace import shipped
@@ -25,6 +26,7 @@ LAWS = {
     "ratio": lambda pieces: 1.1 * total(pieces),
     "affine": lambda pieces: 1.05 * total(pieces) + 1e-3,
     "blocks": lambda pieces: 1.05 * total(pieces) + 1e-4 - 4e-5 * len(pieces),
+    "weights": lambda pieces: 1.05 * total(pieces) + 3e-10 * sum(p.weights for p in pieces) - 3e-4,
     "operators": lambda pieces: 1.05 * total(pieces) + 3e-5 * sum(p.operators for p in pieces),
     "families": lambda pieces: sum(GAINS[p.family] * p.seconds for p in pieces),
 }
@@ -36,8 +38,12 @@ def networks(rng, count, law, noise=0.01):
     for _ in range(count):
         size = math.exp(rng.uniform(math.log(1e-4), math.log(1e-3)))
         inner = rng.choice(3, p=rng.dirichlet([0.7] * 3), size=int(rng.integers(4, 26)))
-        middle = [Piece("abc"[f], size * math.exp(rng.normal(0, 0.4)), int(rng.choice([3, 5]))) for f in inner.tolist()]
-        pieces = (Piece("stem", 2 * size, 2), *middle, Piece("head", 5e-4, 3))
+        weights = np.random.default_rng([count, len(found)]).integers(10_000, 400_000, len(inner)).tolist()
+        middle = [
+            Piece("abc"[f], size * math.exp(rng.normal(0, 0.4)), int(rng.choice([3, 5])), w)
+            for f, w in zip(inner.tolist(), weights)
+        ]
+        pieces = (Piece("stem", 2 * size, 2), *middle, Piece("head", 5e-4, 3, 1_000_000))
         found.append(Observation(law(pieces) * math.exp(rng.normal(0, noise)), pieces))
     return found
 
@@ -46,7 +52,8 @@ def predicted(calibration, network):
     seconds = calibration.constant_s
     for piece in network.pieces:
         gain = calibration.gains.get(piece.family, calibration.gain)
-        seconds += gain * piece.seconds + calibration.per_block_s + calibration.per_operator_s * piece.operators
+        counts = {"blocks": 1, "operators": piece.operators, "weights": piece.weights}
+        seconds += gain * piece.seconds + sum(cost * counts[name] for name, cost in calibration.terms.items())
     return seconds
 
 
@@ -68,8 +75,14 @@ def test_the_form_of_the_law_is_chosen_when_there_are_enough_networks(form):
 def test_parameters_are_those_of_the_law():
     rng = np.random.default_rng(3)
     blocks = Calibration.of(networks(rng, 40, LAWS["blocks"]))
-    assert blocks.per_block_s == pytest.approx(-4e-5, rel=0.15)
+    assert blocks.terms == {"blocks": pytest.approx(-4e-5, rel=0.15)}
     assert blocks.gain == pytest.approx(1.05, rel=0.02)
+    weights = Calibration.of(networks(rng, 40, LAWS["weights"]))
+    assert weights.terms == {"weights": pytest.approx(3e-10, rel=0.15)}
+    assert weights.constant_s == pytest.approx(-3e-4, rel=0.2)  # a million weights stay in the caches
+    assert re.search(
+        r" rows \+ (29|30)\d µs a million weights - (28|29|30|31)\d µs, from 40 networks", weights.describe()
+    )
     families = Calibration.of(networks(rng, 60, LAWS["families"]))
     assert {name: families.gains[name] for name in "abc"} == pytest.approx({"a": 0.9, "b": 1.1, "c": 1.25}, abs=0.05)
     assert 0.9 < families.gain < 1.25  # what a family that no network had is taken for
@@ -104,7 +117,7 @@ def test_no_gain_is_below_zero_and_no_block_is_free():
 
     calibration = Calibration.of([n for n in networks(rng, 60, law) if n.measured_s > 0])
     assert min([*calibration.gains.values(), calibration.gain]) >= 0
-    assert calibration.constant_s >= 0
+    assert calibration.constant_s >= 0 or "weights" in calibration.terms
     part = next(iter(MOBILE.parts(Precision.INT8, num_classes=8)))
     assert calibration.cost(part, 1e-9) > 0
 
@@ -112,7 +125,8 @@ def test_no_gain_is_below_zero_and_no_block_is_free():
 def test_the_interval_holds_nine_of_ten_whatever_the_form():
     rng = np.random.default_rng(7)
     shares = []
-    for form, count in [("ratio", 12), ("affine", 22), ("blocks", 24), ("operators", 20), ("families", 36)] * 4:
+    counts = {"ratio": 12, "affine": 22, "blocks": 24, "operators": 20, "weights": 25, "families": 36}
+    for form, count in list(counts.items()) * 4:
         calibration = Calibration.of(networks(rng, count, LAWS[form], noise=0.02))
         off = errors(calibration, networks(rng, 100, LAWS[form], noise=0.02))
         shares.append(np.mean(np.abs(off) <= math.log(calibration.spread)))
@@ -131,6 +145,8 @@ def test_families_and_operators_of_blocks():
     assert operators(parts[-1]) == 3
     strange = Workload((replace(parts[0].blocks[0], kind="other"),), parts[0].input)
     assert operators(strange) == 1
+    assert weights(strange) == 0
+    assert weights(parts[0]) == sum(c.num_weights for c in convolutions(parts[0].blocks[0], parts[0].input)) > 0
 
 
 def test_a_space_whose_kernels_gain_differently_inside_networks_is_predicted(make_device):

@@ -15,7 +15,8 @@ from hwbench.latency import (
     macs,
 )
 from hwbench.latency.boundary import _by_size, _Difference
-from hwbench.latency.plan import CHAIN_LENGTH, informative
+from hwbench.latency.plan import informative
+from hwbench.latency.probes import CHAIN_LENGTH, is_boundary_probe
 from hwbench.spaces import read_space
 from hwbench.specs import Precision, Workload
 from hwbench.workspace import shipped
@@ -32,17 +33,27 @@ def fresh(count: int, seed: int = 5) -> list[Workload]:
     return [SPACE.network(SPACE.random(rng), 8).workload(Precision.INT8) for _ in range(count)]
 
 
-def test_every_activation_between_blocks_has_one_chain():
+def test_every_activation_between_blocks_has_a_probe_alone_and_a_chain_of_them():
     inner = {p.input for w in fresh(200) for p in list(w.parts())[1:]}
-    assert {list(c.parts())[1].input for c in CHAINS} == inner
-    assert len(CHAINS) == len(inner)
+    assert len(set(CHAINS)) == len(CHAINS) == 2 * len(inner)
+    for length in (1, CHAIN_LENGTH):
+        assert {c.input for c in CHAINS if len(c.blocks) == length} == inner
     for chain in CHAINS:
-        assert {p.input for p in list(chain.parts())[1:]} == {list(chain.parts())[1].input}
-        assert set(chain.parts()) <= set(PARTS)
-        if len(set(chain.blocks)) == 1:
-            assert len(chain.blocks) == CHAIN_LENGTH
-            rivals = [p for p in PARTS if p.input == chain.input == p.output]
-            assert macs(next(chain.parts())) == min(map(macs, rivals))
+        assert is_boundary_probe(chain)
+        assert {p.output for p in chain.parts()} == {chain.input}
+        assert macs(chain) == len(chain.blocks) * chain.input.numel
+    assert not any(is_boundary_probe(w) for w in (*PARTS, *NETWORKS))
+
+
+def test_few_boundaries_are_spread_over_their_sizes():
+    parts = list(MOBILE.parts(Precision.INT8, num_classes=8))
+    every, few = context_chains(parts), context_chains(parts, 10)
+    assert len(few) == 20 < len(every)
+    assert set(few) < set(every)
+    sizes, all_sizes = [w.input.numel for w in few[::2]], sorted(w.input.numel for w in every[::2])
+    assert sizes == sorted(sizes)
+    assert [sizes[0], sizes[-1]] == [all_sizes[0], all_sizes[-1]]
+    assert context_chains(parts, 10_000) == every
 
 
 def test_precisions_have_chains_of_their_own():
@@ -66,8 +77,7 @@ def test_calibration_networks_are_different_spread_and_repeatable():
 
 def test_boundaries_are_found_exactly(device):
     boundary = BoundaryModel.fit(device.table(PARTS, CHAINS))
-    for chain in CHAINS:
-        x = list(chain.parts())[1].input
+    for x in {chain.input for chain in CHAINS}:
         assert boundary(x) == pytest.approx(device.start_s + 2 * device.convert(x), rel=1e-9)
     strange = CHAINS[0].input.with_(t=5, h=40, w=40)
     assert boundary(strange) == pytest.approx(device.start_s + 2 * device.convert(strange), rel=1e-6)
