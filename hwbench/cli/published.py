@@ -110,7 +110,7 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
         CheckFailed: None has.
     """
     from hwbench.cli.campaigns import bars, say_failures
-    from hwbench.latency import LatencyRow, LatencyTable
+    from hwbench.latency import LatencyRow, LatencyTable, with_moderated_intervals
 
     with bars() as watch:
         result = campaign.run([row.workload for row in published], watch)
@@ -118,7 +118,7 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
     if not result.ok:
         raise CheckFailed(f"none of {len(published)} rows could be measured on {campaign.target}; see above")
     today = datetime.now(UTC).date().isoformat()
-    rows = [LatencyRow.of(one, today, campaign.fingerprint) for one in result.ok]
+    rows = with_moderated_intervals([LatencyRow.of(one, today, campaign.fingerprint) for one in result.ok])
     return result, LatencyTable(campaign.target, published.precision, rows, aa=_aa(campaign, today))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hwbench.cli.output import say
 from hwbench.errors import HwbenchError
-from hwbench.latency import LatencyRow, LatencyTable, SelfCheck, table_path
+from hwbench.latency import LatencyRow, LatencyTable, SelfCheck, table_path, with_moderated_intervals
 from hwbench.measure.campaign import Campaign
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Workload
 from hwbench.units import milliseconds
@@ -100,7 +100,10 @@ def published_rows(workspace: Workspace, target: Target, precision: Precision) -
 
 
 def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:
-    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
+    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest.
+
+    Their intervals are those that all of them together allow (``with_moderated_intervals``).
+    """
     best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
     for stored in campaign.store.rows(campaign.target, campaign.conditions):
         one = stored.measurement
@@ -110,4 +113,4 @@ def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRo
         rank = (one.outcome is Outcome.OK, one.timing == campaign.timing)
         if one.workload not in best or rank >= best[one.workload][0]:
             best[one.workload] = (rank, row)
-    return [row for _, row in best.values()]
+    return with_moderated_intervals([row for _, row in best.values()])

@@ -5,6 +5,7 @@ from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
 from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
 from hwbench.latency.filled import FilledTable
+from hwbench.latency.intervals import with_moderated_intervals
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
@@ -47,4 +48,5 @@ __all__ = [
     "transferred",
     "taken_otherwise",
     "variant_rows",
+    "with_moderated_intervals",
 ]

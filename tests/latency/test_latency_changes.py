@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, compare_tables, taken_otherwise
+from hwbench.latency import (
+    LatencyRow,
+    LatencyTable,
+    Role,
+    SelfCheck,
+    compare_tables,
+    taken_otherwise,
+    with_moderated_intervals,
+)
 from hwbench.latency.significance import (
     Variances,
     false_discovery_rates,
@@ -208,3 +216,46 @@ def test_a_damaged_aa_test_is_refused(tmp_path, old, new):
     (tmp_path / "t.csv").write_text(text.replace(old, new, 1))
     with pytest.raises(InvalidFile, match=r"A/A test|expected a first line"):
         LatencyTable.read(tmp_path / "t.csv")
+
+
+def stopped_early(seed):
+    """A table whose rows end at five sessions where these agree to a percent, else at eight, as campaigns do; what an
+    hour changes is a fifth of a percent."""
+    rng, rows = np.random.default_rng(seed), []
+    for part in PARTS:
+        spread = 0.004 * math.exp(np.random.default_rng(len(rows)).normal(0, 0.5))  # that of the row, in every run
+        centre = TRUE_S[part] * (1 + 0.002 * rng.normal())
+        sessions = [Session((centre * (1 + spread * e),)) for e in rng.normal(size=8)]
+        first = LatencyStats.of(sessions[:5])
+        narrow = first.ci_high_s - first.ci_low_s <= 0.02 * first.median_s
+        stats = first if narrow else LatencyStats.of(sessions)
+        rows.append(LatencyRow(Role.BLOCK, part, Outcome.OK, stats, "2026-01-31", "c0"))
+    return rows
+
+
+def test_intervals_that_are_narrow_by_luck_are_widened_and_no_others():
+    shares, usual = [], []
+    for seed in range(30):
+        pair = [stopped_early(2 * seed), stopped_early(2 * seed + 1)]
+        usual.append(compare_tables(*(LatencyTable(TARGET, Precision.INT8, rows) for rows in pair)).agreeing)
+        wide = [with_moderated_intervals(rows) for rows in pair]
+        shares.append(compare_tables(*(LatencyTable(TARGET, Precision.INT8, rows) for rows in wide)).agreeing)
+        for before, after in zip(*(sorted(rows, key=lambda r: r.workload.key) for rows in (pair[0], wide[0]))):
+            assert after.stats.median_s == before.stats.median_s
+            assert after.stats.ci_low_s <= before.stats.ci_low_s
+            assert after.stats.ci_high_s >= before.stats.ci_high_s
+    assert min(shares) >= 0.95 > min(usual)
+    half = [(row.stats.ci_high_s / row.stats.median_s - 1) for row in wide[0]]
+    narrow = [(row.stats.ci_high_s / row.stats.median_s - 1) for row in pair[0]]
+    assert np.median(half) < 1.5 * np.median(narrow)
+    assert min(half) > 1.5 * min(narrow)
+
+
+def test_rows_that_failed_or_have_one_session_keep_what_they_have():
+    failed = LatencyRow(Role.BLOCK, PARTS[0], Outcome.CRASH, None, "2026-01-31", "c0", "died")
+    once = list(measured(PARTS[1:2], sessions=1))
+    several = list(measured(PARTS[2:], sessions=5))
+    found = with_moderated_intervals([failed, *once, *several])
+    assert found[:2] == [failed, *once]
+    assert with_moderated_intervals([]) == []
+    assert with_moderated_intervals(several[:1]) == several[:1]
