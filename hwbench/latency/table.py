@@ -3,9 +3,10 @@
     # hwbench latency table; schema=1; target=local/executorch-1.5.1/t1; precision=int8; emulated=no
     role,key,outcome,median_s,p10_s,p90_s,ci_low_s,ci_high_s,sessions,samples,measured_on,conditions,reason
 
-``role`` says what a row is for: ``block`` (one block alone), ``chain`` (blocks in a row: what a boundary between blocks
-costs) or ``network`` (a whole network, for calibration). A row that failed has an outcome and a reason and no numbers.
-``conditions`` is a digest of the state of the device; all rows of a table were taken under the same.
+``role`` says what a row is for: ``block`` (one block alone), ``chain`` (a boundary probe alone or in a row, in older
+tables blocks in a row: what a boundary between blocks costs) or ``network`` (a whole network, for calibration). A row
+that failed has an outcome and a reason and no numbers. ``conditions`` is a digest of the state of the device; all rows
+of a table were taken under the same.
 
 The first line may also hold what the A/A test found there and then (see ``Repeatability``), relative:
 
