@@ -44,14 +44,14 @@ def shares(workspace: Workspace, target: Target, whole_s: float) -> dict[str, fl
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--rows", type=int, default=120)
+    options.add_argument("--rows", type=int, default=40)
     options.add_argument("--space", default="x3d-mobile")
     options.add_argument("--precision", nargs="+", default=["fp32", "int8"])
     given = options.parse_args()
     results: dict[str, object] = {"space": given.space, "rows": given.rows, "sentinel": SENTINEL.key}
     with tempfile.TemporaryDirectory() as folder:
         for precision in given.precision:
-            words = ["--space", given.space, "--precision", precision, "--limit", str(given.rows), "--calibrate", "0"]
+            words = ["--space", given.space, "--precision", precision, "--limit", str(given.rows), "--calibrate", "8"]
             cache = Path(folder, f"cache-{precision}")
             for state in ("cold", "warm"):
                 workspace = Workspace.create(Path(folder, f"{precision}-{state}"))

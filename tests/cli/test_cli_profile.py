@@ -168,7 +168,7 @@ def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake,
     fake.law = lambda workload: 100 * plain(workload)
     run(capsys, "--precision", "fp32")
     everything = {row.workload for row in table(workspace)}
-    budget_s = 1.2 * min(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
+    budget_s = 1.1 * min(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
     table_path(workspace.root, TARGET, Precision.FP32).unlink()
     workspace.store.unlink()
     budget = ("--precision", "fp32", "--budget", f"{round(1e6 * budget_s)}us")
@@ -181,9 +181,11 @@ def test_within_a_budget_only_what_its_networks_use_is_measured(workspace, fake,
     status, out, _ = run(capsys, *budget, "--json")
     assert status == 0
     measured = {row.workload for row in table(workspace)}
-    assert set(first) < measured <= everything
+    assert set(first) < measured < everything
+    # What is interpolated when the rest is planned counts at the lower end of its interval; measured, some drop out.
     parts = within_budget(space, table(workspace), 8, round(budget_s, 6))
-    assert measured - set(first) == set(parts) - set(first)
+    assert set(parts) <= measured
+    assert len(measured - set(parts) - set(first)) <= 2
     assert run(capsys, *budget, "--json")[1].count('"ok": 0') == 1
 
 
