@@ -100,8 +100,10 @@ def blocks(report: StudyReport) -> Iterator[Html]:
             "A block costs less inside a network than alone, because conversions at its boundaries fall away."
         )
         constant = 0.0 if isinstance(report.predictor, Missing) else report.predictor.constant_s
-        if constant:
+        if constant > 0:
             caption += f" {ms(constant)} of the network are not of any block."
+        if constant < 0:
+            caption += f" The network takes {ms(-constant)} less, for the weights that stay in the caches."
         yield figure("blocks", figures.blocks(winner, precision), caption)
         whole = sum(b.costs_s[precision] for b in rows)
         cells = [(*_block_cells(b), number(b.costs_s[precision]), f"{b.costs_s[precision] / whole:.1%}") for b in rows]
