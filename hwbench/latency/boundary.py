@@ -38,9 +38,10 @@ class BoundaryModel:
     def fit(cls, table: LatencyTable) -> BoundaryModel:
         """Reads the chains of a table: (sum of the blocks alone - the chain) / number of boundaries inside it.
 
-        That is a small difference of large numbers, so it is believed as far as they are exact, and drawn towards what
-        boundaries of its size cost otherwise. A chain whose blocks have no rows, or whose boundaries are of different
-        activations, says nothing and is passed over. No boundary costs less than nothing.
+        The blocks are those of ``boundary_probes``, in older tables blocks of the space. It is a difference of larger
+        numbers, so it is believed as far as they are exact, and drawn towards what boundaries of its size cost
+        otherwise. A chain whose blocks have no rows, or whose boundaries are of different activations, says nothing and
+        is passed over. No boundary costs less than nothing.
         """
         found: dict[TensorSpec, list[_Difference]] = {}
         for row in table.rows(Role.CHAIN):
