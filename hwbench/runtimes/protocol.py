@@ -19,21 +19,22 @@ A runner is one process on the device which takes many files. Arguments, times i
                            ignored by runners in Python
     --quiet-ppm N          the crowding_ppm of a core that nothing else uses, where it is known; 0: it is found out
     --memory-ppm N         the memory_ppm of memory that nothing else uses, where it is known; 0: none is waited for
-    --resident-mb N        a file does not stay loaded between its visits where the process takes more; 0: half of the
-                           memory of the machine; ignored by runners in Python
     --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
     --check FILE [--input FILE] [--output FILE]
                            no timing: load, run once on raw float32 input, write the first output as raw float32
 
-A file with fewer visits than others joins in later rounds. A file that fails to load or to run is reported and left
-out. Inputs that are not given are uniform in [-1, 1), the same numbers in every runner. Before each execution the input
-is set anew, outside the timed part; a sample is the wall time of the execution alone, CLOCK_MONOTONIC.
+A file is loaded anew for each of its visits: where its memory comes to lie decides on up to several per cent of a small
+file's time, so that the sessions of one loading agree with each other to less than they differ from the next one's. The
+sentinel stays loaded, since it is to tell what changes around it. A file with fewer visits than others joins in later
+rounds. A file that fails to load or to run is reported and left out. Inputs that are not given are uniform in [-1, 1),
+the same numbers in every runner. Before each execution the input is set anew, outside the timed part; a sample is the
+wall time of the execution alone, CLOCK_MONOTONIC.
 
 Answers are JSON objects, one per line, flushed, told apart by ``kind``:
 
     start     runner, versions, threads, cpus (as they are, not as asked), pid
     begin     id, round: comes before a file is touched, so that a crash has a name
-    load      id, load_ns, first_ns: time of loading and of the first execution; each time a file is loaded
+    load      id, load_ns, first_ns: time of loading and of the first execution; in each visit
     session   id, round, samples_ns, cpu_ns, wall_ns (of all samples together), nivcsw, majflt, maxrss_kb, clock_khz,
               temp_mc (0: unknown), at_ns (middle of the session); with --probe also probe_ns (time of a fixed chain of
               dependent operations: the clock), crowding_ppm (a millionth: time of independent operations over that of
@@ -57,8 +58,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-VERSION = 3
-"""Rises when a sample of a new runner means something else than one of the runner before."""
+VERSION = 4
+"""Rises when a sample of a new runner, or what its sessions vary by, means something else than before."""
 
 CACHES = ("warm", "rotate", "flush")
 """States of the caches; ``hwbench.specs.CacheState`` says what they mean."""
@@ -92,7 +93,6 @@ class Options:
     timeout_s: int = 60
     quiet_ppm: int = 0
     memory_ppm: int = 0
-    resident_mb: int = 0
     warm_ms: float = 50.0
     min_ms: float = 100.0
     max_ms: float = 2000.0

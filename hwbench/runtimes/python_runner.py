@@ -166,7 +166,7 @@ class Session:
         )
 
     def visit(self, entry: Entry, number: int, kind: str) -> Iterator[Answer]:
-        """Loads on the first visit. ``begin`` comes before the file is touched, so that a crash has a name."""
+        """Loads the file, the sentinel once. ``begin`` comes before it is touched, so that a crash has a name."""
         if entry.failed:
             return
         self.machine.limit(self.options.timeout_s)
@@ -176,8 +176,10 @@ class Session:
                 yield self._load(entry)
             yield self._time(entry, number, kind)
         except Failure as failure:
-            entry.failed, entry.model, entry.timed = True, None, None
+            entry.failed = True
             yield _answer("error", id=entry.id, stage=failure.stage, reason=str(failure))
+        if entry.failed or kind != "sentinel":
+            entry.model = entry.timed = None
         self.machine.limit(0)
 
     def _load(self, entry: Entry) -> Answer:

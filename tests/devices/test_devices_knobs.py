@@ -83,7 +83,7 @@ def test_what_a_phone_of_2018_without_root_does_not_let_is_recorded(tmp_path):
         assert device.read("data/wakefulness") == "Awake"
         assert device.setting("airplane_mode_on") == "0"
         probe = probe_device(device)
-        row = held.row(probe, (7,), "native/3")
+        row = held.row(probe, (7,), "native/4")
         assert row["conditions"] == "controlled"
         assert row["free"] == "airplane, fixed-performance, frequency, governor"
         assert row["held"] == "battery-saver=off, brightness=lowest, screen=awake, stay-awake=on"

@@ -196,15 +196,15 @@ def test_this_machine():
 
 def test_conditions_tell_rows_apart():
     probe = parse(PHONE)
-    row = conditions(probe, (3,), "native/3")
+    row = conditions(probe, (3,), "native/4")
     assert row["device"] == probe.fingerprint
     assert row["cpus"] == "3"
-    assert row["runner"] == "native/3"
+    assert row["runner"] == "native/4"
     others = [
-        conditions(probe, (2,), "native/3"),
+        conditions(probe, (2,), "native/4"),
         conditions(probe, (3,), "python/1"),
-        conditions(replace(probe, governor="performance"), (3,), "native/3"),
-        conditions(replace(probe, kernel="Linux 5"), (3,), "native/3"),
+        conditions(replace(probe, governor="performance"), (3,), "native/4"),
+        conditions(replace(probe, kernel="Linux 5"), (3,), "native/4"),
     ]
     assert all(other != row for other in others)
     assert all(isinstance(value, str) for value in row.values())

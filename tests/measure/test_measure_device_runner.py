@@ -79,7 +79,7 @@ def expected():
 
 def test_a_libc_of_its_own(runner_cache, expected):
     bench, output = check(NATIVE_LOADER, runner_cache)
-    assert bench.runner.label == f"{NATIVE_LOADER}/3"
+    assert bench.runner.label == f"{NATIVE_LOADER}/4"
     assert bench.conditions["runner"] == bench.runner.label
     assert re.fullmatch("[0-9a-f]{16}", bench.conditions["libraries"])
     np.testing.assert_allclose(output, expected, atol=1e-6)
@@ -222,7 +222,7 @@ def test_an_executor_runner_of_the_user(bench, tmp_path):
     failures = measure_sessions(
         files, rounds=2, seed=1, on_session=lambda *row: sessions.append(row), bench=bench, timing=QUICK, sentinel=SMALL
     )
-    assert bench.runner.label == f"{EXECUTOR_RUNNER}/3"
+    assert bench.runner.label == f"{EXECUTOR_RUNNER}/4"
     assert bench.conditions["cpus"] == str(CPU)
     assert [made.path for made, _ in sessions] == [SMALL] * 2
     reasons = {failure.outcome: failure.reason for failure in failures}

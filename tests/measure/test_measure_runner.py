@@ -502,7 +502,7 @@ def test_without_a_compiler_the_python_runner_measures(monkeypatch, tmp_path):
     said = []
     with open_bench(Device("local", "local"), "executorch", cache_dir=tmp_path / "cache", report=said.append) as bench:
         assert bench.runner.kind == PYTHON
-        assert bench.conditions["runner"] == "python/3"
+        assert bench.conditions["runner"] == "python/4"
         sessions, failures = measure([artifact(SMALL), artifact(ABORT, 1)], bench, rounds=2, sentinel=SMALL)
     assert counts(sessions) == {SMALL.name: 2}
     assert "SIGABRT" in failures[ABORT.name].reason
@@ -515,7 +515,7 @@ def test_a_bench_on_this_machine(tmp_path, native):
         assert bench.runner == native
         assert (bench.threads, bench.cpus) == (1, (CPU,))
         assert bench.conditions["cpus"] == str(CPU)
-        assert bench.conditions["runner"] == "native/3"
+        assert bench.conditions["runner"] == "native/4"
         sessions, _ = measure(copies(tmp_path, 1), bench, rounds=1)
     assert len(sessions) == 1
     with (
@@ -573,7 +573,7 @@ def test_a_campaign_on_this_machine(bench, tmp_path):
     call = partial(measure_sessions, bench=bench, timing=timing, sentinel=SMALL, drift=Drift())
     target = Target("local", "executorch", "1.5.1")
     with MeasurementStore(tmp_path / "store.sqlite") as store:
-        result = Campaign(store, target, {"runner": "native/3"}, build, call, timing=timing).run(artifacts)
+        result = Campaign(store, target, {"runner": "native/4"}, build, call, timing=timing).run(artifacts)
     assert [row.outcome for row in result.failed] == [Outcome.CRASH]
     # The three files have the same bytes, and so one measurement.
     assert len(result.ok) == 3

@@ -143,5 +143,5 @@ def test_other_runtimes_are_run_by_python(tmp_path):
 
 
 def test_labels_tell_runners_apart(native, tmp_path):
-    assert native.label == f"{NATIVE}/3"
-    assert choose_runner("torch", tmp_path).label == f"{PYTHON}/3"
+    assert native.label == f"{NATIVE}/4"
+    assert choose_runner("torch", tmp_path).label == f"{PYTHON}/4"

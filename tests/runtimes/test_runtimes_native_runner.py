@@ -111,7 +111,8 @@ def test_a_line_says_what_comes_before_it_is_touched(both, kind):
             assert message.id == current
         if isinstance(message, Load):
             loaded.append(message.id)
-    assert sorted(loaded) == ["int8", "sentinel", "small", "wide"]
+    # Each visit loads its file anew, so that where memory comes to lie differs between sessions; the sentinel's do not.
+    assert Counter(loaded) == {"int8": 1, "sentinel": 1, "small": 3, "wide": 3}
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])
@@ -335,14 +336,6 @@ def test_wrong_arguments_are_told_and_end_with_2(native, argv):
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.startswith("runner: ")
-
-
-def test_files_do_not_stay_loaded_where_they_leave_no_room(native, files, tmp_path):
-    listing = write_list(tmp_path, {"a": files["small"], "b": files["small"]})
-    for resident_mb, loads in ((1, 3), (0, 1)):
-        _, messages = run(native, Options(list=listing, **{**QUICK, "rounds": 3, "resident_mb": resident_mb}))
-        assert Counter(message.id for message in messages if isinstance(message, Load)) == {"a": loads, "b": loads}
-        assert sum(isinstance(message, Visit) for message in messages) == 6
 
 
 def test_a_visit_that_takes_too_long_ends_the_runner_by_the_alarm(native, files, tmp_path):

@@ -121,13 +121,6 @@ inline int64_t temperature_mc() {
   return hottest;
 }
 
-// Memory that this process takes at present, in bytes; 0: unknown.
-inline size_t resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  size_t pages = 0, resident = 0;
-  return file >> pages >> resident ? resident * static_cast<size_t>(sysconf(_SC_PAGESIZE)) : 0;
-}
-
 inline uint64_t machine_bytes() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }

@@ -15,7 +15,7 @@ namespace hwbench {
 struct Options {
   std::string list, sentinel, check, input, output, cache = "warm";
   uint64_t rounds = 1, seed = 0, min_samples = 10, sentinel_every = 10, threads = 1, timeout_s = 60;
-  uint64_t quiet_ppm = 0, memory_ppm = 0, resident_mb = 0;
+  uint64_t quiet_ppm = 0, memory_ppm = 0;
   double warm_ms = 50, min_ms = 100, max_ms = 2000;
   std::vector<int> cpus;
   bool profile = false, probe = false;
@@ -49,8 +49,7 @@ inline Options parse(int argc, char** argv) {
                                           {"--threads", &o.threads},
                                           {"--timeout-s", &o.timeout_s},
                                           {"--quiet-ppm", &o.quiet_ppm},
-                                          {"--memory-ppm", &o.memory_ppm},
-                                          {"--resident-mb", &o.resident_mb}};
+                                          {"--memory-ppm", &o.memory_ppm}};
   std::map<std::string, double*> times{{"--warm-ms", &o.warm_ms}, {"--min-ms", &o.min_ms}, {"--max-ms", &o.max_ms}};
   for (int i = 1; i < argc; ++i) {
     std::string name = argv[i];

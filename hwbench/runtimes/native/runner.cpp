@@ -272,13 +272,9 @@ std::vector<Entry> read_list(const Options& o) {
   return entries;
 }
 
-// Files stay loaded from round to round while they leave room for others.
-bool too_large(const Options& o) {
-  return resident_bytes() > (o.resident_mb == 0 ? machine_bytes() / 2 : o.resident_mb << 20);
-}
-
-// Loads on the first visit. The line `begin` comes before the file is touched, so that a crash has a name.
-void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch) {
+// Loads the file unless it stayed loaded (`keep`). The line `begin` comes before the file is touched, so that a crash has
+// a name.
+void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch, bool keep = false) {
   if (entry.failed) return;
   alarm(static_cast<unsigned>(o.timeout_s));
   Line("begin").text("id", entry.id).integer("round", static_cast<int64_t>(round)).write();
@@ -306,7 +302,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
     entry.failed = true;
     Line("error").text("id", entry.id).text("stage", entry.model ? "run" : "load").text("reason", error.what()).write();
   }
-  if (entry.failed || too_large(o)) {
+  if (entry.failed || !keep) {
     entry.timed.reset();
     entry.model.reset();
   }
@@ -322,7 +318,7 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
   sentinel.id = "sentinel";
   sentinel.path = o.sentinel;
   sentinel.failed = o.sentinel.empty() || o.profile;
-  if (rounds > 0) visit(sentinel, 0, "sentinel", o, watch);
+  if (rounds > 0) visit(sentinel, 0, "sentinel", o, watch, true);
   for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<Entry*> order;
     for (auto& entry : entries) {
@@ -331,7 +327,7 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
     shuffle(order, counter);
     for (Entry* entry : order) {
       visit(*entry, round, "session", o, watch);
-      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o, watch);
+      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o, watch, true);
     }
   }
   Line("end").write();
