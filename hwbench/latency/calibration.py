@@ -10,10 +10,13 @@ Every form is a sum over blocks and a constant, so that the set of networks with
     blocks      the gain, the constant, per block                     20
     operators   the gain, the constant, per operator                  20
     weights     the gain, the constant, per weight                    20
+    caches      the gain, the constant, per weight, per byte          20
     families    a gain for each family, the constant, per block       5 for each of them, at least 35
 
-A block that is timed alone finds its weights in the caches, where it left them; inside a network they were displaced by
-those of the others. ``weights`` is for that (experiment 006).
+A block that is timed alone finds its weights in the caches, where it left them, and so much of its activations as the
+caches hold; inside a network they were displaced by those of the others. ``weights`` is for the first, and ``caches``
+for both: its bytes are those of the working set, up to 4 MiB, for what is larger is fetched from memory either way
+(experiment 006).
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.latency.work import Convolution, convolutions
-from hwbench.specs import Workload
+from hwbench.specs import Precision, Workload
 from hwbench.specs.block import format_kernel
 from hwbench.units import format_duration
 
@@ -47,13 +50,23 @@ _ROUNDS = 5
 # No block of a network costs less than this share of what its row and the gain say.
 _LEAST_SHARE = 0.2
 # What may be paid for beside the rows; and in which numbers it is told, in words.
-_TERMS = {"blocks": (1, "a block"), "operators": (1, "an operator"), "weights": (10**6, "a million weights")}
+_TERMS = {
+    "blocks": (1, "a block"),
+    "operators": (1, "an operator"),
+    "weights": (10**6, "a million weights"),
+    "bytes": (2**20, "a MiB of working sets"),
+}
+# Those of them that are counted from the fewest that any network has: what of them stays in the caches costs nothing.
+_STAYING = ("weights", "bytes")
+_CACHE_BYTES = 4 << 20
+_VALUE_BYTES = {Precision.FP32: 4, Precision.INT8: 1}
 # The terms that are free in each form beside the gain and the constant; the ratio has neither.
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "affine": (),
     "blocks": ("blocks",),
     "operators": ("operators",),
     "weights": ("weights",),
+    "caches": ("weights", "bytes"),
     "families": ("blocks",),
 }
 
@@ -65,23 +78,24 @@ Masks = NDArray[np.bool_]
 
 @dataclass(frozen=True, order=True)
 class Piece:
-    """One block of a network: its family, its row in context in seconds, and its numbers of operators and
-    weights."""
+    """One block of a network: its family, its row in context in seconds, its numbers of operators and weights, and the
+    bytes of its working set that a cache may hold."""
 
     family: str
     seconds: float
     operators: int = 1
     weights: int = 0
+    working_set: int = 0
 
     @classmethod
     def of(cls, part: Workload, seconds: float) -> Piece:
         """A single block whose row in context is known."""
-        return cls(family(part), seconds, operators(part), weights(part))
+        return cls(family(part), seconds, operators(part), weights(part), working_set(part))
 
     @property
     def counts(self) -> tuple[int, ...]:
         """How many it has of each term, in the order of ``_TERMS``."""
-        return 1, self.operators, self.weights
+        return 1, self.operators, self.weights, self.working_set
 
 
 @dataclass(frozen=True, order=True)
@@ -103,7 +117,7 @@ class Calibration:
     largest of the errors, which promises less: ``promised``.
 
     Attributes:
-        form: ratio, affine, blocks, operators, weights or families.
+        form: ratio, affine, blocks, operators, weights, caches or families.
         gain: Factor on the rows of a family without a gain of its own.
         constant_s: What every network costs on top of its blocks; below zero where weights cost, for those that stay in
             the caches.
@@ -113,7 +127,7 @@ class Calibration:
             ``count / (count + 1)``.
         errors: log(measured / predicted) of each, in the order given, by a fit to the others.
         gains: Factor on the rows of each family of blocks, where they have their own.
-        terms: What each of its blocks, operators or weights costs a network on top of the rows, in seconds;
+        terms: What each of its blocks, operators, weights or bytes costs a network on top of the rows, in seconds;
             below zero where rows hold more than that. Only those that the form has.
         tried: Mean absolute leave-one-out error of each form that was tried.
     """
@@ -162,7 +176,7 @@ class Calibration:
         return cls(
             form=chosen,
             gain=float(fits["ratio"][0].theta[0] if own else theta[0]),
-            constant_s=float(theta[-1]) - terms["weights"] * data.fewest,
+            constant_s=float(theta[-1]) - sum(terms[name] * count for name, count in data.fewest.items()),
             spread=math.exp(ordered[rank - 1]),
             count=data.count,
             promised=min(nominal, data.count / (data.count + 1)),
@@ -211,6 +225,13 @@ def weights(part: Workload) -> int:
     return sum(convolution.num_weights for convolution in _convolutions(part))
 
 
+def working_set(part: Workload) -> int:
+    """Bytes that a single block comes back to, at most as many as a cache may hold: all weights, and what its largest
+    convolution reads and writes; 0 for a kind whose arithmetic is not known."""
+    largest = max((c.input.numel + c.output.numel for c in _convolutions(part)), default=0)
+    return min(_VALUE_BYTES[part.precision] * (largest + weights(part)), _CACHE_BYTES)
+
+
 def _convolutions(part: Workload) -> tuple[Convolution, ...]:
     try:
         return convolutions(part.blocks[0], part.input)
@@ -242,8 +263,8 @@ class LeftOut:
 class _Data:
     """Networks as rows of features: seconds of each family, counts of ``_TERMS``, 1; parameters stand in that order.
 
-    Weights count from the ``fewest`` on that one of the networks has: so many may stay in the caches, and what is left
-    for the constant is not below zero.
+    Weights and bytes count from the ``fewest`` on that one of the networks has: so many may stay in the caches, and
+    what is left for the constant is not below zero.
 
     ``least`` has, for each family and each term, what the block adds by each parameter that has most of the term for
     its seconds: where a term is below zero, no other block of the family comes as near to nothing.
@@ -253,7 +274,7 @@ class _Data:
     measured: Floats
     least: Floats
     families: tuple[str, ...]
-    fewest: float
+    fewest: Mapping[str, float]
 
     @classmethod
     def of(cls, networks: Sequence[Observation]) -> _Data:
@@ -275,9 +296,11 @@ class _Data:
         for row, piece in zip(least, most.values()):
             row[place[piece.family]] = (1 - _LEAST_SHARE) * piece.seconds
             row[len(families) : -1] = piece.counts
-        at = len(families) + list(_TERMS).index("weights")
-        fewest = float(features[:, at].min())
-        features[:, at] -= fewest
+        fewest = {}
+        for name in _STAYING:
+            column = features[:, len(families) + list(_TERMS).index(name)]
+            fewest[name] = float(column.min())
+            column -= fewest[name]
         return cls(features, np.array([network.measured_s for network in networks]), least, families, fewest)
 
     @functools.cached_property

@@ -9,9 +9,9 @@ import pytest
 
 from hwbench.errors import InvalidValue
 from hwbench.latency import AdditivePredictor, Calibration, context_chains, convolutions, macs
-from hwbench.latency.calibration import Observation, Piece, family, operators, weights
+from hwbench.latency.calibration import Observation, Piece, family, operators, weights, working_set
 from hwbench.spaces import read_space
-from hwbench.specs import Precision, Workload
+from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
 from hwbench.workspace import shipped
 
 MOBILE = read_space(shipped() / "search_spaces" / "x3d-mobile.toml")
@@ -27,6 +27,9 @@ LAWS = {
     "affine": lambda pieces: 1.05 * total(pieces) + 1e-3,
     "blocks": lambda pieces: 1.05 * total(pieces) + 1e-4 - 4e-5 * len(pieces),
     "weights": lambda pieces: 1.05 * total(pieces) + 3e-10 * sum(p.weights for p in pieces) - 3e-4,
+    "caches": lambda pieces: (
+        1.05 * total(pieces) + sum(3e-10 * p.weights + 4e-11 * p.working_set for p in pieces) - 3e-4
+    ),
     "operators": lambda pieces: 1.05 * total(pieces) + 3e-5 * sum(p.operators for p in pieces),
     "families": lambda pieces: sum(GAINS[p.family] * p.seconds for p in pieces),
 }
@@ -39,9 +42,10 @@ def networks(rng, count, law, noise=0.01):
         size = math.exp(rng.uniform(math.log(1e-4), math.log(1e-3)))
         inner = rng.choice(3, p=rng.dirichlet([0.7] * 3), size=int(rng.integers(4, 26)))
         weights = np.random.default_rng([count, len(found)]).integers(10_000, 400_000, len(inner)).tolist()
+        touched = np.random.default_rng([count, len(found), 1]).integers(100_000, 4_000_000, len(inner)).tolist()
         middle = [
-            Piece("abc"[f], size * math.exp(rng.normal(0, 0.4)), int(rng.choice([3, 5])), w)
-            for f, w in zip(inner.tolist(), weights)
+            Piece("abc"[f], size * math.exp(rng.normal(0, 0.4)), int(rng.choice([3, 5])), w, b)
+            for f, w, b in zip(inner.tolist(), weights, touched)
         ]
         pieces = (Piece("stem", 2 * size, 2), *middle, Piece("head", 5e-4, 3, 1_000_000))
         found.append(Observation(law(pieces) * math.exp(rng.normal(0, noise)), pieces))
@@ -52,7 +56,7 @@ def predicted(calibration, network):
     seconds = calibration.constant_s
     for piece in network.pieces:
         gain = calibration.gains.get(piece.family, calibration.gain)
-        counts = {"blocks": 1, "operators": piece.operators, "weights": piece.weights}
+        counts = dict(zip(("blocks", "operators", "weights", "bytes"), piece.counts))
         seconds += gain * piece.seconds + sum(cost * counts[name] for name, cost in calibration.terms.items())
     return seconds
 
@@ -125,7 +129,7 @@ def test_no_gain_is_below_zero_and_no_block_is_free():
 def test_the_interval_holds_nine_of_ten_whatever_the_form():
     rng = np.random.default_rng(7)
     shares = []
-    counts = {"ratio": 12, "affine": 22, "blocks": 24, "operators": 20, "weights": 25, "families": 36}
+    counts = {"ratio": 12, "affine": 22, "blocks": 24, "operators": 20, "weights": 25, "caches": 30, "families": 36}
     for form, count in list(counts.items()) * 4:
         calibration = Calibration.of(networks(rng, count, LAWS[form], noise=0.02))
         off = errors(calibration, networks(rng, 100, LAWS[form], noise=0.02))
@@ -146,7 +150,18 @@ def test_families_and_operators_of_blocks():
     strange = Workload((replace(parts[0].blocks[0], kind="other"),), parts[0].input)
     assert operators(strange) == 1
     assert weights(strange) == 0
+    assert working_set(strange) == 0
     assert weights(parts[0]) == sum(c.num_weights for c in convolutions(parts[0].blocks[0], parts[0].input)) > 0
+
+
+@pytest.mark.parametrize(("precision", "value_bytes"), [(Precision.FP32, 4), (Precision.INT8, 1)])
+def test_a_working_set_is_all_weights_and_the_largest_convolution_up_to_what_a_cache_holds(precision, value_bytes):
+    block = BlockSpec("x3d", 8, 16, mid_channels=32, kernel=((3, 3, 3),), stride=2, activation="relu")
+    part = Workload((block,), TensorSpec(1, 8, 4, 20, 20), precision)
+    expanded, halved = 4 * 20 * 20 * 32, 4 * 10 * 10 * 32
+    assert working_set(part) == value_bytes * (expanded + max(4 * 20 * 20 * 8, halved) + weights(part))
+    large = Workload((block,), TensorSpec(1, 8, 16, 160, 160), precision)
+    assert working_set(large) == 4 << 20
 
 
 def test_a_space_whose_kernels_gain_differently_inside_networks_is_predicted(make_device):
