@@ -23,8 +23,8 @@ def no_phone():
 
 @pytest.fixture(autouse=True)
 def no_phone_of_others(request, monkeypatch):
-    """The laboratory's phone stays for the session: tests of other folders do not see it either."""
-    if request.path.parent.name not in ("devices", "lab"):
+    """The laboratory's phone stays for the session: tests that are not about phones do not see it either."""
+    if request.path.parent.name != "lab" and not request.path.name.startswith("test_devices_adb"):
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "0")
 
 
