@@ -1,6 +1,6 @@
 """Predicted against measured latencies of networks that were never used to predict. See README.md.
 
-python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data in amd/ and intel/
+python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data in the folders
 python experiments/006-latency-accuracy/run.py plan       # draw the networks; what must be measured to predict them
 python experiments/006-latency-accuracy/run.py build      # build all of it, which takes an hour on two cores
 python experiments/006-latency-accuracy/run.py measure --to NAME    # measure it on this machine, write it to NAME/

@@ -103,7 +103,7 @@ def blocks(report: StudyReport) -> Iterator[Html]:
         if constant > 0:
             caption += f" {ms(constant)} of the network are not of any block."
         if constant < 0:
-            caption += f" The network takes {ms(-constant)} less, for the weights that stay in the caches."
+            caption += f" The network takes {ms(-constant)} less, for what stays in the caches from block to block."
         yield figure("blocks", figures.blocks(winner, precision), caption)
         whole = sum(b.costs_s[precision] for b in rows)
         cells = [(*_block_cells(b), number(b.costs_s[precision]), f"{b.costs_s[precision] / whole:.1%}") for b in rows]

@@ -23,12 +23,12 @@ A runner is one process on the device which takes many files. Arguments, times i
     --check FILE [--input FILE] [--output FILE]
                            no timing: load, run once on raw float32 input, write the first output as raw float32
 
-A file is loaded anew for each of its visits: where its memory comes to lie decides on up to several per cent of a small
-file's time, so that the sessions of one loading agree with each other to less than they differ from the next one's. The
-sentinel stays loaded, since it is to tell what changes around it. A file with fewer visits than others joins in later
-rounds. A file that fails to load or to run is reported and left out. Inputs that are not given are uniform in [-1, 1),
-the same numbers in every runner. Before each execution the input is set anew, outside the timed part; a sample is the
-wall time of the execution alone, CLOCK_MONOTONIC.
+A file is loaded anew for each of its visits: something that loading settles, most likely where memory comes to lie,
+moves small files by up to several per cent (experiment 010), so that the sessions of one loading agree with each other
+to less than they differ from the next one's. The sentinel stays loaded, since it is to tell what changes around it. A
+file with fewer visits than others joins in later rounds. A file that fails to load or to run is reported and left out.
+Inputs that are not given are uniform in [-1, 1), the same numbers in every runner. Before each execution the input is
+set anew, outside the timed part; a sample is the wall time of the execution alone, CLOCK_MONOTONIC.
 
 Answers are JSON objects, one per line, flushed, told apart by ``kind``:
 

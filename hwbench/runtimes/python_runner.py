@@ -86,7 +86,7 @@ def time_session(machine: Machine, model: Timed, options: Options) -> dict[str, 
 
 @dataclass
 class Entry:
-    """A file of the list."""
+    """A file of the list; ``stays``: loaded between its visits."""
 
     id: str
     path: str
@@ -94,6 +94,7 @@ class Entry:
     model: Model | None = None
     timed: Timed | None = None
     failed: bool = False
+    stays: bool = False
 
 
 def read_list(path: str, rounds: int) -> list[Entry]:
@@ -166,7 +167,7 @@ class Session:
         )
 
     def visit(self, entry: Entry, number: int, kind: str) -> Iterator[Answer]:
-        """Loads the file, the sentinel once. ``begin`` comes before it is touched, so that a crash has a name."""
+        """Loads the file unless it stayed loaded. ``begin`` comes before it is touched, so that a crash has a name."""
         if entry.failed:
             return
         self.machine.limit(self.options.timeout_s)
@@ -178,7 +179,7 @@ class Session:
         except Failure as failure:
             entry.failed = True
             yield _answer("error", id=entry.id, stage=failure.stage, reason=str(failure))
-        if entry.failed or kind != "sentinel":
+        if entry.failed or not entry.stays:
             entry.model = entry.timed = None
         self.machine.limit(0)
 
@@ -216,7 +217,7 @@ class Session:
         options = self.options
         entries = read_list(options.list, options.rounds)
         rounds = max((entry.visits for entry in entries), default=0)
-        sentinel = Entry(SENTINEL, options.sentinel, 0, failed=not options.sentinel or options.profile)
+        sentinel = Entry(SENTINEL, options.sentinel, 0, failed=not options.sentinel or options.profile, stays=True)
         counter, visited = mix(options.seed + 1), 0
         if rounds:
             yield from self.visit(sentinel, 0, "sentinel")

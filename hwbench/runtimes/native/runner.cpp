@@ -253,7 +253,7 @@ struct Entry {
   std::unique_ptr<Tracer> tracer;
   std::unique_ptr<Model> model;
   std::unique_ptr<Timed> timed;
-  bool failed = false;
+  bool failed = false, stays = false;  // `stays`: loaded between its visits
 };
 
 // Lines `id<TAB>path` or `id<TAB>path<TAB>visits`.
@@ -272,9 +272,8 @@ std::vector<Entry> read_list(const Options& o) {
   return entries;
 }
 
-// Loads the file unless it stayed loaded (`keep`). The line `begin` comes before the file is touched, so that a crash has
-// a name.
-void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch, bool keep = false) {
+// Loads the file unless it stayed loaded. The line `begin` comes before it is touched, so that a crash has a name.
+void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Watch& watch) {
   if (entry.failed) return;
   alarm(static_cast<unsigned>(o.timeout_s));
   Line("begin").text("id", entry.id).integer("round", static_cast<int64_t>(round)).write();
@@ -302,7 +301,7 @@ void visit(Entry& entry, uint64_t round, const char* kind, const Options& o, Wat
     entry.failed = true;
     Line("error").text("id", entry.id).text("stage", entry.model ? "run" : "load").text("reason", error.what()).write();
   }
-  if (entry.failed || !keep) {
+  if (entry.failed || !entry.stays) {
     entry.timed.reset();
     entry.model.reset();
   }
@@ -317,8 +316,9 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
   Entry sentinel;
   sentinel.id = "sentinel";
   sentinel.path = o.sentinel;
+  sentinel.stays = true;
   sentinel.failed = o.sentinel.empty() || o.profile;
-  if (rounds > 0) visit(sentinel, 0, "sentinel", o, watch, true);
+  if (rounds > 0) visit(sentinel, 0, "sentinel", o, watch);
   for (uint64_t round = 0; round < rounds; ++round) {
     std::vector<Entry*> order;
     for (auto& entry : entries) {
@@ -327,7 +327,7 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
     shuffle(order, counter);
     for (Entry* entry : order) {
       visit(*entry, round, "session", o, watch);
-      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o, watch, true);
+      if (++since_sentinel % o.sentinel_every == 0) visit(sentinel, round, "sentinel", o, watch);
     }
   }
   Line("end").write();
