@@ -88,12 +88,13 @@ def _quick_executorch() -> Runtime:
 def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     """Builds a workload with random weights; the same workload always gives the same weights and calibration data.
 
-    int8 is calibrated with a batch of seeded normal noise: the ranges decide about no latency.
+    int8 is calibrated with a batch of seeded normal noise: the ranges decide about no latency. What is no whole network
+    is built as part of one (``Continued``): ExecuTorch hands XNNPACK the whole graph, which plans its memory.
     """
     import torch
 
     from hwbench.measure.cache import artifact_to_json
-    from hwbench.models import eager_workload, workload_module
+    from hwbench.models import Continued, eager_workload, workload_module
     from hwbench.runtimes.base import Form
     from hwbench.specs import Precision, Workload
 
@@ -101,6 +102,8 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     torch.manual_seed(int(workload.sha256[:8], 16))
     original = runtime.form(workload) is Form.ORIGINAL
     module, example = eager_workload(key) if original else workload_module(workload)
+    if runtime.name == "executorch" and workload.blocks[-1].kind != "head":
+        module = Continued(module)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
     calibration = [torch.randn_like(example) for _ in range(batches)]
     return artifact_to_json(runtime.build(module, example, workload, out, calibration))

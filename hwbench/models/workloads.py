@@ -86,6 +86,29 @@ class Unfolded(nn.Module):
         return self.module(unfold(x, self.frames))  # type: ignore[no-any-return]
 
 
+class Continued(nn.Module):
+    """A module whose output is read twice, as in a residual network: (N·T, C, H, W) -> (that, a corner of it).
+
+    An engine that plans the memory of a whole graph computes a last step in place where only one reads what comes out.
+    Alone, XNNPACK's ReLU behind the sum of a block therefore takes half as long as inside a network, and the reshape
+    behind a stem's convolution over time, a seventh of that stem, no time at all (``experiments/006-latency-accuracy``,
+    fp32). The corner is one pixel of each frame, and takes next to no time.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = self.module(x)
+        # A corner along an axis that is one long already would be the output itself.
+        long = [axis for axis in (2, 3, 0, 1) if made.shape[axis] > 1]
+        corner = made
+        for axis in [axis for axis in long if axis > 1] or long[:1]:
+            corner = corner[(slice(None),) * axis + (slice(1),)]  # quantisers know this, and not ``narrow``
+        return made, corner
+
+
 def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
     """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it."""
     module = _original(workload)

@@ -13,6 +13,7 @@ import pytest
 import hwbench.testing.engines  # noqa: F401  # registers the faulty engine here, as `imports` does in the workers
 from hwbench.errors import HwbenchError, UnknownName, WorkspaceError
 from hwbench.measure.builder import Builder, BuildFailure, build_all, default_processes
+from hwbench.runtimes.python_models import pte_layout
 from hwbench.specs import Artifact, Workload
 
 FINE, RAISES, ABORTS, SEGFAULTS, HANGS, PRINTS = (
@@ -57,6 +58,17 @@ def test_artifacts_lie_in_the_cache_and_are_found_there(built):
     before = fine.path.stat().st_mtime_ns
     assert build([FINE], cache) == {FINE: fine}
     assert fine.path.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_a_block_is_read_twice_as_in_a_network_and_a_network_once(tmp_path, precision):
+    """Otherwise XNNPACK computes the last step of a block in place, which it does not inside a network."""
+    stem = Workload.parse(f"stem_i3_o8_k1x3x3+5x1x1_s2_relu@1x3x4x16x16/{precision}/auto")
+    body, head = "x3d_i8_m16_o8_k1x3x3_relu", "head_i8_m16_d32_o6_kglobal_relu"
+    network = Workload.parse(f"{stem.blocks[0].key}>{body}>{head}@1x3x4x16x16/{precision}/auto")
+    made = {r.workload: pte_layout(r.path) for r in build_all([stem, network], "executorch", tmp_path, processes=1)}
+    assert [sizes for sizes, _ in made[stem].outputs] == [(4, 8, 8, 8), (4, 8, 1, 1)]
+    assert [sizes for sizes, _ in made[network].outputs] == [(1, 6)]
 
 
 def test_failures_are_not_cached_as_artifacts(built):

@@ -8,6 +8,7 @@ from hwbench.blocks import build
 from hwbench.errors import InvalidValue, UnknownName, UnsupportedModule
 from hwbench.latency.work import convolutions
 from hwbench.models import (
+    Continued,
     EfficientX3d,
     create_x3d,
     deployed,
@@ -170,6 +171,18 @@ def test_a_chain(key: str) -> None:
     workload = Workload.parse(key)
     folded, example = workload_module(workload)
     assert folded(example).shape == workload.output.folded
+
+
+@pytest.mark.parametrize(
+    ("input", "corner"), [("1x8x4x6x6", (4, 8, 1, 1)), ("1x8x4x1x6", (4, 8, 1, 1)), ("1x8x4x1x1", (1, 8, 1, 1))]
+)
+def test_what_is_continued_gives_its_output_and_a_corner_of_it(input: str, corner: tuple[int, ...]) -> None:
+    folded, example = workload_module(Workload.parse(f"x3d_i8_m16_o8_k1x3x3_relu@{input}/fp32/auto"))
+    with torch.no_grad():
+        made, read = Continued(folded)(example)
+        assert torch.equal(made, folded(example))
+    assert read.shape == corner
+    assert torch.equal(read, made[: corner[0], :, :1, :1])
 
 
 @pytest.mark.parametrize("spec", x3d_blocks("XS")[:7] + x3d_blocks("XS")[-1:])
