@@ -73,7 +73,8 @@ TIMING = Timing(warmup_s=0.02, min_session_s=0.05, min_rounds=5, max_rounds=7)
 # Whole networks are what predictions are held against, and vary by 2 to 3 % from session to session.
 TIMING_OF_NETWORKS = replace(TIMING, min_rounds=12, max_rounds=15)
 BATCH = 215
-# A workload is told by the beginning of its digest; plan.json has it whole.
+# A workload is told by the beginning of its digest, of which older files have more; plan.json has it whole.
+DIGEST = 10
 COLUMNS = ("role", "workload", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
 BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "boundary", "block", "chain", "kernel")
@@ -225,7 +226,7 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(COLUMNS)
             for row in rows:
-                first = (role_of[row.workload], row.workload.sha256[:12], row.outcome)
+                first = (role_of[row.workload], row.workload.sha256[:DIGEST], row.outcome)
                 lines.writerows((*first, *numbers(session, clock_s)) for session in row.sessions)
                 if not row.sessions:
                     lines.writerow((*first, "", "", "", "", ""))
@@ -266,12 +267,12 @@ class Data:
     @classmethod
     def read(cls, path: Path, precision: Precision) -> "Data":
         lines = path.read_text().splitlines()
-        known = {(role, w.sha256[:12]): w for role, those in planned(precision).items() for w in those}
+        known = {(role, w.sha256[:DIGEST]): w for role, those in planned(precision).items() for w in those}
         sessions: dict[tuple[str, Workload], list[Session]] = {}
         for line in csv.DictReader(lines[1:]):
             if line["outcome"] == Outcome.OK:
                 samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
-                place = line["role"], known[line["role"], line["workload"]]
+                place = line["role"], known[line["role"], line["workload"][:DIGEST]]
                 sessions.setdefault(place, []).append(Session(samples, probe_s=float(line["drift"])))
         follow = followed(sessions.values())
         rows = {
