@@ -8,6 +8,7 @@ python experiments/006-latency-accuracy/run.py measure --to NAME    # measure it
 
 import argparse
 import csv
+import io
 import itertools
 import json
 import math
@@ -61,10 +62,13 @@ HERE = Path(__file__).parent
 SPACE, CLASSES, SEED = "x3d-mobile", 400, 6
 # Budgets that bound the bands, in multiply-adds: before there is a table there are no milliseconds to draw by.
 BANDS = ((0.15e9, 0.3e9), (0.3e9, 0.6e9), (0.6e9, 1.2e9), (1.2e9, 2.4e9), (2.4e9, 4.8e9))
-# Networks of each band, by role; those of MORE were drawn later, and are not in the data of every machine.
+# Networks of each band, by role. Those of MORE and LATE were drawn later, and are not in the data of every machine;
+# LATE when the predictor had got its present form.
 FIRST = {"held-out": 8, "calibration": 4}
 MORE = {"more-held-out": 4, "more-calibration": 4}
-HELD_OUT, CALIBRATION = (tuple(roles) for roles in zip(FIRST, MORE))
+LATE = {"late-held-out": 12, "late-calibration": 8}
+HELD_OUT, CALIBRATION = (tuple(roles) for roles in zip(FIRST, MORE, LATE))
+BLOCKS = ("block", "late-block")
 # Boundaries told by probes, chains of blocks (as was done before), and kernels of each kind.
 BOUNDARIES, CHAINS, CHAIN_LENGTH, KERNELS = 40, 40, 4, 75
 SPLITS = 200
@@ -77,7 +81,7 @@ BATCH = 215
 DIGEST = 10
 COLUMNS = ("role", "workload", "outcome", "drift", "samples", "median_ns", "p10_ns", "p90_ns")
 RETRY = (Outcome.LOST, Outcome.NOISY)
-BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "boundary", "block", "chain", "kernel")
+BUILD_ORDER = (*CALIBRATION, *HELD_OUT, "boundary", *BLOCKS, "chain", "kernel")
 
 
 def plan() -> None:
@@ -95,6 +99,9 @@ def plan() -> None:
     roles["boundary"] = [w.key for w in context_chains(parts, BOUNDARIES)]
     members = (space.network(space.random(rng), CLASSES).workload(Precision.FP32) for _ in range(1000))
     roles["kernel"] = [w.key for w in some_kernels(members)]
+    roles |= draw(space, sums, LATE, np.random.default_rng([SEED, 2]), seen)
+    later = {part.key for network in seen for part in network.parts()}.difference(roles["block"])
+    roles["late-block"] = sorted(later)
     text = {"space": SPACE, "classes": CLASSES, "seed": SEED, "bands_macs": BANDS, **roles}
     (HERE / "plan.json").write_text(json.dumps(text, indent=1) + "\n")
     print({role: len(keys) for role, keys in roles.items()})
@@ -186,8 +193,8 @@ def build(precisions: list[Precision], roles: list[str]) -> None:
 
 
 def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bool) -> None:
-    """Measures what is planned, networks after the rest, each in one random order, and writes ``PRECISION.csv``: a line
-    for each session.
+    """Measures what is planned, networks after the rest, each in one random order, and writes ``PRECISION.csv`` and, of
+    what was drawn late, ``PRECISION-late.csv``: a line for each session.
 
     What this workspace has rows of is not measured again, except ``anew``.
     """
@@ -196,19 +203,19 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
     device = load_device(workspace, "local")
     for precision in precisions:
         wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
-        alone = ("block", "boundary", "kernel")
+        alone = (*BLOCKS, "boundary", "kernel")
         whole = [w for role in roles if role not in alone for w in wanted[role]]
         needed = {part for workload in whole for part in workload.parts()}
-        if "block" in wanted:
-            wanted["block"] = [part for part in wanted["block"] if part in needed]
+        for role in set(BLOCKS).intersection(wanted):
+            wanted[role] = [part for part in wanted[role] if part in needed]
         role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
         networks = [w for w, role in role_of.items() if role in (*CALIBRATION, *HELD_OUT)]
         parts = [w for w, role in role_of.items() if role not in (*CALIBRATION, *HELD_OUT)]
         rows: list[Measurement] = []
         seconds = 0.0
         with MeasurementStore(workspace.store) as store:
-            for timing, those in [(t, w) for t, w in ((TIMING, parts), (TIMING_OF_NETWORKS, networks)) if w]:
-                order = [those[i] for i in np.random.default_rng(SEED).permutation(len(those))]
+            for timing, some in [(t, w) for t, w in ((TIMING, parts), (TIMING_OF_NETWORKS, networks)) if w]:
+                order = [some[i] for i in np.random.default_rng(SEED).permutation(len(some))]
                 with campaign_on(
                     device, store=store, cache_dir=workspace.cache, threads=1, timing=timing, retry=RETRY, report=print
                 ) as campaign:
@@ -221,15 +228,24 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
                 seconds += result.seconds
         failed = sum(row.outcome is not Outcome.OK for row in rows)
         print(f"{precision}: {len(rows) - failed} ok, {failed} failed, {seconds:.0f} s")
-        with (to / f"{precision}.csv").open("w", newline="") as file:
-            file.write(f"# {json.dumps(said | {'seconds': round(seconds)}, sort_keys=True)}\n")
-            lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(COLUMNS)
-            for row in rows:
-                first = (role_of[row.workload], row.workload.sha256[:DIGEST], row.outcome)
-                lines.writerows((*first, *numbers(session, clock_s)) for session in row.sessions)
-                if not row.sessions:
-                    lines.writerow((*first, "", "", "", "", ""))
+        header = f"# {json.dumps(said | {'seconds': round(seconds)}, sort_keys=True)}\n"
+        for name, late in ((f"{precision}.csv", False), (f"{precision}-late.csv", True)):
+            those = [(role, row) for row in rows if (role := role_of[row.workload]).startswith("late-") == late]
+            if those:
+                (to / name).write_text(header + as_csv(those, clock_s))
+
+
+def as_csv(rows: list[tuple[str, Measurement]], clock_s: float) -> str:
+    """A line for each session of rows with their roles, or one for a row without."""
+    file = io.StringIO()
+    lines = csv.writer(file, lineterminator="\n")
+    lines.writerow(COLUMNS)
+    for role, row in rows:
+        first = (role, row.workload.sha256[:DIGEST], row.outcome)
+        lines.writerows((*first, *numbers(session, clock_s)) for session in row.sessions)
+        if not row.sessions:
+            lines.writerow((*first, "", "", "", "", ""))
+    return file.getvalue()
 
 
 class Progress(Watch):
@@ -254,7 +270,7 @@ def numbers(session: Session, clock_s: float) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class Data:
-    """The raw data of one precision on one machine: seconds by role and workload.
+    """The raw data of one precision on one machine: statistics by role and workload.
 
     ``followed`` is how far its latencies follow the clock.
     """
@@ -265,11 +281,13 @@ class Data:
     followed: float
 
     @classmethod
-    def read(cls, path: Path, precision: Precision) -> "Data":
-        lines = path.read_text().splitlines()
+    def read(cls, folder: Path, precision: Precision) -> "Data":
+        """What was drawn late is read, too, where it was measured."""
+        paths = [p for name in (f"{precision}.csv", f"{precision}-late.csv") if (p := folder / name).exists()]
+        lines = [path.read_text().splitlines() for path in paths]
         known = {(role, w.sha256[:DIGEST]): w for role, those in planned(precision).items() for w in those}
         sessions: dict[tuple[str, Workload], list[Session]] = {}
-        for line in csv.DictReader(lines[1:]):
+        for line in itertools.chain.from_iterable(csv.DictReader(those[1:]) for those in lines):
             if line["outcome"] == Outcome.OK:
                 samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
                 place = line["role"], known[line["role"], line["workload"][:DIGEST]]
@@ -279,7 +297,11 @@ class Data:
             place: LatencyStats.of([replace(s, drift=by_clock(s.probe_s, 1.0, follow)) for s in found])
             for place, found in sessions.items()
         }
-        return cls(Target.parse(json.loads(lines[0][2:])["target"]), precision, rows, follow)
+        return cls(Target.parse(json.loads(lines[0][0][2:])["target"]), precision, rows, follow)
+
+    def without(self, *roles: str) -> "Data":
+        """As if workloads had not been measured in these roles."""
+        return replace(self, rows={place: stats for place, stats in self.rows.items() if place[0] not in roles})
 
     def role(self, *roles: str) -> dict[Workload, LatencyStats]:
         """What was measured in one of these roles."""
@@ -308,7 +330,7 @@ class Data:
     def table_with(self, networks: dict[Workload, LatencyStats], chains: str = "boundary") -> LatencyTable:
         """Likewise, with these calibration networks."""
         roles = (
-            (Role.BLOCK, self.role("block")),
+            (Role.BLOCK, self.role(*BLOCKS)),
             (Role.CHAIN, self.role(chains) or self.role("chain")),
             (Role.NETWORK, networks),
         )
@@ -397,10 +419,19 @@ def ours(data: Data, networks: int | None = None, chains: str = "boundary") -> l
     return [Comparison(w.sha256[:8], predictor.predict(w), stats.median_s) for w, stats in held_out]
 
 
+def draws_apart(data: Data) -> dict[str, list[Comparison]]:
+    """Likewise, with the networks of the first two draws only, and with those that were drawn late only."""
+    first, late = (*FIRST, *MORE), tuple(LATE)
+    if not data.role(*late):
+        return {}
+    return {"hwbench, first draws": ours(data.without(*late)), "hwbench, late draw": ours(data.without(*first))}
+
+
 def split_again(data: Data) -> dict[str, object]:
     """Accuracy where other networks are held out: all are dealt again, in each band as many as in the plan.
 
-    Forty networks tell a coverage of 90 % to 5 % (one standard deviation); this tells how it is on average.
+    A hundred networks held out tell a coverage of 90 % to 3 % (one standard deviation), and those to calibrate with
+    vary, too; this tells how it is on average.
     """
     measured = data.role(*HELD_OUT, *CALIBRATION)
     counts = [len(band) for band in data.bands(*CALIBRATION)]
@@ -433,15 +464,16 @@ def evaluate(precisions: list[Precision]) -> None:
     """Prints every figure and writes them to ``results.json``."""
     results: dict[str, dict[str, dict[str, object]]] = {}
     for path in sorted(HERE.glob("*/*.csv")):
-        precision = Precision(path.stem)
-        if precision not in precisions:
+        if path.stem not in precisions:
             continue
-        data = Data.read(path, precision)
+        folder, precision = path.parent, Precision(path.stem)
+        data = Data.read(folder, precision)
         count = len(data.role(*CALIBRATION))
         both = data.role("boundary") and data.role("chain")
         methods = {
             "hwbench": ours(data),
-            **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10, 20) if few < count},
+            **draws_apart(data),
+            **{f"hwbench, {few} networks": ours(data, few) for few in (5, 10, 20, 40) if few < count},
             **({"hwbench, chains of blocks": ours(data, chains="chain")} if both else {}),
             "sum of isolated rows, scaled": compared(data, isolated_sum(data), fitted=True),
             "sum of isolated rows": compared(data, isolated_sum(data), fitted=False),
@@ -451,7 +483,7 @@ def evaluate(precisions: list[Precision]) -> None:
         summaries = {name: Validation.of(found, NOMINAL) for name, found in methods.items()}
         calibration = AdditivePredictor.fit(data.table(), space=SPACE).calibration
         held_out = len(data.role(*HELD_OUT))
-        print(f"{path.parent.name} {precision}: {held_out} held-out, {count} calibration networks; {calibration.form}")
+        print(f"{folder.name} {precision}: {held_out} held-out, {count} calibration networks; {calibration.form}")
         print(f"latencies follow the clock by {data.followed:.2f}")
         print("| | median | mean | within 5 % | within 10 % | Spearman | coverage |", "| --- " * 7 + "|", sep="\n")
         for name, s in summaries.items():
@@ -463,7 +495,7 @@ def evaluate(precisions: list[Precision]) -> None:
         shown = ", ".join(f"{name} {value:.3g}" for name, value in again.items())
         print(f"dealt again: {shown}")
         found = {name: asdict(summary) for name, summary in summaries.items()} | {"hwbench, dealt again": again}
-        results.setdefault(path.parent.name, {})[precision.value] = found
+        results.setdefault(folder.name, {})[precision.value] = found
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
 
 
