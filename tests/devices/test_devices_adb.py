@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from hwbench.devices import adb, adb_program, load_device
-from hwbench.devices.adb import MAX_COMMAND_BYTES, AdbLink, open_link
+from hwbench.devices import adb, adb_channel, adb_program, load_device
+from hwbench.devices.adb import AdbLink, open_link
+from hwbench.devices.adb_channel import MAX_COMMAND_BYTES
 from hwbench.devices.adb_program import AdbProgram, attached
 from hwbench.devices.base import Address, transports
 from hwbench.devices.link import Stream
@@ -99,7 +100,7 @@ def test_a_command_that_adb_would_drop_without_a_word_is_refused(link):
 
 
 def test_a_silent_command_of_a_device_that_answers_goes_on(link, monkeypatch):
-    monkeypatch.setattr(adb, "SILENCE_S", 0.2)
+    monkeypatch.setattr(adb_channel, "SILENCE_S", 0.2)
     assert collect(link.open("sleep 1; echo done")) == (b"done\n", b"", 0)
 
 
@@ -280,8 +281,10 @@ def test_a_device_that_stays_away(link, phone, monkeypatch):
 
 
 def test_a_network_that_swallows_everything_is_given_up(link, phone, tmp_path, monkeypatch):
-    for name, value in (("PUSH_S", 1.0), ("STALL_S", 1.0), ("ANSWER_S", 1.0), ("ALIVE_S", 1.0)):
-        monkeypatch.setattr(adb, name, value)
+    limits = {adb: ("PUSH_S", "STALL_S", "ANSWER_S"), adb_channel: ("ANSWER_S", "ALIVE_S")}
+    for module, names in limits.items():
+        for name in names:
+            monkeypatch.setattr(module, name, 1.0)
     monkeypatch.setattr(adb_program, "CALL_S", 1.0)
     monkeypatch.setattr(adb_program, "SETTLE_S", 0.5)
     (tmp_path / "source").write_bytes(b"x")
@@ -294,7 +297,7 @@ def test_a_network_that_swallows_everything_is_given_up(link, phone, tmp_path, m
             link.put(tmp_path / "source", "/data/local/tmp/there")
         with pytest.raises(DeviceLost, match="no byte of /data/local/tmp/small came for 1 s"):
             link.get("/data/local/tmp/small", tmp_path / "got", MEGA)
-        monkeypatch.setattr(adb, "SILENCE_S", 0.5)
+        monkeypatch.setattr(adb_channel, "SILENCE_S", 0.5)
         with pytest.raises(DeviceLost, match=r"not a word for 0\.5 s, and it does not answer"):
             channel.read(60)
         with pytest.raises(DeviceUnreachable, match="'phone'"):

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from hwbench.devices.adb import Marks
+from hwbench.devices.adb_channel import Marks
 
 
 def marked(command):
