@@ -2,7 +2,7 @@
 
 python experiments/006-latency-accuracy/run.py            # every figure again, from the raw data in the folders
 python experiments/006-latency-accuracy/run.py plan       # draw the networks; what must be measured to predict them
-python experiments/006-latency-accuracy/run.py build      # build all of it, which takes an hour on two cores
+python experiments/006-latency-accuracy/run.py build      # build all of it, which takes three hours on two cores
 python experiments/006-latency-accuracy/run.py measure --to NAME    # measure it on this machine, write it to NAME/
 """
 
