@@ -7,6 +7,7 @@ python experiments/006-latency-accuracy/run.py measure --to NAME    # measure it
 """
 
 import argparse
+import itertools
 import json
 import os
 import time
@@ -26,7 +27,7 @@ from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Watch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
-from hwbench.specs import Measurement, Outcome, Precision, Timing
+from hwbench.specs import Measurement, Outcome, Precision, Timing, Workload
 from hwbench.workspace import Workspace
 
 SPLITS = 200
@@ -40,13 +41,22 @@ BATCH = 215
 RETRY = (Outcome.LOST, Outcome.NOISY)
 
 
+def needed(precision: Precision, roles: list[str]) -> dict[str, list[Workload]]:
+    """What is planned of these roles, but of blocks only those that the networks and chains among it consist of."""
+    wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
+    whole = [w for role in roles if role not in (*BLOCKS, "boundary", "kernel") for w in wanted[role]]
+    parts = {part for workload in whole for part in workload.parts()}
+    for role in set(BLOCKS).intersection(wanted):
+        wanted[role] = [part for part in wanted[role] if part in parts]
+    return wanted
+
+
 def build(precisions: list[Precision], roles: list[str]) -> None:
     """Fills the cache of the workspace."""
     start, done = time.monotonic(), 0
     with Builder("executorch", Workspace.find().cache, time_limit_s=3600) as builder:
         for precision in precisions:
-            wanted = planned(precision)
-            for result in builder.build([w for role in roles for w in wanted[role]]):
+            for result in builder.build(itertools.chain.from_iterable(needed(precision, roles).values())):
                 done += 1
                 said = result.reason if isinstance(result, BuildFailure) else "ok"
                 blocks = len(result.workload.blocks)
@@ -63,13 +73,7 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
     to.mkdir(exist_ok=True)
     device = load_device(workspace, "local")
     for precision in precisions:
-        wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
-        alone = (*BLOCKS, "boundary", "kernel")
-        whole = [w for role in roles if role not in alone for w in wanted[role]]
-        needed = {part for workload in whole for part in workload.parts()}
-        for role in set(BLOCKS).intersection(wanted):
-            wanted[role] = [part for part in wanted[role] if part in needed]
-        role_of = {workload: role for role, workloads in wanted.items() for workload in workloads}
+        role_of = {w: role for role, workloads in needed(precision, roles).items() for w in workloads}
         networks = [w for w, role in role_of.items() if role in (*CALIBRATION, *HELD_OUT)]
         parts = [w for w, role in role_of.items() if role not in (*CALIBRATION, *HELD_OUT)]
         rows: list[Measurement] = []

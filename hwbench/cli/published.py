@@ -64,7 +64,7 @@ def verify_table(
     sample = sample_rows(table, rows, seed)
     if not sample:
         raise NotMeasured(f"{path} has no row with a latency; measure some: {table.command()}")
-    published = LatencyTable(table.target, table.precision, sample, aa=table.aa)
+    published = LatencyTable(table.target, table.precision, sample, aa=table.aa, between_runs=table.between_runs)
     with (
         store_aside(workspace, f"{place.name}-{path.stem}") as store,
         place_campaign(
@@ -110,7 +110,7 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
         CheckFailed: None has.
     """
     from hwbench.cli.campaigns import bars, say_failures
-    from hwbench.latency import LatencyRow, LatencyTable, with_moderated_intervals
+    from hwbench.latency import BETWEEN_RUNS, LatencyRow, LatencyTable, with_honest_intervals
 
     with bars() as watch:
         result = campaign.run([row.workload for row in published], watch)
@@ -118,8 +118,12 @@ def _measure(campaign: Campaign, published: LatencyTable) -> tuple[CampaignResul
     if not result.ok:
         raise CheckFailed(f"none of {len(published)} rows could be measured on {campaign.target}; see above")
     today = datetime.now(UTC).date().isoformat()
-    rows = with_moderated_intervals([LatencyRow.of(one, today, campaign.fingerprint) for one in result.ok])
-    return result, LatencyTable(campaign.target, published.precision, rows, aa=_aa(campaign, today))
+    measured = [LatencyRow.of(one, today, campaign.fingerprint) for one in result.ok]
+    between = published.between_runs or BETWEEN_RUNS
+    rows = with_honest_intervals(measured, between)
+    return result, LatencyTable(
+        campaign.target, published.precision, rows, aa=_aa(campaign, today), between_runs=between
+    )
 
 
 def _aa(campaign: Campaign, today: str) -> SelfCheck | None:

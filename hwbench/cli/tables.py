@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hwbench.cli.output import say
 from hwbench.errors import HwbenchError
-from hwbench.latency import LatencyRow, LatencyTable, SelfCheck, table_path, with_moderated_intervals
+from hwbench.latency import LatencyRow, LatencyTable, SelfCheck, between_runs, table_path, with_honest_intervals
 from hwbench.measure.campaign import Campaign
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Workload
 from hwbench.units import milliseconds
@@ -20,13 +20,17 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> P
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
     A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
+    Intervals hold what all rows together show, and what rows that were measured anew differed by
+    (``with_honest_intervals``).
 
     Raises:
         InvalidFile: The table that is there is damaged; nothing measured is lost.
         WorkspaceError: It cannot be written.
     """
     path = table_path(workspace.root, campaign.target, precision)
-    rows = {row.workload: row for row in _stored_rows(campaign, precision)}
+    repeated = campaign.store.repeated(campaign.target, campaign.conditions)
+    between = between_runs(occasions for workload, occasions in repeated if workload.precision is precision)
+    rows = {row.workload: row for row in with_honest_intervals(_stored_rows(campaign, precision), between)}
     known = set(campaign.store.workloads(campaign.target))
     published = LatencyTable.read(path, target=campaign.target, precision=precision) if path.exists() else None
     old = list(published or ())
@@ -37,7 +41,9 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision) -> P
             f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
-    table = LatencyTable(campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated)
+    table = LatencyTable(
+        campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated, between_runs=between
+    )
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)
     table.write(path)
@@ -99,11 +105,8 @@ def published_rows(workspace: Workspace, target: Target, precision: Precision) -
     return list(LatencyTable.read(path, target=target, precision=precision))
 
 
-def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRow]:
-    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest.
-
-    Their intervals are those that all of them together allow (``with_moderated_intervals``).
-    """
+def _stored_rows(campaign: Campaign, precision: Precision) -> list[LatencyRow]:
+    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
     best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
     for stored in campaign.store.rows(campaign.target, campaign.conditions):
         one = stored.measurement
@@ -113,4 +116,4 @@ def _stored_rows(campaign: Campaign, precision: Precision) -> Iterable[LatencyRo
         rank = (one.outcome is Outcome.OK, one.timing == campaign.timing)
         if one.workload not in best or rank >= best[one.workload][0]:
             best[one.workload] = (rank, row)
-    return with_moderated_intervals([row for _, row in best.values()])
+    return [row for _, row in best.values()]

@@ -132,10 +132,10 @@ def changes_since(before: LatencyTable, measured: Iterable[Measurement]) -> Tabl
     """How those rows differ that were measured again; None where there are none."""
     from datetime import UTC, datetime
 
-    from hwbench.latency import LatencyRow, LatencyTable, compare_tables
+    from hwbench.latency import LatencyRow, LatencyTable, compare_tables, with_honest_intervals
 
     today = datetime.now(UTC).date().isoformat()
-    again = [LatencyRow.of(row, today) for row in measured if row.workload in before]
+    again = with_honest_intervals([LatencyRow.of(row, today) for row in measured if row.workload in before])
     return compare_tables(before, LatencyTable(before.target, before.precision, again)) if again else None
 
 

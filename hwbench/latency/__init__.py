@@ -5,7 +5,7 @@ from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
 from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
 from hwbench.latency.filled import FilledTable
-from hwbench.latency.intervals import with_moderated_intervals
+from hwbench.latency.intervals import BETWEEN_RUNS, between_runs, with_honest_intervals
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
@@ -15,6 +15,7 @@ from hwbench.latency.variants import VariantChoice, fastest_variant, has_variant
 from hwbench.latency.work import Convolution, convolutions, macs
 
 __all__ = [
+    "BETWEEN_RUNS",
     "AdditivePredictor",
     "BoostedRows",
     "BoundaryModel",
@@ -32,6 +33,7 @@ __all__ = [
     "TableChanges",
     "Validation",
     "VariantChoice",
+    "between_runs",
     "calibration_networks",
     "compare_tables",
     "context_chains",
@@ -48,5 +50,5 @@ __all__ = [
     "transferred",
     "taken_otherwise",
     "variant_rows",
-    "with_moderated_intervals",
+    "with_honest_intervals",
 ]

@@ -212,6 +212,20 @@ def taken_otherwise(
     return said
 
 
+def variances_of(pairs: Sequence[tuple[LatencyStats, LatencyStats]]) -> Variances:
+    """Variances of the differences between the logarithms of two latencies each, by their sessions."""
+    stats = [one for pair in pairs for one in pair]
+    degrees = np.array([one.num_sessions - 1.0 for one in stats])
+    units = np.array([_unit(one.median_s) / one.median_s for one in stats])
+    halves = np.array([(one.ci_high_s - one.median_s) / one.median_s for one in stats])
+    errors = np.maximum(halves, units / 2) / np.array([student_t95(int(degree)) for degree in degrees])
+    counts = degrees + 1
+    # Of one session each, so that rows with more of them are known better and not drawn up to the others.
+    spread = moderated(Variances(errors**2 * counts, degrees))
+    of_rows = Variances(spread.values / counts, spread.degrees).plus(units**2 / 12)
+    return Variances(of_rows.values[::2], of_rows.degrees[::2]) + Variances(of_rows.values[1::2], of_rows.degrees[1::2])
+
+
 _Pair = tuple[LatencyRow, LatencyStats, LatencyStats]
 
 
@@ -233,7 +247,7 @@ def _judge(
     judged = [at for at, (_, a, b) in enumerate(pairs) if min(a.num_sessions, b.num_sessions) > 1]
     if not judged:
         return chances, rates, 0.0
-    variances = _variances([(pairs[at][1], pairs[at][2]) for at in judged])
+    variances = variances_of([(pairs[at][1], pairs[at][2]) for at in judged])
     beyond = logs[judged] - shift
     spread = unexplained(beyond, variances) if len(judged) >= COMMON_FROM else 0.0
     single = tails(beyond, variances.plus(shift_variance + spread**2))
@@ -241,20 +255,6 @@ def _judge(
     for at, chance, rate in found:
         chances[at], rates[at] = float(chance), float(rate)
     return chances, rates, spread
-
-
-def _variances(pairs: Sequence[tuple[LatencyStats, LatencyStats]]) -> Variances:
-    """Of the differences of logarithms."""
-    stats = [one for pair in pairs for one in pair]
-    degrees = np.array([one.num_sessions - 1.0 for one in stats])
-    units = np.array([_unit(one.median_s) / one.median_s for one in stats])
-    halves = np.array([(one.ci_high_s - one.median_s) / one.median_s for one in stats])
-    errors = np.maximum(halves, units / 2) / np.array([student_t95(int(degree)) for degree in degrees])
-    counts = degrees + 1
-    # Of one session each, so that rows with more of them are known better and not drawn up to the others.
-    spread = moderated(Variances(errors**2 * counts, degrees))
-    of_rows = Variances(spread.values / counts, spread.degrees).plus(units**2 / 12)
-    return Variances(of_rows.values[::2], of_rows.degrees[::2]) + Variances(of_rows.values[1::2], of_rows.degrees[1::2])
 
 
 def _unit(seconds: float) -> float:

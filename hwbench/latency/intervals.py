@@ -1,48 +1,81 @@
-"""Intervals of rows that a handful of sessions make too narrow by luck."""
+"""Intervals of rows: what a handful of sessions tell, and what they cannot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from hwbench.latency.significance import Variances, moderated
+from hwbench.latency.changes import COMMON_FROM, variances_of
+from hwbench.latency.significance import Variances, moderated, unexplained
 from hwbench.latency.table import LatencyRow
-from hwbench.specs import LatencyStats
+from hwbench.specs import LatencyStats, Session
 from hwbench.specs.timing import student_t95
 
+# Standard deviation, relative, between a row and itself an hour later, beyond what its sessions explain: what pairs of
+# tables an hour apart show (experiments/010-repeat-tables: 0 to 0.7 %).
+BETWEEN_RUNS = 0.005
 # The relative standard error of a row whose sessions are the same to the nanosecond.
 _LEAST = 1e-6
+# Fewer sessions of one occasion hardly tell how far they spread.
+_SESSIONS = 3
 
 
-def with_moderated_intervals(rows: Sequence[LatencyRow]) -> list[LatencyRow]:
-    """The rows of one campaign, none with a narrower interval than its sessions and those of the others allow.
+def between_runs(repeated: Iterable[Sequence[Sequence[Session]]]) -> float:
+    """What rows of a device differ by from one occasion to the next, beyond what their sessions explain.
 
-    A row ends as soon as its interval is narrow, so that those are chosen whose sessions agree by luck: of five
-    sessions some agree to a twentieth of a percent, and an hour later to another one. The variances of all rows
-    together say how unlikely that is (``moderated``: Smyth 2004). No interval becomes narrower: a row that is noisier
-    than the others has its reasons. Rows of one session and failed ones are as they were.
+    A standard deviation, relative; that of intermediate precision in the sense of ISO 5725-3, of all rows together
+    (``unexplained``). It is never below ``BETWEEN_RUNS``, for one quiet hour says little of the next, and equal to that
+    where fewer than ten rows were measured twice.
+
+    Args:
+        repeated: The sessions of rows that were measured on several occasions, by row and occasion.
+    """
+    pairs = [
+        (LatencyStats.of(before), LatencyStats.of(after))
+        for occasions in repeated
+        for before, after in itertools.pairwise(occasions)
+        if min(len(before), len(after)) >= _SESSIONS
+    ]
+    if len(pairs) < COMMON_FROM:
+        return BETWEEN_RUNS
+    changes = np.array([math.log(after.median_s / before.median_s) for before, after in pairs])
+    return max(BETWEEN_RUNS, unexplained(changes, variances_of(pairs)) / math.sqrt(2))
+
+
+def with_honest_intervals(rows: Sequence[LatencyRow], between: float = BETWEEN_RUNS) -> list[LatencyRow]:
+    """The rows of one campaign with the intervals in which they will be found again at another time.
+
+    Two things are missing in what the sessions of a row say by themselves. A row ends as soon as its interval is
+    narrow, so that those are chosen whose sessions agree by luck: the variances of all rows together say how unlikely
+    that is (``moderated``: Smyth 2004). And its sessions lie within minutes, so that they do not tell what an hour
+    changes: that is added as a variance of its own (``between``; see ``between_runs``). No interval becomes narrower.
+    Rows of one session and failed ones are as they were.
     """
     several = [row for row in rows if row.stats is not None and row.stats.num_sessions > 1]
-    wide = {row.workload: _widened(row, half) for row, half in zip(several, _halves([_stats(r) for r in several]))}
+    halves = _halves([_stats(row) for row in several], between)
+    wide = {row.workload: _widened(row, half) for row, half in zip(several, halves)}
     return [wide.get(row.workload, row) for row in rows]
 
 
-def _halves(found: Sequence[LatencyStats]) -> list[float]:
-    """Half the width of each interval, relative, by what is usual among them."""
+def _halves(found: Sequence[LatencyStats], between: float) -> list[float]:
+    """Half the width of each interval, relative: by its own sessions or by what is usual, whichever is wider."""
     degrees = np.array([stats.num_sessions - 1.0 for stats in found])
     errors = [_half(stats) / student_t95(stats.num_sessions - 1) for stats in found]
-    variances = moderated(Variances(np.maximum(errors, _LEAST) ** 2, degrees))
-    return [
-        student_t95(max(round(n), 1)) * float(np.sqrt(value)) for value, n in zip(variances.values, variances.degrees)
-    ]
+    own = Variances(np.maximum(errors, _LEAST) ** 2, degrees)
+    both = [_half_widths(one.plus(between**2)) for one in (own, moderated(own))]
+    return [max(pair) for pair in zip(*both)]
+
+
+def _half_widths(variances: Variances) -> list[float]:
+    return [student_t95(max(round(n), 1)) * math.sqrt(v) for v, n in zip(variances.values, variances.degrees)]
 
 
 def _widened(row: LatencyRow, half: float) -> LatencyRow:
     stats = _stats(row)
-    if half <= _half(stats):
-        return row
     low, high = max(stats.median_s * (1 - half), 0.0), stats.median_s * (1 + half)
     return replace(row, stats=replace(stats, ci_low_s=min(low, stats.ci_low_s), ci_high_s=max(high, stats.ci_high_s)))
 

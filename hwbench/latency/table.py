@@ -11,6 +11,9 @@ of a table were taken under the same.
 The first line may also hold what the A/A test found there and then (see ``Repeatability``), relative:
 
     ; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31
+
+and ``; between_runs=0.005``: the relative standard deviation that the intervals allow for what another hour changes
+(``hwbench.latency.intervals``); without it they hold what the sessions of a row tell.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ _NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
 _COUNTS = ("num_sessions", "num_samples")
 _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
+_BETWEEN = "between_runs"
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _REASON_CHARACTERS = 200
@@ -106,7 +110,8 @@ class SelfCheck:
 class LatencyTable:
     """Read-only mapping from a workload to its row, for one target and one precision.
 
-    ``aa`` is what the A/A test of the device found when the table was published, None where there was none.
+    ``aa`` is what the A/A test of the device found when the table was published, None where there was none;
+    ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes.
 
     Raises:
         InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
@@ -120,11 +125,13 @@ class LatencyTable:
         *,
         emulated: bool = False,
         aa: SelfCheck | None = None,
+        between_runs: float = 0.0,
     ) -> None:
         self.target = target
         self.precision = precision
         self.emulated = emulated
         self.aa = aa
+        self.between_runs = between_runs
         ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
         self._rows = {row.workload.key: row for row in ordered}
         if len(self._rows) != len(ordered):
@@ -180,7 +187,8 @@ class LatencyTable:
 
     def with_aa(self, aa: SelfCheck | None) -> LatencyTable:
         """The same rows with another A/A test."""
-        return LatencyTable(self.target, self.precision, self, emulated=self.emulated, aa=aa)
+        between = self.between_runs
+        return LatencyTable(self.target, self.precision, self, emulated=self.emulated, aa=aa, between_runs=between)
 
     def latency(self, workload: Workload) -> LatencyStats | None:
         """The latency of a workload, or None where it was not measured."""
@@ -221,6 +229,7 @@ class LatencyTable:
         emulated = "yes" if self.emulated else "no"
         values = {"schema": SCHEMA, "target": self.target.key, "precision": self.precision, "emulated": emulated}
         values |= _aa_values(self.aa) if self.aa else {}
+        values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
         file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items())]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -252,9 +261,11 @@ class LatencyTable:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:
-            found, at, emulated, aa = _parse_header(lines)
+            header = _parse_header(lines)
+            found, at = Target.parse(header["target"]), Precision.parse(header["precision"])
             rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
-            table = cls(found, at, rows, emulated=emulated, aa=aa)
+            emulated = header["emulated"] == "yes"
+            table = cls(found, at, rows, emulated=emulated, aa=_parse_aa(header), between_runs=_parse_between(header))
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
@@ -335,17 +346,27 @@ def _parse_aa(values: dict[str, str]) -> SelfCheck | None:
     return SelfCheck(found, made_on)
 
 
-def _parse_header(lines: list[str]) -> tuple[Target, Precision, bool, SelfCheck | None]:
+def _parse_between(values: dict[str, str]) -> float:
+    text = values.get(_BETWEEN, "0")
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 1:
+        raise InvalidValue(f"expected {_BETWEEN} as a share such as 0.005, got {text!r}")
+    return found
+
+
+def _parse_header(lines: list[str]) -> dict[str, str]:
     title, *pairs = lines[0].split("; ") if lines else [""]
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if title != _TITLE or set(values) - set(_AA) != _HEADER:
+    if title != _TITLE or set(values) - {*_AA, _BETWEEN} != _HEADER:
         raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
     if values["schema"] != str(SCHEMA):
         raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")
     if values["emulated"] not in ("yes", "no"):
         raise InvalidValue(f"expected emulated=yes or no, got {values['emulated']!r}")
-    emulated = values["emulated"] == "yes"
-    return Target.parse(values["target"]), Precision.parse(values["precision"]), emulated, _parse_aa(values)
+    return values
 
 
 def _parse_lines(lines: list[str]) -> Iterator[tuple[int, list[str]]]:

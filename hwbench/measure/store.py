@@ -9,7 +9,9 @@ write at once.
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -333,6 +335,33 @@ class MeasurementStore:
                 known[key] = Workload.parse(key)
             session = read_session(samples, numbers)
             yield TakenSession(row, known[key], conditions, session, suspect, taken_at, run, bool(current))
+
+    def repeated(
+        self, target: Target, conditions: Mapping[str, str], apart_s: float = 600.0
+    ) -> Iterator[tuple[Workload, list[list[Session]]]]:
+        """The sessions of every row that was measured anew, those of each occasion together, in the order taken.
+
+        An occasion ends where the next session came more than ``apart_s`` later; rows with one occasion are left out,
+        and so are suspect sessions and those taken under emulation.
+        """
+        rows = self.database.select(
+            f"SELECT m.id, m.workload, s.taken_at, s.samples_ns, {', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
+            "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
+            "WHERE m.target = ? AND m.conditions = ? AND m.attempt > 1 AND NOT m.emulated AND s.suspect = '' "
+            "ORDER BY m.id, s.id",
+            (target.key, fingerprint(conditions)),
+        )
+        for (_, workload), those in itertools.groupby(rows, lambda row: row[:2]):
+            occasions: list[list[Session]] = []
+            before = -math.inf
+            for _, _, taken_at, samples, *numbers in those:
+                now = datetime.fromisoformat(taken_at).timestamp()
+                if now - before > apart_s:
+                    occasions.append([])
+                occasions[-1].append(read_session(samples, numbers))
+                before = now
+            if len(occasions) > 1:
+                yield Workload.parse(workload), occasions
 
     def targets(self, device: str) -> list[Target]:
         """The targets of a device with a row of any kind."""

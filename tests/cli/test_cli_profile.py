@@ -9,7 +9,7 @@ from hwbench.cli import campaigns
 from hwbench.cli.layouts import fastest_on
 from hwbench.cli.main import main
 from hwbench.errors import CheckFailed, InvalidValue, NotMeasured
-from hwbench.latency import LatencyTable, Role, has_variants, table_path
+from hwbench.latency import BETWEEN_RUNS, LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.search.wanted import first_workloads, space_workloads, within_budget
@@ -103,6 +103,23 @@ def test_anew_measures_rows_again_and_interrupted_goes_on_without_it(workspace, 
     assert set(after) == set(before)
     # The sessions before the interruption count: they were taken anew too.
     assert all(after[workload] == pytest.approx(3 * before[workload], rel=1e-3) for workload in after)
+
+
+def test_intervals_are_as_wide_as_what_rows_differ_by_that_were_measured_anew(workspace, fake, capsys):
+    command = ("--precision", "fp32", "--calibrate", "0")
+    run(capsys, *command)
+    first = table(workspace)
+    assert first.between_runs == BETWEEN_RUNS
+    with MeasurementStore(workspace.store) as store:
+        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00'")
+    law, signs = fake.law, {row.workload: 1 if at % 2 else -1 for at, row in enumerate(first)}
+    fake.law = lambda workload: law(workload) * (1 + 0.05 * signs[workload])
+    run(capsys, *command, "--anew")
+    second = table(workspace)
+    assert 0.02 < second.between_runs < 0.1
+    for row in second:
+        assert row.stats.ci_low_s < law(row.workload) < row.stats.ci_high_s
+        assert first[row.workload].ci_high_s < 1.012 * law(row.workload)
 
 
 def test_an_aa_test_is_published_with_the_tables_and_taken_again_with_new_rows(workspace, fake, capsys):

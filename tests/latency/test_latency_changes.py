@@ -7,13 +7,15 @@ import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.latency import (
+    BETWEEN_RUNS,
     LatencyRow,
     LatencyTable,
     Role,
     SelfCheck,
+    between_runs,
     compare_tables,
     taken_otherwise,
-    with_moderated_intervals,
+    with_honest_intervals,
 )
 from hwbench.latency.significance import (
     Variances,
@@ -238,7 +240,7 @@ def test_intervals_that_are_narrow_by_luck_are_widened_and_no_others():
     for seed in range(30):
         pair = [stopped_early(2 * seed), stopped_early(2 * seed + 1)]
         usual.append(compare_tables(*(LatencyTable(TARGET, Precision.INT8, rows) for rows in pair)).agreeing)
-        wide = [with_moderated_intervals(rows) for rows in pair]
+        wide = [with_honest_intervals(rows, between=0.0) for rows in pair]
         shares.append(compare_tables(*(LatencyTable(TARGET, Precision.INT8, rows) for rows in wide)).agreeing)
         for before, after in zip(*(sorted(rows, key=lambda r: r.workload.key) for rows in (pair[0], wide[0]))):
             assert after.stats.median_s == before.stats.median_s
@@ -255,7 +257,58 @@ def test_rows_that_failed_or_have_one_session_keep_what_they_have():
     failed = LatencyRow(Role.BLOCK, PARTS[0], Outcome.CRASH, None, "2026-01-31", "c0", "died")
     once = list(measured(PARTS[1:2], sessions=1))
     several = list(measured(PARTS[2:], sessions=5))
-    found = with_moderated_intervals([failed, *once, *several])
+    found = with_honest_intervals([failed, *once, *several])
     assert found[:2] == [failed, *once]
-    assert with_moderated_intervals([]) == []
-    assert with_moderated_intervals(several[:1]) == several[:1]
+    assert with_honest_intervals([]) == []
+    (alone,) = with_honest_intervals(several[:1], between=0.0)
+    assert alone.stats == several[0].stats
+
+
+def occasions(seed, hour=0.008, spread=0.003, parts=PARTS):
+    """Six sessions of each row on two occasions, between which it moves by ``hour`` (one standard deviation)."""
+    rng = np.random.default_rng(seed)
+    for part in parts:
+        centres = TRUE_S[part] * np.exp(rng.normal(0, hour / math.sqrt(2), size=2))
+        yield [[Session((centre * (1 + spread * e),)) for e in rng.normal(size=6)] for centre in centres]
+
+
+def test_what_another_hour_changes_is_told_by_rows_that_were_measured_anew():
+    found = [between_runs(occasions(seed)) * math.sqrt(2) for seed in range(20)]
+    assert np.median(found) == pytest.approx(0.008, rel=0.15)
+    assert max(found) < 0.015
+
+
+def test_a_quiet_hour_and_few_rows_tell_nothing_of_the_next_hour():
+    assert between_runs(occasions(0, hour=0.0)) == BETWEEN_RUNS
+    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:9])) == BETWEEN_RUNS
+    assert between_runs(occasions(0, hour=0.05, parts=PARTS[:10])) > 2 * BETWEEN_RUNS
+    assert between_runs([]) == BETWEEN_RUNS
+    short = [[row[:2] for row in rows] for rows in occasions(0, hour=0.05)]
+    assert between_runs(short) == BETWEEN_RUNS  # two sessions of an occasion hardly tell their spread
+
+
+def test_intervals_hold_what_another_hour_changes():
+    shares = {0.0: [], BETWEEN_RUNS: []}
+    for seed in range(20):
+        rows = [list(measured(seed=2 * seed + at, sessions=6, between=BETWEEN_RUNS)) for at in (0, 1)]
+        for between, found in shares.items():
+            tables = (LatencyTable(TARGET, Precision.INT8, with_honest_intervals(those, between)) for those in rows)
+            found.append(compare_tables(*tables).agreeing)
+    assert np.mean(shares[0.0]) < 0.9
+    # Intervals that touch, not the interval of a difference: more agree than 95 %.
+    assert np.mean(shares[BETWEEN_RUNS]) >= 0.97
+    wide = with_honest_intervals(rows[0])
+    half = [(row.stats.ci_high_s - row.stats.ci_low_s) / 2 / row.stats.median_s for row in wide]
+    assert 1.96 * BETWEEN_RUNS < np.median(half) < 3 * BETWEEN_RUNS
+
+
+def test_a_table_tells_what_its_intervals_allow_for(tmp_path):
+    assert written(measured(PARTS[:2]), tmp_path).between_runs == 0.0
+    rows = list(measured(PARTS[:2]))
+    table = LatencyTable(TARGET, Precision.INT8, rows, between_runs=0.0071)
+    assert "; between_runs=0.0071\n" in table.text
+    assert written(table, tmp_path).with_aa(None).between_runs == 0.0071
+    for wrong in ("-0.1", "1", "nan", "half"):
+        (tmp_path / "t.csv").write_text(table.text.replace("between_runs=0.0071", f"between_runs={wrong}"))
+        with pytest.raises(InvalidFile, match=f"between_runs as a share such as 0.005, got '{wrong}'"):
+            LatencyTable.read(tmp_path / "t.csv")

@@ -480,6 +480,25 @@ def test_a_reopened_row_is_missing_and_its_sessions_stay(path):
         assert len(store.sessions(*IDENTITY)) == len(old)
 
 
+def test_sessions_of_rows_that_were_measured_anew_come_by_occasion(path):
+    with MeasurementStore(path) as store:
+        row = add_finished(store, sessions=2, median_s=0.001)
+        store.add_session(row, session(0.005), suspect="preempted")
+        add_finished(store, workload=OTHER)
+        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00'")
+        store.reopen([WORKLOAD], *IDENTITY[1:])
+        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        add_finished(store, sessions=3, median_s=0.002)
+        ((workload, (before, after)),) = store.repeated(TARGET, CONDITIONS)
+        assert workload == WORKLOAD
+        assert [one.median_s for one in before] == [0.001] * 2
+        assert [one.median_s for one in after] == [0.002] * 3
+        assert list(store.repeated(TARGET, CONDITIONS, apart_s=4000)) == []
+        assert list(store.repeated(TARGET, {"device": "another"})) == []
+        assert list(store.repeated(replace(TARGET, threads=2), CONDITIONS)) == []
+
+
 def test_runs_of_the_second_schema(path):
     path.parent.mkdir()
     connection = sqlite3.connect(path)
