@@ -42,9 +42,15 @@ RETRY = (Outcome.LOST, Outcome.NOISY)
 
 
 def needed(precision: Precision, roles: list[str]) -> dict[str, list[Workload]]:
-    """What is planned of these roles, but of blocks only those that the networks and chains among it consist of."""
-    wanted = {role: workloads for role, workloads in planned(precision).items() if role in roles}
-    whole = [w for role in roles if role not in (*BLOCKS, "boundary", "kernel") for w in wanted[role]]
+    """What is planned of these roles, but of blocks only those that the networks and chains among it consist of.
+
+    Behind the name of a role may stand how many of each band are enough: ``held-out:4``.
+    """
+    text, wanted = planned(precision), {}
+    for role, _, count in (role.partition(":") for role in roles):
+        bands = np.array_split(np.arange(len(text[role])), len(BANDS) if count else 1)
+        wanted[role] = [text[role][at] for band in bands for at in band[: int(count) if count else None]]
+    whole = [w for role in wanted if role not in (*BLOCKS, "boundary", "kernel") for w in wanted[role]]
     parts = {part for workload in whole for part in workload.parts()}
     for role in set(BLOCKS).intersection(wanted):
         wanted[role] = [part for part in wanted[role] if part in parts]
@@ -167,10 +173,14 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("what", nargs="?", default="evaluate", choices=("plan", "build", "measure", "evaluate"))
     options.add_argument("--precision", nargs="+", type=Precision, default=list(Precision))
-    options.add_argument("--roles", nargs="+", choices=ROLES, default=ROLES, help="and their blocks")
+    options.add_argument(
+        "--roles", nargs="+", default=ROLES, help=f"of {', '.join(ROLES)}; late-held-out:8: the first 8 of each band"
+    )
     options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
     options.add_argument("--anew", action="store_true", help="measure again what is measured")
     given = options.parse_args()
+    if unknown := {role.partition(":")[0] for role in given.roles}.difference(ROLES):
+        options.error(f"--roles: expected some of {', '.join(ROLES)}, got {', '.join(sorted(unknown))}")
     if given.what == "plan":
         plan()
     elif given.what == "build":
