@@ -52,7 +52,7 @@ class Data:
 
     @classmethod
     def read(cls, folder: Path, precision: Precision) -> "Data":
-        """What was drawn late is read, too, where it was measured."""
+        """What was drawn late is read, too, where it was measured; networks with a block that was not are left out."""
         paths = [p for name in (f"{precision}.csv", f"{precision}-late.csv") if (p := folder / name).exists()]
         lines = [path.read_text().splitlines() for path in paths]
         known = {(role, w.sha256[:DIGEST]): w for role, those in planned(precision).items() for w in those}
@@ -67,6 +67,9 @@ class Data:
             place: LatencyStats.of([replace(s, drift=by_clock(s.probe_s, 1.0, follow)) for s in found])
             for place, found in sessions.items()
         }
+        blocks = {workload for role, workload in rows if role in BLOCKS}
+        alone = (*BLOCKS, "boundary", "chain", "kernel")
+        rows = {(role, w): s for (role, w), s in rows.items() if role in alone or blocks.issuperset(w.parts())}
         return cls(Target.parse(json.loads(lines[0][0][2:])["target"]), precision, rows, follow)
 
     def without(self, *roles: str) -> "Data":

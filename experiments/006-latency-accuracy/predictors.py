@@ -98,7 +98,7 @@ def ours(data: Data, chains: str = "boundary") -> list[Comparison]:
 def draws_apart(data: Data) -> dict[str, list[Comparison]]:
     """Likewise, with the networks of the first two draws only, and with those that were drawn late only."""
     first, late = (*FIRST, *MORE), tuple(LATE)
-    if not data.role(*late):
+    if not (data.role(*late) and data.role(*first)):
         return {}
     return {"hwbench, first draws": ours(data.without(*late)), "hwbench, late draw": ours(data.without(*first))}
 

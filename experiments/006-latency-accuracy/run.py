@@ -120,15 +120,17 @@ class Progress(Watch):
             print(f"{time.monotonic() - self._start:.0f} s: {self._count} rows", flush=True)
 
 
-def evaluate(precisions: list[Precision]) -> None:
-    """Prints every figure and writes them to ``results.json``, one set of data on each core."""
-    results: dict[str, dict[str, dict[str, object]]] = {}
-    sets = [(path.parent, Precision(path.stem)) for path in sorted(HERE.glob("*/*.csv")) if path.stem in precisions]
+def evaluate(precisions: list[Precision], folders: list[str]) -> None:
+    """Prints every figure and writes them to ``results.json``, one set of data on each core; other sets stay there."""
+    out = HERE / "results.json"
+    results: dict[str, dict[str, dict[str, object]]] = json.loads(out.read_text()) if out.exists() else {}
+    paths = (path for path in sorted(HERE.glob("*/*.csv")) if path.parent.name in folders or not folders)
+    sets = [(path.parent, Precision(path.stem)) for path in paths if path.stem in precisions]
     with ProcessPoolExecutor(os.cpu_count()) as processes:
         for (folder, precision), (text, found) in zip(sets, processes.map(evaluate_set, *zip(*sets))):
             print(text, flush=True)
             results.setdefault(folder.name, {})[precision.value] = found
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    out.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
 
 
 def evaluate_set(folder: Path, precision: Precision) -> tuple[str, dict[str, object]]:
@@ -177,6 +179,7 @@ def main() -> None:
         "--roles", nargs="+", default=ROLES, help=f"of {', '.join(ROLES)}; late-held-out:8: the first 8 of each band"
     )
     options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
+    options.add_argument("--of", nargs="+", default=[], metavar="FOLDER", help="evaluate these only; all, if not said")
     options.add_argument("--anew", action="store_true", help="measure again what is measured")
     given = options.parse_args()
     if unknown := {role.partition(":")[0] for role in given.roles}.difference(ROLES):
@@ -188,7 +191,7 @@ def main() -> None:
     elif given.what == "measure":
         measure(given.precision, given.roles, HERE / given.to, anew=given.anew)
     else:
-        evaluate(given.precision)
+        evaluate(given.precision, given.of)
 
 
 if __name__ == "__main__":
