@@ -37,6 +37,8 @@ FEW, FEW_SPLITS = (5, 10, 20, 40), 50
 TIMING = Timing(warmup_s=0.02, min_session_s=0.05, min_rounds=5, max_rounds=7)
 # Whole networks are what predictions are held against, and vary by 2 to 3 % from session to session.
 TIMING_OF_NETWORKS = replace(TIMING, min_rounds=12, max_rounds=15)
+# Where time is short (``--short``).
+SHORT = (replace(TIMING, max_rounds=5), replace(TIMING, min_rounds=8, max_rounds=9))
 BATCH = 215
 RETRY = (Outcome.LOST, Outcome.NOISY)
 
@@ -69,11 +71,14 @@ def build(precisions: list[Precision], roles: list[str]) -> None:
                 print(f"{time.monotonic() - start:.0f} s, {done}, {precision}, {blocks} blocks: {said}", flush=True)
 
 
-def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bool) -> None:
+def measure(
+    precisions: list[Precision], roles: list[str], to: Path, *, anew: bool, timings: tuple[Timing, Timing]
+) -> None:
     """Measures what is planned, networks after the rest, each in one random order, and writes ``PRECISION.csv`` and, of
     what was drawn late, ``PRECISION-late.csv``: a line for each session.
 
-    What this workspace has rows of is not measured again, except ``anew``.
+    What this workspace has rows of is not measured again, except ``anew``. ``timings`` are those of the parts of
+    networks and of networks.
     """
     workspace = Workspace.find()
     to.mkdir(exist_ok=True)
@@ -85,7 +90,7 @@ def measure(precisions: list[Precision], roles: list[str], to: Path, *, anew: bo
         rows: list[Measurement] = []
         seconds = 0.0
         with MeasurementStore(workspace.store) as store:
-            for timing, some in [(t, w) for t, w in ((TIMING, parts), (TIMING_OF_NETWORKS, networks)) if w]:
+            for timing, some in [(t, w) for t, w in zip(timings, (parts, networks)) if w]:
                 order = [some[i] for i in np.random.default_rng(SEED).permutation(len(some))]
                 with campaign_on(
                     device, store=store, cache_dir=workspace.cache, threads=1, timing=timing, retry=RETRY, report=print
@@ -180,6 +185,7 @@ def main() -> None:
     )
     options.add_argument("--to", default="here", help="folder beside this file that takes what is measured")
     options.add_argument("--of", nargs="+", default=[], metavar="FOLDER", help="evaluate these only; all, if not said")
+    options.add_argument("--short", action="store_true", help="fewer sessions: 5 of each block, 8 of each network")
     options.add_argument("--anew", action="store_true", help="measure again what is measured")
     given = options.parse_args()
     if unknown := {role.partition(":")[0] for role in given.roles}.difference(ROLES):
@@ -189,7 +195,8 @@ def main() -> None:
     elif given.what == "build":
         build(given.precision, given.roles)
     elif given.what == "measure":
-        measure(given.precision, given.roles, HERE / given.to, anew=given.anew)
+        timings = SHORT if given.short else (TIMING, TIMING_OF_NETWORKS)
+        measure(given.precision, given.roles, HERE / given.to, anew=given.anew, timings=timings)
     else:
         evaluate(given.precision, given.of)
 
