@@ -113,17 +113,31 @@ def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
     assert names == BLOCKS
     rounding = Rounding(graph, names)
     with quiet(), torch.no_grad():
-        everything = converted(copy.deepcopy(graph))(x)
-        mixed = quantized(module, x, inputs, Scheme(fp32_blocks=("s2.pathway0_res0",)))(x)
-        exact = module(x)
+        everything, exact = converted(copy.deepcopy(graph))(x), module(x)
+        mixed = {name: quantized(module, x, inputs, Scheme(fp32_blocks=(name,)))(x) for name in names}
     assert torch.equal(rounding(x), everything)
-    rounding.choose([name for name in names if name != "s2.pathway0_res0"])
-    # Sums in another order may fall to the other side of a rounding: some results differ by a step of int8, no more.
-    step = float(mixed.abs().max()) / 127
-    assert float((rounding(x) - mixed).abs().max()) < 1.5 * step
-    assert float((rounding(x) - everything).abs().max()) > 5 * step
+    for spared, logits in mixed.items():
+        rounding.choose([name for name in names if name != spared])
+        assert torch.equal(rounding(x), logits), spared
+    assert sqnr_db(exact, mixed["s2.pathway0_res0"]) > sqnr_db(exact, everything) + 3
     rounding.choose(())
     assert torch.equal(rounding(x), exact)
+
+
+@pytest.mark.parametrize("spared", BLOCKS[1:])
+def test_nothing_inside_a_block_in_fp32_is_rounded(spared: str, original: Original, inputs: list[torch.Tensor]) -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import block_of, observers
+
+    def rounded_inside(scheme: Scheme) -> list[str]:
+        graph = observed(original, inputs, scheme)
+        names = {name for name, _ in observers(graph)}
+        rounded = [node for node in graph.graph.nodes if node.target in names]
+        around = {node: [*node.all_input_nodes, *node.users] for node in rounded}
+        return [n.name for n, near in around.items() if {block_of(each, BLOCKS) for each in near} == {spared}]
+
+    assert rounded_inside(Scheme())
+    assert not rounded_inside(Scheme(fp32_blocks=(spared,)))
 
 
 def test_a_block_that_int8_damages_is_found_and_left_in_fp32(

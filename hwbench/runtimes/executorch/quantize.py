@@ -18,7 +18,8 @@ from torchao.quantization.pt2e import (
     MovingAveragePerChannelMinMaxObserver,
 )
 from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e, prepare_qat_pt2e
-from torchao.quantization.pt2e.quantizer import QuantizationConfig, QuantizationSpec
+from torchao.quantization.pt2e.quantizer import QuantizationAnnotation, QuantizationConfig, QuantizationSpec
+from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from hwbench.errors import UnknownName
 from hwbench.registry import suggest
@@ -44,6 +45,17 @@ class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
     """
 
     SUPPORTED_PATTERNS: ClassVar = [p for p in XNNPACKQuantizer.SUPPORTED_PATTERNS if "_bn" not in p.name]
+
+    def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
+        """What is quantised, and nothing where the filter says no.
+
+        The engine itself asks the filter neither at ``cat`` nor where a value in int8 is moved or averaged; a node that
+        has an annotation already, if of nothing, it leaves alone.
+        """
+        for node in model.graph.nodes:
+            if self.filter_fn is not None and not self.filter_fn(node):
+                node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
+        return super().annotate(model)  # type: ignore[no-any-return]
 
 
 def quantized(
