@@ -91,6 +91,9 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     yield "Conditions, fingerprint", ", ".join(sorted({row.conditions for row in good})) or DASH
     aa = profiled.table.aa
     yield "A/A test", f"{aa.found} ({aa.made_on})" if aa else "none is published; hwbench profile ends with one"
+    between = profiled.table.between_runs
+    held = f"{between:.1%} of standard deviation is" if between else "nothing is"
+    yield "Between runs", f"{held} in the intervals for what another hour changes"
     if not isinstance(profiled.predictor, Missing):
         fit = profiled.predictor.calibration
         yield "Calibration", fit.describe()

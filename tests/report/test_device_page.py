@@ -46,7 +46,7 @@ def made(tmp_path_factory):
         rows = list(space_table(space, precision, law, target=TARGET, calibration=6, conditions=digest))
         rows[3] = replace(rows[3], outcome=Outcome.NOISY, stats=None, reason=HOSTILE)
         rows.append(replace(rows[0], workload=replace(rows[0].workload, variant="<img src=x>")))
-        table = LatencyTable(TARGET, precision, rows)
+        table = LatencyTable(TARGET, precision, rows, between_runs=0.0072 if precision is Precision.INT8 else 0.0)
         found = Repeatability(0.0021, -0.0013, 0.0055, 8, 1e-3)
         table = table.with_aa(SelfCheck(found, "2026-01-30")) if precision is Precision.INT8 else table
         table.write(table_path(workspace.root, TARGET, precision))
@@ -107,6 +107,8 @@ def test_figures_show_the_numbers_of_the_tables(shown, made):
 def test_the_head_says_what_was_measured_and_how_well(shown):
     for said in ("A/A, int8 +0.21% A/A test", "95 % -0.13% to +0.55%", "none is published", "1 noisy", "rows, fp32 "):
         assert said in shown.text
+    assert "Between runs 0.7% of standard deviation is in the intervals" in shown.text
+    assert "Between runs nothing is in the intervals" in shown.text
     assert f"Chip {HOSTILE}" in shown.text
 
 
