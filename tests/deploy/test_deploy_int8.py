@@ -124,6 +124,29 @@ def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
     assert torch.equal(rounding(x), exact)
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "nonsense",
+            "known: head, head.act, head.pool, head.projection, s1, s1.pathway0_stem_conv, s1.",
+        ),
+        ("s2.pathway0_res9", "did you mean 's2.pathway0_res0'? known: s2.pathway0_res0"),
+        (
+            "head.pool.linn_5",
+            "known: head.pool.avg_pool, head.pool.conv_5, head.pool.lin_5",
+        ),
+    ],
+)
+def test_an_unknown_block_is_answered_with_those_it_may_mean(
+    name: str, said: str, original: Original, inputs: list[torch.Tensor]
+) -> None:
+    with pytest.raises(UnknownName) as error:
+        observed(original, inputs, Scheme(fp32_blocks=(name,)))
+    assert said in str(error.value)
+    assert len(str(error.value)) < 250
+
+
 @pytest.mark.parametrize("spared", BLOCKS[1:])
 def test_nothing_inside_a_block_in_fp32_is_rounded(spared: str, original: Original, inputs: list[torch.Tensor]) -> None:
     with quiet():

@@ -136,7 +136,15 @@ def require_blocks(module: nn.Module, scheme: Scheme) -> None:
     known = [name for name, _ in module.named_modules() if name]
     for name in scheme.fp32_blocks:
         if name not in known:
-            raise UnknownName(f"no block {name!r} to keep in fp32; {suggest(name, known)}")
+            raise UnknownName(f"no block {name!r} to keep in fp32; {suggest(name, _beside(name, known))}")
+
+
+def _beside(name: str, known: Sequence[str]) -> list[str]:
+    """The modules that one of an unknown name would stand beside, or, where none would, stages and their blocks."""
+    inside, _, _ = name.rpartition(".")
+    if inside in known:
+        return [each for each in known if each.rpartition(".")[0] == inside]
+    return [each for each in known if each.count(".") < 2]
 
 
 def block_of(node: fx.Node, blocks: Sequence[str]) -> str | None:
