@@ -88,6 +88,8 @@ class Drift:
         self._reference_s = 0.0
         self._latest_s = 0.0
         self._faster: list[float] = []
+        self._agreed = 0
+        self._kept = False
         # The clock that sessions are compared with, as ``Session.probe_s`` tells it; 0: none yet.
         self.clock_s = 0.0
         # How far latencies follow the clock, as ``followed`` tells it.
@@ -113,25 +115,38 @@ class Drift:
         agreed = len(latest) == WINDOW and max(latest) <= min(latest) * (1 + SETTLED)
         return agreed or len(self._first) >= MAX_REFERENCE_VISITS
 
-    def add(self, seconds: float) -> float:
-        """Notes the median of one visit to the sentinel.
-
-        A machine that has been faster than the reference by more than ``DRIFT`` for ``WINDOW`` visits in a row was
-        disturbed when the reference was taken; it is taken anew.
-
-        Returns:
-            By what all ratios so far are to be multiplied: 1.0, except where the reference is taken anew.
-        """
+    def add(self, seconds: float) -> None:
+        """Notes the median of one visit to the sentinel."""
         self._latest_s = seconds
         if not self.settled:
             self._first.append(seconds)
             self._reference_s = statistics.median(self._first[-WINDOW:])
+        elif self.ratio < 1 - DRIFT:
+            self._faster.append(seconds)
+        else:
+            self._faster.clear()
+            self._agreed += not self.excessive
+
+    def anew(self) -> float:
+        """Takes the reference anew where the machine was disturbed when it was taken.
+
+        So it was where the machine has been faster by more than ``DRIFT`` for ``WINDOW`` visits in a row, and for more
+        of them than agreed with the reference before. A machine that becomes faster later has wandered, and what was
+        measured before would be on another scale.
+
+        Returns:
+            By what all ratios so far are to be multiplied: 1.0 where it stays.
+        """
+        if self._kept or len(self._faster) < WINDOW or len(self._faster) <= self._agreed:
             return 1.0
-        self._faster = [*self._faster, seconds] if self.ratio < 1 - DRIFT else []
-        if len(self._faster) < WINDOW:
-            return 1.0
-        old, self._reference_s, self._faster = self._reference_s, statistics.median(self._faster), []
+        old, self._reference_s = self._reference_s, statistics.median(self._faster)
+        self._agreed = len(self._faster)
+        self._faster.clear()
         return old / self._reference_s
+
+    def keep(self) -> None:
+        """The reference stays from now on: there are ratios to it that nobody would multiply."""
+        self._kept = True
 
     @property
     def ratio(self) -> float:

@@ -90,6 +90,16 @@ def measure_sessions(
     reference = Reference(bench, timing, sentinel, drift, pauses or Pauses(), wait) if sentinel and drift else None
     known = undisturbed or (drift.undisturbed if drift else Undisturbed())
     turn = _Turn(artifacts, rounds, on_session, bench, timing, reference, drift, known, on_drift or _ignore)
+    try:
+        _finish(turn, seed)
+    finally:
+        if drift is not None and turn.progress:
+            drift.keep()
+    return turn.failures
+
+
+def _finish(turn: _Turn, seed: int) -> None:
+    """Starts the runner until all is visited."""
     idle = 0
     while turn.unfinished:
         progress = turn.progress
@@ -101,7 +111,6 @@ def measure_sessions(
         if idle >= MAX_IDLE_STARTS:
             raise DeviceLost(f"the runner was started {idle} times and ended before it reached a file: {turn.last_end}")
         seed += 1
-    return turn.failures
 
 
 def _ignore(artifact: Artifact, session: Session, drift: float) -> None:
@@ -279,7 +288,8 @@ class _Turn:
         if self._to_ns is not None and doubt(_session(visit, None, 1.0)):
             return
         before, self._from_ns = drift.ratio, self._to_ns
-        factor = drift.add(median_s(visit))
+        drift.add(median_s(visit))
+        factor = drift.anew()
         if factor != 1.0 and not visit.probe_ns:
             for handed in self._handed:
                 self._correct(handed, handed.drift * factor)

@@ -412,6 +412,26 @@ def test_a_reference_that_was_disturbed_is_taken_anew_and_what_came_before_is_co
     assert drift.ratio == 1.0
 
 
+def test_a_machine_that_becomes_faster_later_leaves_the_reference_as_it_is(scripted, tmp_path):
+    speeds = (1000, 1000, 1010, 960, 960, 960, 960)  # four visits agreed with it, the one before them included
+    drift = Drift()
+    given, known, _ = corrected(sentinels(scripted, speeds), tmp_path, speeds, drift=drift)
+    assert given == pytest.approx([1.0, 1.0, 1.0, 1.01, 0.96, 0.96, 0.96])
+    assert len(known) == len(given)  # each of them once
+    assert drift.ratio == pytest.approx(0.96)
+
+
+def test_the_reference_of_earlier_turns_is_not_taken_anew(scripted, tmp_path):
+    """Their sessions are on its scale, and out of reach."""
+    drift = Drift()
+    bench = sentinels(scripted, (1000,))
+    measure(copies(tmp_path, 1), bench, rounds=1, sentinel=SMALL, drift=drift)
+    speeds = (900,) * 12
+    given, _, _ = corrected(sentinels(scripted, speeds), tmp_path, speeds, drift=drift)
+    assert given[1:] == pytest.approx([0.9] * 11)
+    assert drift.ratio == pytest.approx(0.9)
+
+
 def test_the_reference_outlives_a_turn(scripted, transport, tmp_path):
     drift = Drift()
     bench = sentinels(scripted, (1020,))
