@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hwbench.latency import context_chains, convolutions, macs
+from hwbench.latency import context_chains, macs
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -91,8 +91,8 @@ def kernels_of(part: Workload) -> list[Workload]:
     """The convolutions of a block, each with the activation that is fused to it, as blocks of their own."""
     (block,) = part.blocks
     found = []
-    for conv in convolutions(block, part.input):
-        act = "identity" if conv.role == "gate" else block.activation if conv.groups > 1 else "relu"
+    for conv in block.operations(part.input):
+        act = "identity" if conv.path == "gate" else block.activation if conv.groups > 1 else "relu"
         groups, stride = conv.groups, conv.stride
         spec = BlockSpec(
             "conv", conv.input.c, conv.out_channels, kernel=(conv.kernel,), stride=stride, groups=groups, activation=act

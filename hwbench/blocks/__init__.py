@@ -1,8 +1,8 @@
 """Efficient blocks: an original form to train and a deploy form to run."""
 
 from hwbench.blocks.base import EfficientBlock, FixedSize, tensor_spec
-from hwbench.blocks.kinds import build, kinds
+from hwbench.blocks.kinds import build
 from hwbench.blocks.layout import fold, unfold
 from hwbench.blocks.mobile_cpu.layouts import variants
 
-__all__ = ["EfficientBlock", "FixedSize", "build", "fold", "kinds", "tensor_spec", "unfold", "variants"]
+__all__ = ["EfficientBlock", "FixedSize", "build", "fold", "tensor_spec", "unfold", "variants"]

@@ -1,21 +1,12 @@
-"""From a ``BlockSpec`` to its block: one function for each kind.
-
-======  ==================================================================  ============================
-kind    fields read beside ``in_channels`` and ``out_channels``             block
-======  ==================================================================  ============================
-stem    kernel (1x3x3+5x1x1), stride (2), activation (relu)                 ``X3dStem``
-x3d     mid_channels, kernel, stride, se_channels, activation (inner)       ``X3dBottleneckBlock``
-head    mid_channels, hidden_channels, kernel (global), activation (relu)   ``X3dHead``
-conv    kernel (1x1x1, 1xkxk, 3x1x1, 5x1x1, depthwise 3x3x3), stride,       the ``Conv3d...BnAct`` blocks
-        groups, activation
-se      se_channels                                                         ``SqueezeExcitation``
-pool    kernel (global)                                                     ``AdaptiveAvgPool3dOutSize1``
-======  ==================================================================  ============================
-"""
+"""From a ``BlockSpec`` to its module: what the descriptors in ``hwbench.specs.kinds`` name as ``module``."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from typing import cast
+
+from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.mobile_cpu import (
@@ -30,38 +21,30 @@ from hwbench.blocks.mobile_cpu import (
     X3dHead,
     X3dStem,
 )
-from hwbench.errors import UnsupportedModule
-from hwbench.registry import Registry
-from hwbench.specs import GLOBAL, BlockSpec
-
-kinds: Registry[Callable[[BlockSpec], EfficientBlock]] = Registry("kind of block")
+from hwbench.specs import BlockSpec, kinds
 
 
-def build(spec: BlockSpec) -> EfficientBlock:
+def build(spec: BlockSpec) -> nn.Module:
     """A new block in its original form, with the default initialisation of its layers.
 
     Raises:
         UnknownName: No such kind.
         UnsupportedModule: A combination of fields that the kind does not have.
     """
-    return kinds.get(spec.kind)(spec)
+    descriptor = kinds.get(spec.kind)
+    descriptor.check(spec)
+    module, _, function = descriptor.module.partition(":")
+    make = cast(Callable[[BlockSpec], nn.Module], getattr(importlib.import_module(module), function))
+    return make(spec)
 
 
-def _expect(spec: BlockSpec, condition: bool, expected: str) -> None:
-    if not condition:
-        raise UnsupportedModule(f"{spec.key}: expected {expected}")
-
-
-@kinds.register("stem")
-def _stem(spec: BlockSpec) -> EfficientBlock:
-    as_x3d = spec.kernel == ((1, 3, 3), (5, 1, 1)) and spec.stride == 2 and spec.activation == "relu"
-    _expect(spec, as_x3d, "a stem of kernel 1x3x3+5x1x1, stride 2 and activation relu")
+def x3d_stem(spec: BlockSpec) -> EfficientBlock:
+    """The stem of X3D."""
     return X3dStem(spec.in_channels, spec.out_channels)
 
 
-@kinds.register("x3d")
-def _x3d(spec: BlockSpec) -> EfficientBlock:
-    _expect(spec, spec.mid_channels > 0, "the channels inside, as in x3d_i24_m54_o24_k3x3x3_swish")
+def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
+    """The bottleneck of X3D; ``activation`` is the one behind its depthwise convolution."""
     return X3dBottleneckBlock(
         spec.in_channels,
         spec.mid_channels,
@@ -73,43 +56,34 @@ def _x3d(spec: BlockSpec) -> EfficientBlock:
     )
 
 
-@kinds.register("head")
-def _head(spec: BlockSpec) -> EfficientBlock:
-    as_x3d = spec.kernel == GLOBAL and spec.mid_channels > 0 and spec.hidden_channels > 0 and spec.activation == "relu"
-    _expect(spec, as_x3d, "a head such as head_i192_m432_d2048_o400_kglobal_relu")
+def x3d_head(spec: BlockSpec) -> EfficientBlock:
+    """The head of X3D; ``out_channels`` is the number of classes."""
     return X3dHead(spec.in_channels, spec.mid_channels, spec.hidden_channels, spec.out_channels)
 
 
-@kinds.register("conv")
-def _conv(spec: BlockSpec) -> EfficientBlock:
-    _expect(spec, len(spec.kernel) == 1, "one kernel")
+def conv(spec: BlockSpec) -> EfficientBlock:
+    """The ``Conv3d...BnAct`` block of that kernel."""
     (t, h, w), act = spec.kernel[0], spec.activation
     depthwise = spec.groups == spec.in_channels == spec.out_channels
-    plain = spec.stride == 1
-    if (t, h, w) == (1, 1, 1) and spec.groups == 1 and plain:
+    if (t, h, w) == (1, 1, 1) and spec.groups == 1 and spec.stride == 1:
         return Conv3dPwBnAct(spec.in_channels, spec.out_channels, activation=act)
     if (t, h, w) == (3, 3, 3) and depthwise:
         return Conv3d3x3x3DwBnAct(spec.in_channels, spec.stride, activation=act)
-    if t == 1 and h == w:
+    if t == 1:
         return Conv3dTemporalKernel1BnAct(
             spec.in_channels, spec.out_channels, groups=spec.groups, spatial_kernel=h, spatial_stride=spec.stride,
             spatial_padding=h // 2, activation=act,
         )  # fmt: skip
-    over_time = {(3, 1, 1): Conv3d3x1x1BnAct, (5, 1, 1): Conv3d5x1x1BnAct}.get((t, h, w))
-    _expect(spec, over_time is not None and plain, "1x1x1, 1xkxk, 3x1x1, 5x1x1 or depthwise 3x3x3")
-    assert over_time is not None
+    over_time = {3: Conv3d3x1x1BnAct, 5: Conv3d5x1x1BnAct}[t]
     return over_time(spec.in_channels, spec.out_channels, groups=spec.groups, activation=act)
 
 
-@kinds.register("se")
-def _se(spec: BlockSpec) -> EfficientBlock:
-    _expect(spec, spec.se_channels > 0 and spec.in_channels == spec.out_channels, "se_channels and as many out as in")
+def squeeze_excitation(spec: BlockSpec) -> EfficientBlock:
+    """Squeeze-excite on its own."""
     return SqueezeExcitation(spec.in_channels, spec.se_channels, is_3d=True)
 
 
-@kinds.register("pool")
-def _pool(spec: BlockSpec) -> EfficientBlock:
-    _expect(
-        spec, spec.kernel == GLOBAL and spec.in_channels == spec.out_channels, "kernel global and as many out as in"
-    )
+def pool(spec: BlockSpec) -> EfficientBlock:
+    """The mean over a whole clip."""
+    del spec  # it has no weights, and takes any number of channels
     return AdaptiveAvgPool3dOutSize1()

@@ -220,7 +220,7 @@ def profile_space(
     else:
         workloads = [w for one in precisions for w in first_workloads(staged, one, classes, calibrate)]
     if networks_only:
-        workloads = [w for w in workloads if len(w.blocks) > 1 and w.blocks[-1].kind == "head"]
+        workloads = [w for w in workloads if w.is_network]
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(

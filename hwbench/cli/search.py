@@ -263,9 +263,10 @@ def profiled_classes(table: LatencyTable, space: str) -> int:
         InvalidFile: There are none, or several: which are meant must be said.
     """
     from hwbench.latency import Role
+    from hwbench.specs import BlockRole
 
     ends = [row.workload.blocks[-1] for row in table.rows(Role.BLOCK)]
-    found = sorted({block.out_channels for block in ends if block.kind == "head"})
+    found = sorted({block.out_channels for block in ends if block.role is BlockRole.HEAD})
     if len(found) == 1:
         return found[0]
     counts = ", ".join(map(str, found)) or "none"

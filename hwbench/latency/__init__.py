@@ -1,5 +1,6 @@
 """Latency tables and what they predict. Loads no torch."""
 
+from hwbench.latency.arithmetic import Work, macs, operations
 from hwbench.latency.boosted import BoostedRows, interpolated
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
@@ -12,7 +13,6 @@ from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, loa
 from hwbench.latency.transfer import DeviceRatio, transferred
 from hwbench.latency.validation import Comparison, Validation, spearman
 from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows
-from hwbench.latency.work import Convolution, convolutions, macs
 
 __all__ = [
     "BETWEEN_RUNS",
@@ -21,7 +21,6 @@ __all__ = [
     "BoundaryModel",
     "Calibration",
     "Comparison",
-    "Convolution",
     "DeviceRatio",
     "FilledTable",
     "LatencyRow",
@@ -32,17 +31,18 @@ __all__ = [
     "SelfCheck",
     "TableChanges",
     "Validation",
+    "Work",
     "VariantChoice",
     "between_runs",
     "calibration_networks",
     "compare_tables",
     "context_chains",
-    "convolutions",
     "fastest_variant",
     "has_variants",
     "interpolated",
     "load_table",
     "macs",
+    "operations",
     "profile_command",
     "sample_rows",
     "spearman",

@@ -10,17 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import NotMeasured
+from hwbench.latency.arithmetic import Work
 from hwbench.latency.calibration import NOMINAL
 from hwbench.latency.filled import FilledTable
 from hwbench.latency.table import LatencyTable, Role
-from hwbench.latency.work import Convolution, convolutions
-from hwbench.specs import Workload
-from hwbench.specs.block import ACTIVATIONS
+from hwbench.specs import ACTIVATIONS, Workload
+from hwbench.specs.fields import COMMON, FieldType
 
 # Fewer rows leave too little to learn from when a fifth is left out.
 MIN_ROWS = 20
 _FOLDS = 5
-_KINDS = ("stem", "x3d", "head", "conv")
+_NUMBERS = (FieldType.SIZE, FieldType.COUNT)
+_COMMON_FIELDS = tuple(field.name for field in COMMON if field.type in _NUMBERS)
 
 Floats = NDArray[np.float64]
 
@@ -55,7 +56,8 @@ class BoostedRows:
                 f"needed to interpolate; measure them: {table.command()}"
             )
         parts, seconds = [part for part, _ in rows], np.array([value for _, value in rows])
-        works, features = _works(parts), _features(parts)
+        columns = _Columns.of(parts)
+        works, features = _works(parts), columns(parts)
         fold = np.random.default_rng(0xB005).permutation(len(parts)) % _FOLDS
         errors = np.empty(len(parts))
         for number in range(_FOLDS):
@@ -68,7 +70,7 @@ class BoostedRows:
             spread=math.exp(np.sort(errors)[rank - 1]),
             median_error=float(np.median(errors)),
             count=len(parts),
-            predict=lambda wanted: whole(_works(wanted), _features(wanted)),
+            predict=lambda wanted: whole(_works(wanted), columns(wanted)),
         )
 
 
@@ -121,27 +123,39 @@ class _Model:
 
 def _works(parts: Sequence[Workload]) -> Floats:
     """Terms of the law, shape (parts, 5): 1, dense and depthwise multiply-adds, values moved, weights."""
-    return np.array([_work(part, convolutions(part.blocks[0], part.input)) for part in parts], dtype=float)
+    works = [Work.of(part) for part in parts]
+    return np.array([[1, w.dense_macs, w.depthwise_macs, w.moved, w.num_weights] for w in works], dtype=float)
 
 
-def _work(part: Workload, found: Sequence[Convolution]) -> list[float]:
-    dense = sum(c.macs for c in found if c.groups == 1)
-    moved = part.input.numel + part.output.numel + sum(c.output.numel for c in found)
-    return [1, dense, sum(c.macs for c in found) - dense, moved, sum(c.num_weights for c in found)]
+@dataclass(frozen=True)
+class _Columns:
+    """What trees split on: the work, shapes, the numbers among the fields, the kernel, kind, activation and variant.
 
+    ``kinds`` and ``fields`` are those of the blocks that are learnt from: a kind that none of them has, and a field
+    that none of their kinds has, can tell nothing.
+    """
 
-def _features(parts: Sequence[Workload]) -> Floats:
-    """What trees split on: the work, shapes and channels, the kernel, and kind, activation and variant one by one."""
-    # Names, not places in a list of this call: a variant has the same number in every table.
-    variants = [int.from_bytes(part.variant.encode()[:6], "big") for part in parts]
-    rows = []
-    for part, variant in zip(parts, variants):
-        (block,), x = part.blocks, part.input
-        found = convolutions(block, x)
+    kinds: tuple[str, ...]
+    fields: tuple[str, ...]
+
+    @classmethod
+    def of(cls, parts: Sequence[Workload]) -> _Columns:
+        blocks = {part.blocks[0].kind: part.blocks[0] for part in parts}
+        further = {f.name for block in blocks.values() for f in block.descriptor.fields if f.type in _NUMBERS}
+        return cls(tuple(sorted(blocks)), (*_COMMON_FIELDS, *sorted(further.difference(_COMMON_FIELDS))))
+
+    def __call__(self, parts: Sequence[Workload]) -> Floats:
+        """Shape (parts, features)."""
+        return np.array([self._row(part) for part in parts], dtype=float)
+
+    def _row(self, part: Workload) -> list[float | bool]:
+        (block,), x, work = part.blocks, part.input, Work.of(part)
         kernels = block.kernel or ((x.t, x.h, x.w),)
-        sizes = [x.n, x.t, x.h, x.numel, part.output.numel, len(found)]
-        channels = [block.in_channels, block.mid_channels, block.hidden_channels, block.out_channels, block.se_channels]
-        shape = [block.stride, block.groups, len(kernels), max(k[0] for k in kernels), max(k[1] for k in kernels)]
-        kinds = [block.kind == kind for kind in _KINDS] + [block.activation == name for name in ACTIVATIONS]
-        rows.append([*_work(part, found)[1:], *sizes, *channels, *shape, *kinds, variant])
-    return np.array(rows, dtype=float)
+        sizes = [x.n, x.t, x.h, x.numel, part.output.numel, work.num_operations]
+        numbers = [float(block.number(name)) for name in self.fields]
+        shape = [len(kernels), max(k[0] for k in kernels), max(k[1] for k in kernels)]
+        names = [block.kind == kind for kind in self.kinds] + [block.activation == name for name in ACTIVATIONS]
+        # A name, not a place in a list of this call: a variant has the same number in every table.
+        variant = int.from_bytes(part.variant.encode()[:6], "big")
+        terms = [work.dense_macs, work.depthwise_macs, work.moved, work.num_weights]
+        return [*terms, *sizes, *numbers, *shape, *names, variant]

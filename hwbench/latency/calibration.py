@@ -30,9 +30,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
-from hwbench.latency.work import Convolution, convolutions
-from hwbench.specs import Precision, Workload
-from hwbench.specs.block import format_kernel
+from hwbench.specs import Precision, Workload, format_kernel
+from hwbench.specs.operations import Operation
 from hwbench.units import format_duration
 
 NOMINAL = 0.9
@@ -216,25 +215,25 @@ def family(part: Workload) -> str:
 
 
 def operators(part: Workload) -> int:
-    """Number of convolutions of a single block; 1 for a kind whose arithmetic is not known."""
-    return len(_convolutions(part)) or 1
+    """Number of operations of a single block; 1 for a kind whose arithmetic is not known."""
+    return len(_operations(part)) or 1
 
 
 def weights(part: Workload) -> int:
-    """Number of weights in the convolutions of a single block; 0 for a kind whose arithmetic is not known."""
-    return sum(convolution.num_weights for convolution in _convolutions(part))
+    """Number of weights of a single block; 0 for a kind whose arithmetic is not known."""
+    return sum(operation.num_weights for operation in _operations(part))
 
 
 def working_set(part: Workload) -> int:
     """Bytes that a single block comes back to, at most as many as a cache may hold: all weights, and what its largest
-    convolution reads and writes; 0 for a kind whose arithmetic is not known."""
-    largest = max((c.input.numel + c.output.numel for c in _convolutions(part)), default=0)
+    operation reads and writes; 0 for a kind whose arithmetic is not known."""
+    largest = max((o.input.numel + o.output.numel for o in _operations(part)), default=0)
     return min(_VALUE_BYTES[part.precision] * (largest + weights(part)), _CACHE_BYTES)
 
 
-def _convolutions(part: Workload) -> tuple[Convolution, ...]:
+def _operations(part: Workload) -> tuple[Operation, ...]:
     try:
-        return convolutions(part.blocks[0], part.input)
+        return part.blocks[0].operations(part.input)
     except InvalidValue:
         return ()
 

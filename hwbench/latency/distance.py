@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 
 from hwbench.specs import BlockSpec, TensorSpec, Workload
+from hwbench.specs.fields import COMMON, SE, FieldType, Value
 
 # Sizes count by their logarithm: twice as wide is 1. What is not a size counts as that many doublings.
-_KIND, _KERNEL, _STRIDE, _VARIANT, _GATE, _ACTIVATION = 8.0, 2.0, 2.0, 1.0, 1.0, 0.5
+_KIND, _VARIANT, _GATE = 8.0, 1.0, 1.0
+_WEIGHTS = {FieldType.KERNEL: 2.0, FieldType.COUNT: 2.0, FieldType.ACTIVATION: 0.5}
 
 
 def distance(one: Workload, other: Workload) -> float:
@@ -19,19 +21,16 @@ def distance(one: Workload, other: Workload) -> float:
 
 
 def _between_blocks(a: BlockSpec, b: BlockSpec) -> float:
-    channels = ("in_channels", "mid_channels", "hidden_channels", "out_channels", "groups")
-    sizes = sum(_doublings(getattr(a, name), getattr(b, name)) for name in channels)
-    if (a.se_channels > 0) != (b.se_channels > 0):
-        sizes += _GATE
-    else:
-        sizes += _doublings(a.se_channels, b.se_channels) / 4  # a gate is cheap, whatever its width
-    return (
-        sizes
-        + _KIND * (a.kind != b.kind)
-        + _KERNEL * (a.kernel != b.kernel)
-        + _STRIDE * (a.stride != b.stride)
-        + _ACTIVATION * (a.activation != b.activation)
-    )
+    names = dict.fromkeys(field.name for field in (*COMMON, *a.descriptor.fields, *b.descriptor.fields))
+    types = {field.name: field.type for field in (*COMMON, *a.descriptor.fields, *b.descriptor.fields)}
+    fields = sum(_between_values(name, types[name], a.get(name), b.get(name)) for name in names)
+    return fields + _KIND * (a.kind != b.kind)
+
+
+def _between_values(name: str, type: FieldType, a: Value | None, b: Value | None) -> float:
+    if name == SE.name:  # a gate is cheap, whatever its width
+        return _GATE if (a == 0) != (b == 0) else _doublings(a, b) / 4
+    return _doublings(a, b) if type is FieldType.SIZE else _WEIGHTS[type] * (a != b)
 
 
 def _between_inputs(a: TensorSpec, b: TensorSpec) -> float:
@@ -39,5 +38,5 @@ def _between_inputs(a: TensorSpec, b: TensorSpec) -> float:
     return sum(_doublings(getattr(a, axis), getattr(b, axis)) for axis in "nthw")
 
 
-def _doublings(a: int, b: int) -> float:
-    return abs(math.log2(a / b)) if a and b else float(a != b)
+def _doublings(a: Value | None, b: Value | None) -> float:
+    return abs(math.log2(a / b)) if isinstance(a, int) and isinstance(b, int) and a and b else float(a != b)

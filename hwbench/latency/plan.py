@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
+from hwbench.latency.arithmetic import macs
 from hwbench.latency.calibration import family
 from hwbench.latency.probes import boundary_probes
-from hwbench.latency.work import macs
 from hwbench.specs import Architecture, Network, Precision, TensorSpec, Workload
 
 # Draws for each calibration network: enough to choose from in every stratum of size.

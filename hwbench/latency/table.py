@@ -32,7 +32,18 @@ from pathlib import Path
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency.distance import distance
 from hwbench.latency.probes import is_boundary_probe
-from hwbench.specs import AUTO, LOCAL, LatencyStats, Measurement, Outcome, Precision, Repeatability, Target, Workload
+from hwbench.specs import (
+    AUTO,
+    LOCAL,
+    BlockRole,
+    LatencyStats,
+    Measurement,
+    Outcome,
+    Precision,
+    Repeatability,
+    Target,
+    Workload,
+)
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.workspace import Workspace, shipped, write_text
 
@@ -65,7 +76,7 @@ class Role(enum.StrEnum):
             return cls.CHAIN
         if len(workload.blocks) == 1:
             return cls.BLOCK
-        return cls.NETWORK if workload.blocks[-1].kind == "head" else cls.CHAIN
+        return cls.NETWORK if workload.is_network else cls.CHAIN
 
 
 @dataclass(frozen=True)
@@ -312,7 +323,8 @@ def profile_command(
     if workload is None:
         return f"{command}{threads}{runtime}"
     last = workload.blocks[-1]
-    classes = f" --classes {last.out_channels}" if last.kind == "head" and last.out_channels != DEFAULT_CLASSES else ""
+    head = last.role is BlockRole.HEAD and last.out_channels != DEFAULT_CLASSES
+    classes = f" --classes {last.out_channels}" if head else ""
     variants = f" --variants {workload.variant}" if workload.variant != AUTO else ""
     return f"{command}{threads}{runtime}{classes}{variants}"
 

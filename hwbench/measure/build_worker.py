@@ -96,13 +96,13 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     from hwbench.measure.cache import artifact_to_json
     from hwbench.models import Continued, eager_workload, workload_module
     from hwbench.runtimes.base import Form
-    from hwbench.specs import Precision, Workload
+    from hwbench.specs import BlockRole, Precision, Workload
 
     workload = Workload.parse(key)
     torch.manual_seed(int(workload.sha256[:8], 16))
     original = runtime.form(workload) is Form.ORIGINAL
     module, example = eager_workload(key) if original else workload_module(workload)
-    if runtime.name == "executorch" and workload.blocks[-1].kind != "head":
+    if runtime.name == "executorch" and workload.blocks[-1].role is not BlockRole.HEAD:
         module = Continued(module)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
     calibration = [torch.randn_like(example) for _ in range(batches)]

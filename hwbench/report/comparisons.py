@@ -86,8 +86,7 @@ def interval(seconds: float, spread: float) -> Estimate:
 
 
 def _is_network(workload: Workload, precision: str, variant: str) -> bool:
-    whole = len(workload.blocks) > 1 and workload.blocks[-1].kind == "head"
-    return whole and workload.precision == precision and workload.variant == variant
+    return workload.is_network and workload.precision == precision and workload.variant == variant
 
 
 def _name(workload: Workload) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hwbench.latency import LatencyTable, Role
 from hwbench.report.families import Family
 from hwbench.spaces import StagedSpace
-from hwbench.specs import AUTO, Outcome, Precision, Workload
+from hwbench.specs import AUTO, BlockRole, Outcome, Precision, Workload
 from hwbench.specs.network import DEFAULT_CLASSES
 
 
@@ -48,7 +48,7 @@ def belongs(space: StagedSpace, table: LatencyTable) -> bool:
 def classes_of(table: LatencyTable) -> int:
     """The number of classes that most heads of a table have; what ``hwbench profile`` takes where there are none."""
     blocks = [row.workload.blocks[0] for row in table if row.role is Role.BLOCK]
-    counts = Counter(block.out_channels for block in blocks if block.kind == "head")
+    counts = Counter(block.out_channels for block in blocks if block.role is BlockRole.HEAD)
     return max(counts, key=lambda n: (counts[n], -n), default=DEFAULT_CLASSES)
 
 

@@ -15,14 +15,14 @@ from hwbench.latency import AdditivePredictor, Position
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
-from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
+from hwbench.specs import BlockRole, BlockSpec, Precision, TensorSpec, Workload
 
-_ENDS = {"stem": Position.FIRST, "head": Position.LAST}
+_ENDS = {BlockRole.STEM: Position.FIRST, BlockRole.HEAD: Position.LAST}
 
 
 def row_position(block: BlockSpec) -> Position:
-    """Where a block of that kind stands in a network of a space."""
-    return _ENDS.get(block.kind, Position.INNER)
+    """Where a block stands in a network of a space."""
+    return _ENDS.get(block.role, Position.INNER)
 
 
 def feasible_set(

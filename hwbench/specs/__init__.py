@@ -2,9 +2,13 @@
 
 from hwbench.specs.architecture import Architecture
 from hwbench.specs.artifact import Artifact, DelegationReport
-from hwbench.specs.block import ACTIVATIONS, GLOBAL, BlockSpec, Kernel, format_kernel, parse_kernel
+from hwbench.specs.block import BlockSpec
 from hwbench.specs.estimate import Estimate
+from hwbench.specs.fields import ACTIVATIONS, GLOBAL, Kernel, format_kernel, parse_kernel
+from hwbench.specs.kind import BlockKind, BlockRole, kinds
+from hwbench.specs.kinds import Conv, Pool, SqueezeExcitation, X3dBlock, X3dHead, X3dStem
 from hwbench.specs.network import Network
+from hwbench.specs.operations import Convolution, Operation, Path
 from hwbench.specs.repeatability import Repeatability
 from hwbench.specs.target import LOCAL, Target
 from hwbench.specs.tensor import Precision, TensorSpec
@@ -12,28 +16,40 @@ from hwbench.specs.timing import CacheState, LatencyStats, Measurement, Outcome,
 from hwbench.specs.workload import AUTO, Workload
 
 __all__ = [
-    "CacheState",
     "ACTIVATIONS",
     "AUTO",
     "GLOBAL",
     "LOCAL",
     "Architecture",
     "Artifact",
+    "BlockKind",
+    "BlockRole",
     "BlockSpec",
+    "CacheState",
+    "Conv",
+    "Convolution",
     "DelegationReport",
     "Estimate",
     "Kernel",
     "LatencyStats",
     "Measurement",
     "Network",
+    "Operation",
     "Outcome",
+    "Path",
+    "Pool",
     "Precision",
     "Repeatability",
     "Session",
+    "SqueezeExcitation",
     "Target",
     "TensorSpec",
     "Timing",
     "Workload",
+    "X3dBlock",
+    "X3dHead",
+    "X3dStem",
     "format_kernel",
+    "kinds",
     "parse_kernel",
 ]

@@ -1,7 +1,8 @@
 """What one block of a network is, as a value with a printed key: ``parse(spec.key) == spec``.
 
-Grammar of a key: the kind, then fields in a fixed order, each a letter group and a value, joined by ``_``; a field at
-its default is left out.
+Grammar of a key: the kind, then the fields of the kind in their order, each a letter group and a value, joined by
+``_``; a field at its default is left out. These fields are common to all kinds (``hwbench.specs.fields``); a kind may
+have more of its own.
 
     field             key          meaning
     in_channels       i24          channels in
@@ -9,7 +10,7 @@ its default is left out.
     hidden_channels   d2048        width of the head's second layer
     out_channels      o48          channels out
     kernel            k3x3x3       kernel (T x H x W); ``k1x3x3+3x1x1`` is a sequence; ``kglobal`` reduces T, H, W to 1
-    stride            s2           spatial stride of the first kernel; time is never strided
+    stride            s2           spatial stride of the first kernel
     groups            g24          convolution groups (kind ``conv``)
     se_channels       se8          reduced channels of squeeze-excite; absent = none
     activation        relu         relu, swish, hswish or identity; always last
@@ -18,54 +19,28 @@ its default is left out.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import cached_property
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
+from hwbench.specs.fields import ACTIVATION, ACTIVATIONS, COMMON, Kernel, Value, by_letters
+from hwbench.specs.kind import BlockKind, BlockRole, kinds
+from hwbench.specs.operations import Operation
 from hwbench.specs.tensor import TensorSpec
 
-Kernel = tuple[tuple[int, int, int], ...]
-
-ACTIVATIONS = ("relu", "swish", "hswish", "identity")
-# The depthwise kernels a bottleneck may have; "separable" is a spatial then a temporal depthwise convolution.
-GLOBAL: Kernel = ()
-_LETTERS = {
-    "in_channels": "i",
-    "mid_channels": "m",
-    "hidden_channels": "d",
-    "out_channels": "o",
-    "kernel": "k",
-    "stride": "s",
-    "groups": "g",
-    "se_channels": "se",
-}
-_FIELD_OF = {letters: name for name, letters in _LETTERS.items()}
-_TOKEN = re.compile(r"([a-z]+)(.+)")
+_TOKEN = re.compile(r"([a-z]+?)([0-9].*|global)")
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
-
-
-def format_kernel(kernel: Kernel) -> str:
-    """``((1, 3, 3), (3, 1, 1))`` as ``1x3x3+3x1x1``; the empty kernel as ``global``."""
-    return "+".join("x".join(str(v) for v in k) for k in kernel) or "global"
-
-
-def parse_kernel(text: str) -> Kernel:
-    """Reads what ``format_kernel`` writes."""
-    if text == "global":
-        return GLOBAL
-    kernels = []
-    for part in text.split("+"):
-        match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", part)
-        if match is None or any(int(g) % 2 == 0 for g in match.groups()):
-            raise InvalidValue(f"kernel: expected odd TxHxW such as 3x3x3 or 1x3x3+3x1x1, got {text!r}")
-        kernels.append((int(match[1]), int(match[2]), int(match[3])))
-    return tuple(kernels)
+_COMMON_NAMES = frozenset(field.name for field in COMMON)
 
 
 @dataclass(frozen=True, order=True)
 class BlockSpec:
-    """Kind and hyper-parameters of one block. Which fields a kind reads is said where the kind is registered
-    (``hwbench.blocks.kinds``); convolutions pad by half their kernel, so only the stride changes a size."""
+    """Kind and hyper-parameters of one block. Which fields a kind reads, its shapes and its arithmetic are said where
+    the kind is described (``hwbench.specs.kinds``).
+
+    ``extras`` are the fields that only its kind has, as (name, value); those at their default are left out.
+    """
 
     kind: str
     in_channels: int
@@ -77,35 +52,72 @@ class BlockSpec:
     groups: int = 1
     se_channels: int = 0
     activation: str = "relu"
+    extras: tuple[tuple[str, Value], ...] = ()
 
     def __post_init__(self) -> None:
         if _KIND.fullmatch(self.kind) is None:
             raise InvalidValue(f"block: a kind is lower-case letters, digits and '-', got {self.kind!r}")
         if self.activation not in ACTIVATIONS:
             raise InvalidValue(f"unknown activation {self.activation!r}; {suggest(self.activation, ACTIVATIONS)}")
+        if self.extras:
+            object.__setattr__(self, "extras", self._canonical_extras())
         if min(self.in_channels, self.out_channels, self.stride, self.groups) < 1:
             raise InvalidValue(f"block: channels, stride and groups must be at least 1, got {self.key}")
         if min(self.mid_channels, self.hidden_channels, self.se_channels) < 0:
             raise InvalidValue(f"block: channels must not be negative, got {self.key}")
 
+    @classmethod
+    def of(cls, kind: str, **values: Value) -> BlockSpec:
+        """A block by the names of its fields, common ones and those of its kind alike.
+
+        Raises:
+            InvalidValue: The kind has no such field, or the values make no block.
+        """
+        extras = tuple((name, value) for name, value in values.items() if name not in _COMMON_NAMES)
+        common = {name: value for name, value in values.items() if name in _COMMON_NAMES}
+        return cls(kind, **common, extras=extras)  # type: ignore[arg-type]
+
+    def __getitem__(self, name: str) -> Value:
+        """The value of a field by its name, those of its kind included.
+
+        Raises:
+            KeyError: Neither a common field nor one of this kind.
+        """
+        if name in _COMMON_NAMES:
+            value: Value = getattr(self, name)
+            return value
+        for known, extra in self.extras:
+            if known == name:
+                return extra
+        default: Value = self.descriptor.defaults[name]
+        return default
+
+    def get(self, name: str) -> Value | None:
+        """The value of a field by its name; None where its kind has no such field."""
+        return self[name] if name in _COMMON_NAMES or name in self.descriptor.defaults else None
+
+    def number(self, name: str) -> int:
+        """The value of a field that is a whole number; 0 where its kind has no such field."""
+        value = self.get(name)
+        return value if isinstance(value, int) else 0
+
     @property
+    def descriptor(self) -> BlockKind:
+        """The kind, as it is registered; ``UnknownKind`` where it is not."""
+        return kinds.find(self.kind)
+
+    @property
+    def role(self) -> BlockRole:
+        """Where blocks of this kind stand in a network."""
+        return self.descriptor.role
+
+    @cached_property
     def key(self) -> str:
         """The printed form, for example ``x3d_i24_m54_o24_k3x3x3_s2_se8_swish``."""
-        tokens = [self.kind, f"i{self.in_channels}"]
-        if self.mid_channels:
-            tokens.append(f"m{self.mid_channels}")
-        if self.hidden_channels:
-            tokens.append(f"d{self.hidden_channels}")
-        tokens += [f"o{self.out_channels}", f"k{format_kernel(self.kernel)}"]
-        tokens += [
-            f"{_LETTERS[name]}{value}"
-            for name, value, default in (
-                ("stride", self.stride, 1),
-                ("groups", self.groups, 1),
-                ("se_channels", self.se_channels, 0),
-            )
-            if value != default
-        ]
+        descriptor, tokens = self.descriptor, [self.kind]
+        values = [(field, getattr(self, field.name)) for field in COMMON if field is not ACTIVATION]
+        values += [(field, self[field.name]) for field in descriptor.fields if field.name in descriptor.defaults]
+        tokens += [field.write(value) for field, value in values if value != field.default]
         return "_".join([*tokens, self.activation])
 
     @classmethod
@@ -118,23 +130,21 @@ class BlockSpec:
         kind, *tokens = key.split("_")
         if len(tokens) < 3:
             raise InvalidValue(f"block: expected a key such as x3d_i24_m54_o24_k3x3x3_s2_se8_swish, got {key!r}")
-        values: dict[str, object] = {"activation": tokens[-1]}
+        known = by_letters((*COMMON, *kinds.find(kind).fields))
+        values: dict[str, Value] = {"activation": tokens[-1]}
         for token in tokens[:-1]:
             match = _TOKEN.fullmatch(token)
-            name = _FIELD_OF.get(match[1]) if match else None
-            if match is None and token[:1] == "k":
+            field = known.get(match[1]) if match else None
+            if match is None or field is None or field.name in values:
                 raise InvalidValue(f"block: cannot read {token!r} in {key!r}")
-            if token.startswith("kglobal"):
-                name, text = "kernel", "global"
-            elif name is None or match is None or name in values:
-                raise InvalidValue(f"block: cannot read {token!r} in {key!r}")
-            else:
-                text = match[2]
-            values[name] = parse_kernel(text) if name == "kernel" else _number(text, key)
-        missing = {"in_channels", "out_channels", "kernel"} - values.keys()
+            try:
+                values[field.name] = field.read(match[2])
+            except InvalidValue as error:
+                raise InvalidValue(f"block: {error} in {key!r}") from None
+        missing = {field.name for field in COMMON if field.default is None} - values.keys()
         if missing:
             raise InvalidValue(f"block: {key!r} lacks {', '.join(sorted(missing))}")
-        spec = cls(kind=kind, **values)  # type: ignore[arg-type]
+        spec = cls.of(kind, **values)
         if spec.key != key:
             raise InvalidValue(f"block: {key!r} is not in canonical form; write {spec.key!r}")
         return spec
@@ -147,18 +157,22 @@ class BlockSpec:
         """
         if x.c != self.in_channels:
             raise InvalidValue(f"{self.key} takes {self.in_channels} channels, got {x.key}")
-        if self.kernel == GLOBAL:
-            return TensorSpec(x.n, self.out_channels, 1, 1, 1)
-        return x.with_(c=self.out_channels, h=-(-x.h // self.stride), w=-(-x.w // self.stride))
+        return self.descriptor.output(self, x)
+
+    def operations(self, x: TensorSpec) -> tuple[Operation, ...]:
+        """The arithmetic of the block on an input of shape ``x``, in order.
+
+        Raises:
+            InvalidValue: The arithmetic of its kind is not described.
+        """
+        return tuple(self.descriptor.operations(self, x))
 
     def __str__(self) -> str:
         return self.key
 
-
-FIELDS = tuple(f.name for f in fields(BlockSpec))
-
-
-def _number(text: str, key: str) -> int:
-    if not text.isdecimal():
-        raise InvalidValue(f"block: expected a whole number instead of {text!r} in {key!r}")
-    return int(text)
+    def _canonical_extras(self) -> tuple[tuple[str, Value], ...]:
+        defaults, given = self.descriptor.defaults, dict(self.extras)
+        for name in given:
+            if name not in defaults:
+                raise InvalidValue(f"block: kind {self.kind!r} has no field {name!r}; {suggest(name, defaults)}")
+        return tuple((name, given[name]) for name, default in defaults.items() if given.get(name, default) != default)

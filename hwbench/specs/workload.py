@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hwbench.errors import InvalidValue
 from hwbench.specs.block import BlockSpec
+from hwbench.specs.kind import BlockRole
 from hwbench.specs.tensor import Precision, TensorSpec
 
 AUTO = "auto"
@@ -40,6 +41,11 @@ class Workload:
     def sha256(self) -> str:
         """Digest of the key: names files."""
         return hashlib.sha256(self.key.encode()).hexdigest()
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is more than one block and ends with a head: something that gives logits."""
+        return len(self.blocks) > 1 and self.blocks[-1].role is BlockRole.HEAD
 
     @property
     def output(self) -> TensorSpec:

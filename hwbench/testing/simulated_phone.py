@@ -36,7 +36,7 @@ import numpy.typing as npt
 
 from hwbench.devices import CommandResult
 from hwbench.errors import DeviceError, WorkspaceError
-from hwbench.latency.work import convolutions
+from hwbench.latency import macs, operations
 from hwbench.runtimes.machine import Machine, Usage
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import Failure, Operation
@@ -63,10 +63,9 @@ class Cost:
 
 
 def work_cost(workload: Workload) -> Cost:
-    """20 billion multiply-adds a second, and 8 GB/s for what the convolutions read and write in float32."""
-    found = [c for part in workload.parts() for c in convolutions(part.blocks[0], part.input)]
-    values = sum(c.input.numel + c.output.numel for c in found)
-    return Cost(5e-6 + sum(c.macs for c in found) / 20e9, 4 * values / 8e9)
+    """20 billion multiply-adds a second, and 8 GB/s for what the operations read and write in float32."""
+    values = sum(one.input.numel + one.output.numel for one in operations(workload))
+    return Cost(5e-6 + macs(workload) / 20e9, 4 * values / 8e9)
 
 
 @dataclass(frozen=True)

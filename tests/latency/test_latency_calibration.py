@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InvalidValue
-from hwbench.latency import AdditivePredictor, Calibration, context_chains, convolutions, macs
+from hwbench.latency import AdditivePredictor, Calibration, context_chains, macs
 from hwbench.latency.calibration import Observation, Piece, family, operators, weights, working_set
 from hwbench.spaces import read_space
 from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
@@ -151,7 +151,7 @@ def test_families_and_operators_of_blocks():
     assert operators(strange) == 1
     assert weights(strange) == 0
     assert working_set(strange) == 0
-    assert weights(parts[0]) == sum(c.num_weights for c in convolutions(parts[0].blocks[0], parts[0].input)) > 0
+    assert weights(parts[0]) == sum(c.num_weights for c in parts[0].blocks[0].operations(parts[0].input)) > 0
 
 
 @pytest.mark.parametrize(("precision", "value_bytes"), [(Precision.FP32, 4), (Precision.INT8, 1)])

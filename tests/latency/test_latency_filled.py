@@ -14,7 +14,6 @@ from hwbench.latency import (
     LatencyTable,
     Role,
     context_chains,
-    convolutions,
     interpolated,
     transferred,
 )
@@ -46,7 +45,7 @@ def curved(make_device):
             total = self.start_s + self.convert(workload.input) + self.convert(workload.output)
             for part in workload.parts():
                 factor = {"swish": 1.1, "hswish": 1.04}.get(part.blocks[0].activation, 1.0)
-                for c in convolutions(part.blocks[0], part.input):
+                for c in part.blocks[0].operations(part.input):
                     rate = (5e9 if c.groups > 1 else 30e9) * min(1.0, (c.fan_in / 64) ** 0.3)
                     total += factor * (2e-6 + c.macs / rate)
             return total

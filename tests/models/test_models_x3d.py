@@ -6,7 +6,6 @@ from torch import nn
 
 from hwbench.blocks import build
 from hwbench.errors import InvalidValue, UnknownName, UnsupportedModule
-from hwbench.latency.work import convolutions
 from hwbench.models import (
     Continued,
     EfficientX3d,
@@ -189,7 +188,7 @@ def test_what_is_continued_gives_its_output_and_a_corner_of_it(input: str, corne
 def test_arithmetic_counts_every_weight(spec: BlockSpec) -> None:
     block = build(spec)
     weights = sum(p.numel() for name, p in block.named_parameters() if p.dim() > 1)
-    assert sum(c.num_weights for c in convolutions(spec, TensorSpec(1, spec.in_channels, 4, 16, 16))) == weights
+    assert sum(c.num_weights for c in spec.operations(TensorSpec(1, spec.in_channels, 4, 16, 16))) == weights
 
 
 def test_models_that_cannot_be_deployed_say_so() -> None:

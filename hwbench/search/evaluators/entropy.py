@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from hwbench.latency import Convolution, convolutions
 from hwbench.search.evaluators.base import Context, evaluators
-from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
+from hwbench.specs import BlockRole, BlockSpec, Convolution, Network, Path, Precision, TensorSpec
 
 # A kernel with exactly the proportions of its feature map would count infinitely; this bounds its factor to log(100).
 _MIN_ANGLE = 0.01
@@ -36,9 +35,10 @@ class Entropy:
 
     def block_score(self, block: BlockSpec, x: TensorSpec) -> float:
         """What a block adds: the entropy of its convolutions; of a head only the features that reach it."""
-        if block.kind == "head":
+        if block.role is BlockRole.HEAD:
             return math.log(block.in_channels)
-        return sum(_entropy(c) for c in convolutions(block, x) if c.role == "main")
+        convolutions = [one for one in block.operations(x) if isinstance(one, Convolution)]
+        return sum(_entropy(convolution) for convolution in convolutions if convolution.path is Path.MAIN)
 
 
 def _entropy(convolution: Convolution) -> float:

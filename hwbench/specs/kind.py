@@ -1,0 +1,142 @@
+"""What a kind of block is: its fields, its role, its shapes and its arithmetic, all without torch."""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+from collections.abc import Iterable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from hwbench.errors import InvalidValue, UnknownName, UnsupportedModule
+from hwbench.registry import Registry, suggest
+from hwbench.specs.fields import COMMON, GLOBAL, Field
+from hwbench.specs.operations import Operation
+from hwbench.specs.tensor import TensorSpec
+
+if TYPE_CHECKING:
+    from hwbench.specs.block import BlockSpec
+
+# The group of entry points by which another package adds kinds: ``name = "package.module:descriptor"``.
+ENTRY_POINTS = "hwbench.kinds"
+
+
+class BlockRole(enum.Enum):
+    """Where a block stands in a network: it takes the clip, it lies inside, or it gives the logits."""
+
+    STEM = "stem"
+    BODY = "body"
+    HEAD = "head"
+
+
+class BlockKind:
+    """A kind of block. A subclass is one file in ``hwbench.specs.kinds`` and one line in its ``__init__``.
+
+    Class attributes:
+        name: The first word of a printed key: lower-case letters, digits and ``-``.
+        fields: What the kind reads, in the order of its printed key; the activation comes last. Fields beyond those
+            of ``hwbench.specs.fields.COMMON`` have a default and lie in ``BlockSpec.extras``.
+        role: Where its blocks stand in a network.
+        module: ``"package.module:function"``, which is imported on first use and makes the ``nn.Module`` of a
+            ``BlockSpec``: (N, C, T, H, W) in and out, of a head (N, classes). A ``to_deploy`` of its own is optional.
+    """
+
+    name: ClassVar[str]
+    fields: ClassVar[tuple[Field, ...]] = COMMON
+    role: ClassVar[BlockRole] = BlockRole.BODY
+    module: ClassVar[str]
+
+    def check(self, spec: BlockSpec) -> None:
+        """Makes sure that there is such a block, whatever its input.
+
+        Raises:
+            UnsupportedModule: A combination of values that the kind does not have.
+        """
+
+    def output(self, spec: BlockSpec, x: TensorSpec) -> TensorSpec:
+        """Shape of the output for an input of shape ``x``; equal to what the module's forward pass gives.
+
+        By default convolutions pad by half their kernel, the strides of the spec divide (rounding up), and the
+        kernel ``global`` reduces T, H and W to 1.
+        """
+        if spec.kernel == GLOBAL:
+            return TensorSpec(x.n, spec.out_channels, 1, 1, 1)
+        return x.with_(c=spec.out_channels, h=-(-x.h // spec.stride), w=-(-x.w // spec.stride))
+
+    def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterable[Operation]:
+        """The arithmetic of a block on an input, in order; a test holds it against the weights of the module.
+
+        Raises:
+            InvalidValue: The arithmetic of this kind is not described.
+        """
+        raise InvalidValue(f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, kinds)}")
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The defaults of the fields that are not among the common ones."""
+        return {field.name: field.default for field in self.fields if field not in COMMON}
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """Names of the fields."""
+        return frozenset(field.name for field in self.fields)
+
+
+def expect(spec: BlockSpec, condition: bool, expected: str) -> None:
+    """What a ``check`` is made of.
+
+    Raises:
+        UnsupportedModule: The condition does not hold.
+    """
+    if not condition:
+        raise UnsupportedModule(f"{spec.key}: expected {expected}")
+
+
+class UnknownKind(BlockKind):
+    """Blocks whose kind is not installed: their keys are read and printed, their shapes follow the common rules."""
+
+    name = "unknown"
+    module = ""
+
+
+class Kinds(Registry[BlockKind]):
+    """The kinds of this package, and those that entry points name."""
+
+    def __init__(self) -> None:
+        super().__init__("kind of block")
+        self._asked = False
+
+    def add(self, *kinds: BlockKind) -> None:
+        """Registers kinds under their names."""
+        for kind in kinds:
+            self.register(kind.name)(kind)
+
+    def find(self, name: str) -> BlockKind:
+        """The kind of that name; ``UnknownKind`` where there is none."""
+        found = self._items.get(name)
+        if found is None:
+            self._load_entry_points()
+            found = self._items.get(name, _UNKNOWN)
+        return found
+
+    def get(self, name: str) -> BlockKind:
+        """The kind of that name.
+
+        Raises:
+            UnknownName: Nothing has that name.
+        """
+        if self.find(name) is _UNKNOWN:
+            raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self._items)}")
+        return self._items[name]
+
+    def _load_entry_points(self) -> None:
+        if self._asked:
+            return
+        self._asked = True
+        for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+            if point.name not in self._items:
+                self.register(point.name)(point.load())
+
+
+_UNKNOWN = UnknownKind()
+kinds = Kinds()

@@ -1,0 +1,11 @@
+"""The kinds of blocks that come with hwbench: one file and one line each."""
+
+from hwbench.specs.kind import kinds
+from hwbench.specs.kinds.conv import Conv
+from hwbench.specs.kinds.pool import Pool
+from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitation
+from hwbench.specs.kinds.x3d import X3dBlock, X3dHead, X3dStem
+
+kinds.add(X3dStem(), X3dBlock(), X3dHead(), Conv(), SqueezeExcitation(), Pool())
+
+__all__ = ["Conv", "Pool", "SqueezeExcitation", "X3dBlock", "X3dHead", "X3dStem"]

@@ -1,0 +1,92 @@
+"""The blocks of X3D (arXiv 2004.04730, table 1): stem, bottleneck, head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from hwbench.specs.block import BlockSpec
+from hwbench.specs.fields import ACTIVATION, GLOBAL, HIDDEN, IN, KERNEL, MID, OUT, SE, STRIDE, Kernel
+from hwbench.specs.kind import BlockKind, BlockRole, expect
+from hwbench.specs.operations import Convolution, Path
+from hwbench.specs.tensor import TensorSpec
+
+_STEM_KERNEL: Kernel = ((1, 3, 3), (5, 1, 1))
+
+
+class X3dStem(BlockKind):
+    """A convolution over space with stride 2, then a depthwise one over time."""
+
+    name = "stem"
+    fields = (IN, OUT, KERNEL, STRIDE, ACTIVATION)
+    role = BlockRole.STEM
+    module: ClassVar[str] = "hwbench.blocks.kinds:x3d_stem"
+
+    def check(self, spec: BlockSpec) -> None:
+        as_x3d = spec.kernel == _STEM_KERNEL and spec.stride == 2 and spec.activation == "relu"
+        expect(spec, as_x3d, "a stem of kernel 1x3x3+5x1x1, stride 2 and activation relu")
+
+    def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
+        spatial, *depthwise = spec.kernel
+        first = Convolution(x, spec.out_channels, spatial, spec.stride)
+        yield first
+        yield from depthwise_chain(first.output, tuple(depthwise), 1)
+
+
+class X3dBlock(BlockKind):
+    """Pointwise, depthwise, squeeze-excite, activation, pointwise, added to the input."""
+
+    name = "x3d"
+    fields = (IN, MID, OUT, KERNEL, STRIDE, SE, ACTIVATION)
+    module: ClassVar[str] = "hwbench.blocks.kinds:x3d_bottleneck"
+
+    def check(self, spec: BlockSpec) -> None:
+        expect(spec, spec.mid_channels > 0, "the channels inside, as in x3d_i24_m54_o24_k3x3x3_swish")
+
+    def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
+        expand = Convolution(x, spec.mid_channels)
+        yield expand
+        inner = expand.output
+        for convolution in depthwise_chain(inner, spec.kernel, spec.stride):
+            yield convolution
+            inner = convolution.output
+        if spec.se_channels:
+            yield from gate(inner, spec.se_channels)
+        yield Convolution(inner, spec.out_channels)
+        if spec.stride != 1 or spec.in_channels != spec.out_channels:
+            yield Convolution(x, spec.out_channels, stride=spec.stride, path=Path.SIDE)
+
+
+class X3dHead(BlockKind):
+    """Pointwise to the inner width of the last stage, the mean over the clip, a hidden layer, the classifier."""
+
+    name = "head"
+    fields = (IN, MID, HIDDEN, OUT, KERNEL, ACTIVATION)
+    role = BlockRole.HEAD
+    module: ClassVar[str] = "hwbench.blocks.kinds:x3d_head"
+
+    def check(self, spec: BlockSpec) -> None:
+        layers = spec.mid_channels > 0 and spec.hidden_channels > 0
+        as_x3d = spec.kernel == GLOBAL and layers and spec.activation == "relu"
+        expect(spec, as_x3d, "a head such as head_i192_m432_d2048_o400_kglobal_relu")
+
+    def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
+        yield Convolution(x, spec.mid_channels)
+        pooled = TensorSpec(x.n, spec.mid_channels, 1, 1, 1)
+        yield Convolution(pooled, spec.hidden_channels)
+        yield Convolution(pooled.with_(c=spec.hidden_channels), spec.out_channels)
+
+
+def depthwise_chain(x: TensorSpec, kernels: Kernel, stride: int) -> Iterator[Convolution]:
+    """Depthwise convolutions one after the other; the first takes the stride."""
+    for index, kernel in enumerate(kernels):
+        convolution = Convolution(x, x.c, kernel, 1 if index else stride, groups=x.c)
+        yield convolution
+        x = convolution.output
+
+
+def gate(x: TensorSpec, reduced: int) -> Iterator[Convolution]:
+    """The two layers of a squeeze-excite on the mean of ``x`` over T, H and W."""
+    pooled = x.with_(t=1, h=1, w=1)
+    yield Convolution(pooled, reduced, path=Path.GATE)
+    yield Convolution(pooled.with_(c=reduced), x.c, path=Path.GATE)

@@ -1,0 +1,100 @@
+"""The arithmetic of a block, operation by operation: the one source of multiply-adds, weights and values moved."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from hwbench.specs.tensor import TensorSpec
+
+Size = tuple[int, int, int]
+POINT: Size = (1, 1, 1)
+
+
+class Path(enum.StrEnum):
+    """Where an operation stands in its block.
+
+    ``MAIN``: between input and output. ``SIDE``: in a shortcut. ``GATE``: in a squeeze-excite, on pooled values.
+    """
+
+    MAIN = "main"
+    SIDE = "side"
+    GATE = "gate"
+
+
+class Operation(Protocol):
+    """One operation with arithmetic of its own on one input; what is free beside it (sums, activations) is left out."""
+
+    @property
+    def input(self) -> TensorSpec:
+        """Shape of what it reads."""
+        ...
+
+    @property
+    def output(self) -> TensorSpec:
+        """Shape of what it writes."""
+        ...
+
+    @property
+    def path(self) -> Path:
+        """Where it stands in its block."""
+        ...
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds for one input."""
+        ...
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights, biases and normalisation left out."""
+        ...
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether its multiply-adds share no inputs between output channels: engines run these at another rate."""
+        ...
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution on one input, padded by half its kernel. A fully connected layer is one of size 1x1x1.
+
+    ``stride`` is spatial, ``temporal_stride`` the step over frames.
+    """
+
+    input: TensorSpec
+    out_channels: int
+    kernel: Size = POINT
+    stride: int = 1
+    groups: int = 1
+    path: Path = Path.MAIN
+    temporal_stride: int = 1
+
+    @property
+    def output(self) -> TensorSpec:
+        """Shape after it."""
+        x, s = self.input, self.stride
+        return x.with_(c=self.out_channels, t=-(-x.t // self.temporal_stride), h=-(-x.h // s), w=-(-x.w // s))
+
+    @property
+    def fan_in(self) -> int:
+        """Number of inputs to one output value."""
+        return self.input.c // self.groups * math.prod(self.kernel)
+
+    @property
+    def num_weights(self) -> int:
+        """Number of weights, biases and normalisation left out."""
+        return self.out_channels * self.fan_in
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds for one input."""
+        return self.output.numel * self.fan_in
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether it has groups."""
+        return self.groups != 1
