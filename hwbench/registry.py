@@ -20,11 +20,20 @@ def suggest(name: str, known: Iterable[str]) -> str:
 
 
 class Registry(Generic[T]):
-    """An open set of named things of one kind, filled by decorators where the things are defined."""
+    """An open set of named things of one kind, filled where the things are defined, and by other packages.
 
-    def __init__(self, kind: str) -> None:
+    Args:
+        kind: What the things are, in words.
+        entry_points: The group of entry points in which an installed package names things of its own
+            (``name = "package.module:thing"``). They are loaded when a name is asked for that is not known yet, or all
+            names are; a thing of hwbench's own keeps its name.
+    """
+
+    def __init__(self, kind: str, entry_points: str = "") -> None:
         self.kind = kind
+        self.entry_points = entry_points
         self._items: dict[str, T] = {}
+        self._loaded = not entry_points
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator which binds ``name``; a second binding of the same name is a programming error."""
@@ -43,13 +52,31 @@ class Registry(Generic[T]):
         Raises:
             UnknownName: Nothing has that name.
         """
-        if name not in self._items:
+        found = self.find(name)
+        if found is None:
             raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self._items)}")
-        return self._items[name]
+        return found
+
+    def find(self, name: str) -> T | None:
+        """The thing called ``name``, or None."""
+        if name not in self._items:
+            self._load_entry_points()
+        return self._items.get(name)
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
+        self._load_entry_points()
         return tuple(sorted(self._items))
 
     def __contains__(self, name: str) -> bool:
-        return name in self._items
+        return self.find(name) is not None
+
+    def _load_entry_points(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True
+        from importlib.metadata import entry_points
+
+        for point in entry_points(group=self.entry_points):
+            if point.name not in self._items:
+                self._items[point.name] = point.load()

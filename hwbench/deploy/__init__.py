@@ -1,11 +1,11 @@
 """From a trained model to a file for a device."""
 
+from hwbench.blocks.graph import deploy_graph
 from hwbench.deploy.blocks import Int8, block_names
 from hwbench.deploy.clips import CALIBRATION_CLIPS, Clips, open_calibration, open_validation
 from hwbench.deploy.convert import ConversionReport, convert_to_deployable_form
 from hwbench.deploy.cost import Meter, meter
 from hwbench.deploy.foreign import ForeignModel, foreign_model, foreign_original, is_foreign
-from hwbench.deploy.graph import deploy_graph
 from hwbench.deploy.manifest import (
     MANIFEST,
     MODEL,

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench.blocks.graph import deploy_graph
 from hwbench.data import ClipSpec, Normalisation
-from hwbench.deploy.graph import deploy_graph
 from hwbench.deploy.manifest import WeightsOrigin
 from hwbench.deploy.original import Original, settle
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, UnsupportedModule

@@ -188,5 +188,5 @@ class TransportKind:
     work_dir: str = "/tmp/hwbench"
 
 
-transports: Registry[TransportKind] = Registry("transport")
+transports: Registry[TransportKind] = Registry("transport", entry_points="hwbench.transports")
 """Ways to a device. A new one is a file here and a line in ``device.py``."""

@@ -18,6 +18,7 @@ from hwbench.blocks.mobile_cpu.x3d import FoldedHead
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, GLOBAL, BlockSpec, TensorSpec
+from hwbench.specs.kinds import x3d
 
 # Blocks of each stage (X3D, arXiv 2004.04730, table 2: depth factor 2.2, for L 5.0, times 1, 2, 5, 3).
 DEPTHS = {"XS": (3, 5, 11, 7), "S": (3, 5, 11, 7), "M": (3, 5, 11, 7), "L": (5, 10, 25, 15)}
@@ -91,15 +92,16 @@ class EfficientX3d(EfficientBlock):
         return network
 
     def _assemble(self, blocks: Sequence[BlockSpec], dropout: float, head_act: str, enable_head: bool) -> None:
-        kinds = [block.kind for block in blocks]
-        if len(blocks) < 3 or kinds[0] != "stem" or kinds[-1] != "head" or set(kinds[1:-1]) != {"x3d"}:
-            raise UnsupportedModule(f"expected a stem, x3d blocks and a head, got {'>'.join(kinds)}")
+        if not is_x3d(blocks):
+            raise UnsupportedModule(
+                f"expected a stem, x3d blocks and a head, got {'>'.join(block.kind for block in blocks)}"
+            )
         stem, *inner, last = blocks
         self.s1 = build(stem)
         self._stages = ["s1"]
         for stage in _stages(inner):
             self._stages.append(f"s{len(self._stages) + 1}")
-            named = OrderedDict((f"pathway0_res{i}", build(block)) for i, block in enumerate(stage))
+            named = OrderedDict((f"pathway0_res{i}", _efficient(block)) for i, block in enumerate(stage))
             self.add_module(self._stages[-1], Chain(named))
         self.head: X3dHeadPool | None = None
         if enable_head:
@@ -142,6 +144,19 @@ class EfficientX3d(EfficientBlock):
     def _named_stages(self) -> list[tuple[str, EfficientBlock]]:
         stages = [(name, self.get_submodule(name)) for name in self._stages]
         return [(name, stage) for name, stage in stages if isinstance(stage, EfficientBlock)]
+
+
+def _efficient(spec: BlockSpec) -> EfficientBlock:
+    block = build(spec)
+    assert isinstance(block, EfficientBlock)
+    return block
+
+
+def is_x3d(blocks: Sequence[BlockSpec]) -> bool:
+    """Whether blocks are those of an X3D: its stem, its bottlenecks, its head."""
+    kinds = [block.kind for block in blocks]
+    expected = (x3d.X3dStem.name, {x3d.X3dBlock.name}, x3d.X3dHead.name)
+    return len(blocks) >= 3 and (kinds[0], {*kinds[1:-1]}, kinds[-1]) == expected
 
 
 def create_x3d(

@@ -5,17 +5,16 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.kinds import build
+from hwbench.blocks.deployment import BlockChain, deploy_form
 from hwbench.blocks.layout import fold, unfold
-from hwbench.blocks.mobile_cpu import Chain
 from hwbench.errors import UnsupportedModule
+from hwbench.models.assembly import assemble, initialise
 from hwbench.models.efficient_x3d import EfficientX3d
 from hwbench.models.x3d import X3d
-from hwbench.specs import AUTO, Network, TensorSpec, Workload
+from hwbench.specs import AUTO, BlockRole, Network, TensorSpec, Workload
 
 
-def network(network: Network, dropout: float = 0.5) -> EfficientX3d:
+def network(network: Network, dropout: float = 0.5) -> nn.Module:
     """A network in its original form, initialised to be trained: (N, 3, T, H, W) -> logits (N, classes).
 
     Convolutions are drawn as He et al. 2015 do for ReLU (fan out), the last layer with a deviation of 0.01.
@@ -23,13 +22,8 @@ def network(network: Network, dropout: float = 0.5) -> EfficientX3d:
     Raises:
         UnsupportedModule: Blocks that make no network.
     """
-    module = EfficientX3d.of(network.blocks, dropout)
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv3d):
-            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-        elif isinstance(layer, nn.Linear):
-            nn.init.normal_(layer.weight, std=0.01)
-            nn.init.zeros_(layer.bias)
+    module = assemble(network.blocks, dropout)
+    initialise(module)
     return module
 
 
@@ -37,20 +31,14 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
     """The deploy form of a network: frames as batch (N·T, 3, H, W) -> logits (N, classes), in eval mode.
 
     Args:
-        module: An efficient block or network, or a vanilla X3D; left as it is.
+        module: A network, or a vanilla X3D; left as it is.
         input: Shape of the clips.
         variant: Layout of convolutions over time and space.
 
     Raises:
-        UnsupportedModule: A module of another kind.
+        UnsupportedModule: An operation or a size that no rewrite covers.
     """
-    if isinstance(module, X3d):
-        module = efficient(module)
-    if not isinstance(module, EfficientBlock):
-        raise UnsupportedModule(
-            f"{type(module).__name__} is not made of efficient blocks; make it so with hwbench.deploy.transmute_model"
-        )
-    return module.to_deploy(input, variant)
+    return deploy_form(efficient(module) if isinstance(module, X3d) else module, input, variant)
 
 
 def efficient(module: X3d) -> EfficientX3d:
@@ -112,7 +100,7 @@ class Continued(nn.Module):
 def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
     """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it."""
     module = _original(workload)
-    folded = module.to_deploy(workload.input, workload.variant)
+    folded = deploy_form(module, workload.input, workload.variant)
     return folded, fold(torch.randn(workload.input.shape))
 
 
@@ -122,11 +110,8 @@ def eager_workload(key: str) -> tuple[nn.Module, torch.Tensor]:
     return _original(workload), torch.randn(workload.input.shape)
 
 
-def _original(workload: Workload) -> EfficientBlock:
+def _original(workload: Workload) -> nn.Module:
     """The blocks of a workload in eval mode, with random weights."""
-    kinds = [block.kind for block in workload.blocks]
-    if kinds[0] == "stem" and kinds[-1] == "head" and len(kinds) > 2:
-        module: EfficientBlock = network(Network(workload.key, workload.blocks, workload.input), dropout=0.0)
-    else:
-        module = Chain([build(block) for block in workload.blocks])
-    return module.eval()
+    if workload.is_network and workload.blocks[0].role is BlockRole.STEM:
+        return network(Network(workload.key, workload.blocks, workload.input), dropout=0.0).eval()
+    return BlockChain(workload.blocks).eval()

@@ -67,7 +67,7 @@ class Runtime(Protocol):
         ...
 
 
-runtimes: Registry[type[Runtime]] = Registry("runtime")
+runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes")
 
 
 def installed_version(distribution: str, together: Sequence[str] = ()) -> str:

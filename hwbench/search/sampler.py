@@ -26,7 +26,7 @@ WHOLE: Band = (0.0, 1.0)
 _PROPOSALS = 4
 _DRAWS = 200
 
-samplers: Registry[Base] = Registry("sampler")
+samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers")
 
 
 @samplers.register("tpe")

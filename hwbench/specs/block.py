@@ -25,7 +25,7 @@ from functools import cached_property
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.specs.fields import ACTIVATION, ACTIVATIONS, COMMON, Kernel, Value, by_letters
-from hwbench.specs.kind import BlockKind, BlockRole, kinds
+from hwbench.specs.kind import BlockKind, BlockRole, kind_of
 from hwbench.specs.operations import Operation
 from hwbench.specs.tensor import TensorSpec
 
@@ -104,7 +104,7 @@ class BlockSpec:
     @property
     def descriptor(self) -> BlockKind:
         """The kind, as it is registered; ``UnknownKind`` where it is not."""
-        return kinds.find(self.kind)
+        return kind_of(self.kind)
 
     @property
     def role(self) -> BlockRole:
@@ -130,7 +130,7 @@ class BlockSpec:
         kind, *tokens = key.split("_")
         if len(tokens) < 3:
             raise InvalidValue(f"block: expected a key such as x3d_i24_m54_o24_k3x3x3_s2_se8_swish, got {key!r}")
-        known = by_letters((*COMMON, *kinds.find(kind).fields))
+        known = by_letters((*COMMON, *kind_of(kind).fields))
         values: dict[str, Value] = {"activation": tokens[-1]}
         for token in tokens[:-1]:
             match = _TOKEN.fullmatch(token)

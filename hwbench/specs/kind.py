@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import enum
-import importlib.metadata
 from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hwbench.errors import InvalidValue, UnknownName, UnsupportedModule
+from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.registry import Registry, suggest
 from hwbench.specs.fields import COMMON, GLOBAL, Field
 from hwbench.specs.operations import Operation
@@ -16,9 +15,6 @@ from hwbench.specs.tensor import TensorSpec
 
 if TYPE_CHECKING:
     from hwbench.specs.block import BlockSpec
-
-# The group of entry points by which another package adds kinds: ``name = "package.module:descriptor"``.
-ENTRY_POINTS = "hwbench.kinds"
 
 
 class BlockRole(enum.Enum):
@@ -69,7 +65,9 @@ class BlockKind:
         Raises:
             InvalidValue: The arithmetic of this kind is not described.
         """
-        raise InvalidValue(f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, kinds)}")
+        raise InvalidValue(
+            f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, kinds.names())}"
+        )
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
@@ -99,44 +97,10 @@ class UnknownKind(BlockKind):
     module = ""
 
 
-class Kinds(Registry[BlockKind]):
-    """The kinds of this package, and those that entry points name."""
-
-    def __init__(self) -> None:
-        super().__init__("kind of block")
-        self._asked = False
-
-    def add(self, *kinds: BlockKind) -> None:
-        """Registers kinds under their names."""
-        for kind in kinds:
-            self.register(kind.name)(kind)
-
-    def find(self, name: str) -> BlockKind:
-        """The kind of that name; ``UnknownKind`` where there is none."""
-        found = self._items.get(name)
-        if found is None:
-            self._load_entry_points()
-            found = self._items.get(name, _UNKNOWN)
-        return found
-
-    def get(self, name: str) -> BlockKind:
-        """The kind of that name.
-
-        Raises:
-            UnknownName: Nothing has that name.
-        """
-        if self.find(name) is _UNKNOWN:
-            raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self._items)}")
-        return self._items[name]
-
-    def _load_entry_points(self) -> None:
-        if self._asked:
-            return
-        self._asked = True
-        for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            if point.name not in self._items:
-                self.register(point.name)(point.load())
-
-
+kinds: Registry[BlockKind] = Registry("kind of block", entry_points="hwbench.kinds")
 _UNKNOWN = UnknownKind()
-kinds = Kinds()
+
+
+def kind_of(name: str) -> BlockKind:
+    """The kind of that name; ``UnknownKind`` where it is not installed."""
+    return kinds.find(name) or _UNKNOWN

@@ -192,5 +192,11 @@ def test_arithmetic_counts_every_weight(spec: BlockSpec) -> None:
 
 
 def test_models_that_cannot_be_deployed_say_so() -> None:
-    with pytest.raises(UnsupportedModule, match="transmute_model"):
-        deployed(nn.Conv3d(3, 4, 1), TensorSpec(1, 3, 4, 8, 8))
+    with pytest.raises(UnsupportedModule, match="the operation has no rule"):
+        deployed(nn.LPPool3d(2.0, 2), TensorSpec(1, 3, 4, 8, 8))
+
+
+def test_a_module_without_a_rewrite_of_its_own_is_deployed_through_its_graph() -> None:
+    module, clip = nn.Conv3d(3, 4, 1), torch.randn(1, 3, 4, 8, 8)
+    expected = fold(module(clip))
+    assert torch.allclose(deployed(module, TensorSpec(1, 3, 4, 8, 8))(fold(clip)), expected, atol=1e-6)

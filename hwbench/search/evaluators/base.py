@@ -53,4 +53,4 @@ class AdditiveEvaluator(Protocol):
         ...
 
 
-evaluators: Registry[type[Evaluator]] = Registry("evaluator")
+evaluators: Registry[type[Evaluator]] = Registry("evaluator", entry_points="hwbench.evaluators")

@@ -6,6 +6,7 @@ from hwbench.specs.kinds.pool import Pool
 from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitation
 from hwbench.specs.kinds.x3d import X3dBlock, X3dHead, X3dStem
 
-kinds.add(X3dStem(), X3dBlock(), X3dHead(), Conv(), SqueezeExcitation(), Pool())
+for kind in (X3dStem(), X3dBlock(), X3dHead(), Conv(), SqueezeExcitation(), Pool()):
+    kinds.register(kind.name)(kind)
 
 __all__ = ["Conv", "Pool", "SqueezeExcitation", "X3dBlock", "X3dHead", "X3dStem"]

@@ -7,8 +7,8 @@
 * ``values``: what stands for a tensor of the original: a folded clip, or a plain tensor.
 """
 
-from hwbench.deploy.graph import convolution, pointwise, pooling, shaping  # noqa: F401  # they register their rules
-from hwbench.deploy.graph.rewrite import deploy_graph
-from hwbench.deploy.graph.rules import rules
+from hwbench.blocks.graph import convolution, pointwise, pooling, shaping  # noqa: F401  # they register their rules
+from hwbench.blocks.graph.rewrite import deploy_graph
+from hwbench.blocks.graph.rules import rules
 
 __all__ = ["deploy_graph", "rules"]

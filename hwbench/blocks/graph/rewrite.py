@@ -11,9 +11,9 @@ from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
+from hwbench.blocks.graph.values import FOLDED, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.layout import fold
-from hwbench.deploy.graph.rules import BATCH_NORM, Call, described, name_of, rules
-from hwbench.deploy.graph.values import FOLDED, Clip, Plain, Value, reorder, spec_of
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.specs import AUTO
 
@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO) -> fx.GraphModule:
     """The deploy form of any video model: folded frames (N·T, C, H, W) -> what the model returns, in eval mode.
 
-    The graph of the model in eval mode is rewritten operation by operation (``hwbench.deploy.graph.rules``) with frames
+    The graph of the model in eval mode is rewritten operation by operation (``hwbench.blocks.graph.rules``) with frames
     as batch, batch normalisation folded, and nothing in it that XNNPACK does not take. The result is compared with the
     model on a random clip in double precision before it is returned.
 
@@ -107,7 +107,7 @@ class Rewriter:
         if name not in rules:
             raise UnsupportedModule(
                 f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is "
-                "(hwbench.deploy.graph.rules.names() lists the operations that have one)"
+                "(hwbench.blocks.graph.rules.names() lists the operations that have one)"
             )
         call = Call(self, node)
         if name != BATCH_NORM and not all(map(all, call.shapes)):

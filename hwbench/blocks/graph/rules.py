@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import fx, nn
 
-from hwbench.deploy.graph.values import FOLDED, NCTHW, Clip, Plain, Reorder, Value, reorder, sizes, spec_of
+from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Reorder, Value, reorder, sizes, spec_of
 from hwbench.errors import UnsupportedModule
 from hwbench.registry import Registry
 from hwbench.specs import TensorSpec
 
 if TYPE_CHECKING:
-    from hwbench.deploy.graph.rewrite import Rewriter
+    from hwbench.blocks.graph.rewrite import Rewriter
 
 Rule = Callable[["Call"], Value | tuple[Value, ...]]
 # Name of an ATen operation -> its rule.
-rules: Registry[Rule] = Registry("rule for the operation")
+rules: Registry[Rule] = Registry("rule for the operation", entry_points="hwbench.graph_rules")
 
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 

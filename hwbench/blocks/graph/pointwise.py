@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwbench.deploy.graph.rules import Call, rule
-from hwbench.deploy.graph.values import FOLDED, NCTHW, Clip, Plain, Value, spec_of
+from hwbench.blocks.graph.rules import Call, rule
+from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, spec_of
 
 
 class Op(nn.Module):

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hwbench.blocks.graph import rules
+from hwbench.blocks.graph.convolution import Convolution3d
+from hwbench.blocks.graph.rewrite import Rewriter, _prove, exported
 from hwbench.deploy import deploy_graph
-from hwbench.deploy.graph import rules
-from hwbench.deploy.graph.convolution import Convolution3d
-from hwbench.deploy.graph.rewrite import Rewriter, _prove, exported
 from hwbench.errors import InvalidValue, ParityFailed, UnknownName, UnsupportedModule
 from hwbench.models import create_x3d, fold, unfold
 from hwbench.specs import TensorSpec

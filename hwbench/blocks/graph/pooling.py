@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hwbench.deploy.graph.convolution import conv2d
-from hwbench.deploy.graph.frames import ClipMean, FrameMean, OverTime, taken
-from hwbench.deploy.graph.rules import Call, rule
-from hwbench.deploy.graph.values import Clip, Plain, Value, sizes
+from hwbench.blocks.graph.convolution import conv2d
+from hwbench.blocks.graph.frames import ClipMean, FrameMean, OverTime, taken
+from hwbench.blocks.graph.rules import Call, rule
+from hwbench.blocks.graph.values import Clip, Plain, Value, sizes
 from hwbench.specs import TensorSpec
 
 Pair = tuple[int, int]

@@ -9,11 +9,11 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from hwbench.blocks.graph.frames import OverTime, Pad, TapSum, seen_by, taken
+from hwbench.blocks.graph.pointwise import Op
+from hwbench.blocks.graph.rules import BATCH_NORM, Call, rule
+from hwbench.blocks.graph.values import Clip, Plain
 from hwbench.blocks.mobile_cpu.temporal import folded_conv
-from hwbench.deploy.graph.frames import OverTime, Pad, TapSum, seen_by, taken
-from hwbench.deploy.graph.pointwise import Op
-from hwbench.deploy.graph.rules import BATCH_NORM, Call, rule
-from hwbench.deploy.graph.values import Clip, Plain
 from hwbench.specs import AUTO, TensorSpec
 
 Layer = TypeVar("Layer", nn.Conv2d, nn.Conv3d, nn.Linear)

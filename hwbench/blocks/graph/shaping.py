@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwbench.deploy.graph.frames import Joined, Pad, taken
-from hwbench.deploy.graph.pointwise import Op, combined
-from hwbench.deploy.graph.pooling import every
-from hwbench.deploy.graph.rules import Call, rule
-from hwbench.deploy.graph.values import NCTHW, Clip, Plain, Value, sizes, spec_of
+from hwbench.blocks.graph.frames import Joined, Pad, taken
+from hwbench.blocks.graph.pointwise import Op, combined
+from hwbench.blocks.graph.pooling import every
+from hwbench.blocks.graph.rules import Call, rule
+from hwbench.blocks.graph.values import NCTHW, Clip, Plain, Value, sizes, spec_of
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.contiguous.default", "aten.detach.default",

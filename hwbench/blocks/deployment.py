@@ -1,0 +1,72 @@
+"""The deploy form of any module: by its own rewrite where it has one, else through its graph."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.graph import deploy_graph
+from hwbench.blocks.kinds import build
+from hwbench.specs import AUTO, BlockSpec, TensorSpec
+
+
+def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+    """The deploy form for inputs of shape ``input``: folded (N·T, C, H, W) in, in eval mode; out as the module gives
+    it, activations folded and logits (N, classes).
+
+    A module with ``to_deploy(input, variant)`` says its own; any other is rewritten operation by operation
+    (``hwbench.blocks.graph``). The module is left as it is.
+
+    Raises:
+        UnsupportedModule: An attribute, an operation or a size that no rewrite covers.
+        UnknownName: No such variant.
+    """
+    own = getattr(module, "to_deploy", None)
+    if own is not None:
+        deployed: nn.Module = own(input, variant)
+        return deployed
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant)
+
+
+class BlockChain(EfficientBlock):
+    """Blocks of any kinds one after the other, ``block_0``, ``block_1``, ...: (N, C, T, H, W) -> what the last gives.
+
+    Args:
+        blocks: What is built, from first to last.
+
+    Raises:
+        UnknownName: A kind that is not installed.
+        UnsupportedModule: A combination of fields that a kind does not have.
+    """
+
+    def __init__(self, blocks: Sequence[BlockSpec]) -> None:
+        super().__init__()
+        self.specs = tuple(blocks)
+        for index, spec in enumerate(self.specs):
+            self.add_module(f"block_{index}", build(spec))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.children():
+            x = block(x)
+        return x
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for (name, block), x in zip(self.named_children(), self._inputs(input), strict=True):
+            layers[name] = deploy_form(block, x, variant)
+        return nn.Sequential(layers).eval()
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        for spec in self.specs:
+            x = spec.output(x)
+        return x
+
+    def _inputs(self, x: TensorSpec) -> Iterator[TensorSpec]:
+        for spec in self.specs:
+            yield x
+            x = spec.output(x)

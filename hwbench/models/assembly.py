@@ -1,0 +1,64 @@
+"""From the blocks of a network to its module: a chain, unless their network has names of weights of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from hwbench.blocks.deployment import BlockChain
+from hwbench.errors import UnsupportedModule
+from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
+from hwbench.specs import BlockRole, BlockSpec
+
+Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
+
+# What makes a network of blocks, and of which; the first that answers yes. The names of their weights are those of
+# published checkpoints. ``ChainNetwork`` takes all others.
+ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [(is_x3d, EfficientX3d.of)]
+
+
+class ChainNetwork(BlockChain):
+    """Blocks from stem to head: (N, 3, T, H, W) -> logits (N, classes).
+
+    Every dropout inside the head has the probability ``dropout``.
+
+    Raises:
+        UnsupportedModule: The first block is no stem, the last is no head, or there is another of either between them.
+    """
+
+    def __init__(self, blocks: Sequence[BlockSpec], dropout: float = 0.5) -> None:
+        roles = [block.role for block in blocks]
+        inner = set(roles[1:-1]) <= {BlockRole.BODY}
+        if len(blocks) < 2 or roles[0] is not BlockRole.STEM or roles[-1] is not BlockRole.HEAD or not inner:
+            raise UnsupportedModule(
+                f"expected a stem, blocks and a head, got {'>'.join(block.kind for block in blocks)}"
+            )
+        super().__init__(blocks)
+        head = self.get_submodule(f"block_{len(blocks) - 1}")
+        for layer in head.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = dropout
+
+
+def assemble(blocks: Sequence[BlockSpec], dropout: float = 0.5) -> nn.Module:
+    """The network that some blocks make, as its layers initialise themselves.
+
+    Raises:
+        UnsupportedModule: Blocks that make no network.
+    """
+    for matches, make in ASSEMBLERS:
+        if matches(blocks):
+            return make(blocks, dropout)
+    return ChainNetwork(blocks, dropout)
+
+
+def initialise(module: nn.Module) -> None:
+    """Draws convolutions as He et al. 2015 do for ReLU (fan out), linear layers with a deviation of 0.01."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv3d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+        elif isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.01)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
