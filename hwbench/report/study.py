@@ -194,8 +194,8 @@ def _workload(result: StoredResult, space: StagedSpace | Missing, key: str, prec
 
 def _block_names(space: StagedSpace, architecture: Architecture) -> list[str]:
     """``stem``, ``s1.1``, ``s1.2``, ..., ``head``: blocks by stage, both counted from 1."""
-    depths = [choice.depth for choice in space.stage_choices(architecture)]
-    inner = [f"s{stage}.{block}" for stage, depth in enumerate(depths, start=1) for block in range(1, depth + 1)]
+    counts = space.stage_depths(architecture)
+    inner = [f"s{stage}.{block}" for stage, count in enumerate(counts, start=1) for block in range(1, count + 1)]
     return ["stem", *inner, "head"]
 
 

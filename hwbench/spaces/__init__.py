@@ -1,19 +1,22 @@
 """Search spaces: what may be chosen, which networks fit a budget, what a name stands for. Loads no torch."""
 
 from hwbench.spaces.cards import Card, load_card, read_card
+from hwbench.spaces.families.x3d import round_width
+from hwbench.spaces.family import Ends, Family, families
 from hwbench.spaces.loader import load_space, read_space
 from hwbench.spaces.resolve import load_result, resolve
 from hwbench.spaces.space import Cell, StagedSpace
-from hwbench.spaces.stages import Head, Stage, StageChoice, Stem, round_width
+from hwbench.spaces.stages import Stage, StageChoice
 
 __all__ = [
     "Card",
     "Cell",
-    "Head",
+    "Ends",
+    "Family",
     "Stage",
     "StageChoice",
     "StagedSpace",
-    "Stem",
+    "families",
     "load_card",
     "load_result",
     "load_space",

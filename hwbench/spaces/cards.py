@@ -7,13 +7,14 @@ from pathlib import Path
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
+from hwbench.spaces.families import families
 from hwbench.spaces.fields import Fields
-from hwbench.spaces.space import Cell
-from hwbench.spaces.stages import Head, StageChoice, Stem
-from hwbench.specs import ACTIVATIONS, BlockSpec, Network, parse_kernel
+from hwbench.spaces.space import Cell, blocks_of
+from hwbench.specs import BlockSpec, Network
 from hwbench.workspace import Workspace
 
-FAMILIES = ("efficient-x3d", "x3d")
+# Families of cards that share their table and their blocks with another: they differ in their published weights.
+_SAME = {"efficient-x3d": "x3d"}
 
 
 @dataclass(frozen=True)
@@ -77,8 +78,10 @@ def read_card(path: Path) -> Card:
     if name != path.parent.name:
         raise fields.error("name", f"expected the name of the folder, {path.parent.name!r}", name)
     family = fields.text("family")
-    if family not in FAMILIES:
-        raise fields.error("family", f"expected a known family ({suggest(family, FAMILIES)})", family)
+    described = _SAME.get(family, family)
+    if described not in families:
+        hint = suggest(family, [*families.names(), *_SAME])
+        raise fields.error("family", f"expected a known family ({hint})", family)
     classes = fields.integer("classes")
     inputs = fields.table("input")
     cell = Cell(inputs.integer("frames"), inputs.integer("resolution"))
@@ -86,9 +89,12 @@ def read_card(path: Path) -> Card:
     inputs.done()
     try:
         cell.clip  # noqa: B018  # refuses an empty clip
-        blocks = _x3d_blocks(fields.table("x3d"), classes)
+        table = fields.table(described)
+        member = families.get(described).card(table)
+        table.done()
+        blocks = blocks_of(families.get(described), member.ends, member.stages, cell.clip, classes)
     except InvalidValue as error:
-        raise fields.error("input, x3d", str(error), name) from None
+        raise fields.error(f"input, {described}", str(error), name) from None
     card = Card(
         name=name,
         family=family,
@@ -103,25 +109,6 @@ def read_card(path: Path) -> Card:
     )
     fields.done()
     return card
-
-
-def _x3d_blocks(fields: Fields, classes: int) -> tuple[BlockSpec, ...]:
-    """The table of X3D (arXiv 2004.04730, table 3): depths and widths by stage, everything else alike in all stages."""
-    depths, widths = fields.series("depths"), fields.series("widths")
-    if len(depths) != len(widths):
-        raise fields.error("widths", f"expected one width for each of {len(depths)} depths", list(widths))
-    kernel, act = parse_kernel(fields.text("kernel")), fields.text("act")
-    if act not in ACTIVATIONS:
-        raise fields.error("act", f"expected one of {', '.join(ACTIVATIONS)}", act)
-    expansion, se = fields.number("expansion"), fields.number("se")
-    stem = Stem(fields.integer("stem_width"), parse_kernel(fields.text("stem_kernel")), "relu")
-    blocks = [stem.block()]
-    choices = [StageChoice(depth, width, expansion, kernel, se, act) for depth, width in zip(depths, widths)]
-    for choice in choices:
-        blocks += choice.blocks(blocks[-1].out_channels, stride=2)
-    blocks.append(Head(fields.integer("hidden"), "relu").block(choices[-1], classes))
-    fields.done()
-    return tuple(blocks)
 
 
 def _published(fields: Fields) -> Published:

@@ -1,10 +1,10 @@
 """Exactly which members of a space fit a latency budget: counted, drawn uniformly, optimised over, repaired into.
 
 Because a predicted latency is a sum over blocks, the members within a budget are counted by dynamic programming over
-the stages, with the width that a stage passes on and the latency still to spend as the state. Latencies lie on a grid
-of ``GRID`` steps; each stage (and the base) is rounded up to it, so every network that is counted is within the budget.
-The price: a network is left out only if it is closer to the budget than one step per stage and one for the base,
-0.025 % of the budget for four stages. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
+the stages, with the activation that reaches a stage and the latency still to spend as the state. Latencies lie on a
+grid of ``GRID`` steps; each stage (and the base) is rounded up to it, so every network that is counted is within the
+budget. The price: a network is left out only if it is closer to the budget than one step per stage and one for the
+base, 0.025 % of the budget for four stages. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
 
 Source of the idea: counting and backward sampling in knapsack problems (Dyer, STOC 2003, "Approximate counting by
 dynamic programming"); the same tables with (max, +) give optima, with (min, +) repairs.
@@ -14,15 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.repair import nearest_within
-from hwbench.spaces.space import Integers, StagedSpace
-from hwbench.spaces.stages import StageChoice
-from hwbench.spaces.sums import BlockNumber, CellSums, Floats, SpaceSums, StageAxis
+from hwbench.spaces.space import Integers
+from hwbench.spaces.sums import CellSums, Floats, SpaceSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration
 
@@ -55,20 +54,13 @@ class FeasibleSet:
         self.budget_s = budget_s
         self._step = budget_s / GRID
         self._bases = np.array([self._ceil(np.array(cell.base)) for cell in sums.cells]).reshape(-1)
-        self._costs = [[self._ceil(matrix) for matrix in cell.stages] for cell in sums.cells]
+        self._costs = [[self._ceil(stage.seconds) for stage in cell.stages] for cell in sums.cells]
         smallest, architecture = sums.smallest()
         if smallest > budget_s or not np.any(self._bases <= GRID):
             raise self._infeasible(smallest, architecture)
-        self._ahead = [_count_tables(sums.axes, costs) for costs in self._costs]
+        self._ahead = [_count_tables(cell, costs) for cell, costs in zip(sums.cells, self._costs)]
         if not self.count:
             raise self._infeasible(smallest, architecture)
-
-    @classmethod
-    def of(
-        cls, space: StagedSpace, latency: BlockNumber, budget_s: float, *, num_classes: int, constant_s: float = 0.0
-    ) -> FeasibleSet:
-        """The feasible set for a latency by block (calibrated, in seconds) and a constant per network."""
-        return cls(SpaceSums.of(space, latency, num_classes=num_classes, constant=constant_s), budget_s)
 
     @property
     def count(self) -> float:
@@ -103,13 +95,13 @@ class FeasibleSet:
                 f"{format_duration(self.budget_s)}; widen the band"
             )
         at = _pick(weights, rng)
-        left_low, left_high, width, picked = low - self._bases[at], high - self._bases[at], 0, []
-        for index, axis in enumerate(self.sums.axes):
-            costs, table = self._costs[at][index][width], self._ahead[at][index + 1]
-            weights = _at_most(table, axis.out, left_high - costs) - _at_most(table, axis.out, left_low - costs)
+        left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
+        for index, (axis, stage) in enumerate(zip(self.sums.axes, self.sums.cells[at].stages)):
+            costs, table, out = self._costs[at][index][state], self._ahead[at][index + 1], stage.out[state]
+            weights = _at_most(table, out, left_high - costs) - _at_most(table, out, left_low - costs)
             number = _pick(weights, rng)
             picked.append(axis.choices[number])
-            left_low, left_high, width = left_low - costs[number], left_high - costs[number], int(axis.out[number])
+            left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
     def best(self, scores: SpaceSums) -> Optimum:
@@ -122,8 +114,8 @@ class FeasibleSet:
         for at, cell in enumerate(scores.cells):
             left = GRID - int(self._bases[at])
             if left >= 0:
-                tables = _best_tables(scores.axes, self._costs[at], cell)
-                first = _first_scores(scores.axes, self._costs[at], cell, tables, left)
+                tables = _best_tables(self._costs[at], cell)
+                first = _first_scores(self._costs[at], cell, tables, left)
                 found.append((float(cell.base + first.max()), at, tables))
         score, at, tables = max(found, key=lambda f: (f[0], -f[1]))
         architecture = self._trace(scores, at, tables)
@@ -149,20 +141,16 @@ class FeasibleSet:
     def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         ahead, behind = self.sums.ahead(cell), self.sums.behind(cell)
         if behind[0][0] + ahead[0][0] <= self.budget_s:
-            yield self.space.stem.block(), cell.cell.clip
-        for index, (axis, matrix) in enumerate(zip(self.sums.axes, cell.stages)):
-            least = behind[index][:, None] + matrix + ahead[index + 1][axis.out]
-            inputs = [self.space.stage_input(cell.cell, index, width) for width in self.space.widths(index)]
-            reached = np.argwhere(least <= self.budget_s).tolist()
-            # from the fourth block on, blocks repeat
-            for row, choice in sorted({(r, _shallow(axis.choices[n])) for r, n in reached}):
-                x = inputs[row]
-                for block in choice.blocks(x.c, axis.stage.stride):
+            yield self.space.ends.stem(), cell.cell.clip
+        for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
+            least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
+            for row, number in np.argwhere(least <= self.budget_s).tolist():
+                x, choice = stage.inputs[row], axis.choices[number]
+                for block in self.space.family.stage(choice, x):
                     yield block, x
                     x = block.output(x)
-            if index == len(self.sums.axes) - 1:
-                for choice in sorted({axis.choices[n] for _, n in reached}):
-                    yield self.space.head.block(choice, self.sums.num_classes), x.with_(c=choice.width)
+                if index == len(self.sums.axes) - 1:
+                    yield self.space.ends.head(choice, x, self.sums.num_classes), x
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""
@@ -171,18 +159,18 @@ class FeasibleSet:
     def _totals(self, steps: int) -> list[float]:
         """By input size: the number of members whose latency is at most ``steps``."""
         return [
-            float(_at_most(ahead[1], self.sums.axes[0].out, steps - base - costs[0][0]).sum())
-            for ahead, base, costs in zip(self._ahead, self._bases.tolist(), self._costs)
+            float(_at_most(ahead[1], cell.stages[0].out[0], steps - base - costs[0][0]).sum())
+            for ahead, base, costs, cell in zip(self._ahead, self._bases.tolist(), self._costs, self.sums.cells)
         ]
 
     def _trace(self, scores: SpaceSums, at: int, tables: list[Floats]) -> Architecture:
-        left, width, picked = GRID - int(self._bases[at]), 0, []
-        for index, axis in enumerate(scores.axes):
-            costs = self._costs[at][index][width]
-            total = scores.cells[at].stages[index][width] + _at_most(tables[index + 1], axis.out, left - costs, -np.inf)
+        left, state, picked = GRID - int(self._bases[at]), 0, []
+        for index, (axis, stage) in enumerate(zip(scores.axes, scores.cells[at].stages)):
+            costs, out = self._costs[at][index][state], stage.out[state]
+            total = stage.seconds[state] + _at_most(tables[index + 1], out, left - costs, -np.inf)
             number = int(np.argmax(total))
             picked.append(axis.choices[number])
-            left, width = left - int(costs[number]), int(axis.out[number])
+            left, state = left - int(costs[number]), int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
@@ -196,12 +184,8 @@ class FeasibleSet:
         )
 
 
-def _shallow(choice: StageChoice) -> StageChoice:
-    return replace(choice, depth=min(choice.depth, 3))
-
-
 def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) -> Floats:
-    """By choice: the entry of the table for the width passed on and the steps left; ``none`` where steps are short."""
+    """By choice: the entry of the table for what is handed on and the steps left; ``none`` where steps are short."""
     return np.where(left >= 0, table[out, np.maximum(left, 0)], none)
 
 
@@ -211,20 +195,20 @@ def _pick(weights: Floats, rng: np.random.Generator) -> int:
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
 
 
-def _count_tables(axes: tuple[StageAxis, ...], costs: list[Integers]) -> list[Floats]:
-    """For each stage and one past the last: completions by width that reaches it and by steps left (at most).
+def _count_tables(cell: CellSums, costs: list[Integers]) -> list[Floats]:
+    """For each stage and one past the last: completions by activation that reaches it and by steps left (at most).
 
     The entry of stage 0 is empty: only one number of it is ever asked for.
     """
-    tables = [np.ones((len(axes[-1].stage.width), GRID + 1))]
-    for index in range(len(axes) - 1, 0, -1):
-        after, axis = tables[-1], axes[index]
+    tables = [np.ones((1, GRID + 1))]
+    for index in range(len(costs) - 1, 0, -1):
+        after = tables[-1]
         table = np.zeros((costs[index].shape[0], GRID + 1))
-        for row, steps in zip(table, costs[index]):
-            if index == len(axes) - 1:
+        for row, steps, outs in zip(table, costs[index], cell.stages[index].out):
+            if index == len(costs) - 1:
                 row += np.cumsum(np.bincount(steps[steps <= GRID], minlength=GRID + 1))
                 continue
-            alike, numbers = np.unique(np.stack([steps, axis.out]), axis=1, return_counts=True)
+            alike, numbers = np.unique(np.stack([steps, outs]), axis=1, return_counts=True)
             for (cost, out), number in zip(alike.T.tolist(), numbers.tolist()):
                 if cost <= GRID:
                     row[cost:] += number * after[out, : GRID + 1 - cost]
@@ -233,19 +217,19 @@ def _count_tables(axes: tuple[StageAxis, ...], costs: list[Integers]) -> list[Fl
     return tables[::-1]
 
 
-def _best_tables(axes: tuple[StageAxis, ...], costs: list[Integers], scores: CellSums) -> list[Floats]:
+def _best_tables(costs: list[Integers], scores: CellSums) -> list[Floats]:
     """As ``_count_tables``, with the highest score instead of the count; minus infinity where nothing fits."""
-    tables = [np.zeros((len(axes[-1].stage.width), GRID + 1))]
-    for index in range(len(axes) - 1, 0, -1):
-        after, axis = tables[-1], axes[index]
+    tables = [np.zeros((1, GRID + 1))]
+    for index in range(len(costs) - 1, 0, -1):
+        after, stage = tables[-1], scores.stages[index]
         table = np.full((costs[index].shape[0], GRID + 1), -np.inf)
-        for row, steps, gains in zip(table, costs[index], scores.stages[index]):
-            if index == len(axes) - 1:
+        for row, steps, outs, gains in zip(table, costs[index], stage.out, stage.seconds):
+            if index == len(costs) - 1:
                 fits = steps <= GRID
                 np.maximum.at(row, steps[fits], gains[fits])
                 np.maximum.accumulate(row, out=row)
                 continue
-            for cost, out, gain in _undominated(steps, axis.out, gains):
+            for cost, out, gain in _undominated(steps, outs, gains):
                 np.maximum(row[cost:], gain + after[out, : GRID + 1 - cost], out=row[cost:])
         tables.append(table)
     tables.append(np.empty((0, 0)))
@@ -253,17 +237,16 @@ def _best_tables(axes: tuple[StageAxis, ...], costs: list[Integers], scores: Cel
 
 
 def _undominated(steps: Integers, out: Integers, gains: Floats) -> Iterator[tuple[int, int, float]]:
-    """The choices that no other choice with the same width out beats in both cost and gain."""
+    """The choices that no other choice which hands on the same activation beats in both cost and gain."""
     highest: dict[int, float] = {}
     for number in np.lexsort((-gains, steps)).tolist():
-        cost, width, gain = int(steps[number]), int(out[number]), float(gains[number])
-        if cost <= GRID and gain > highest.get(width, -math.inf):
-            highest[width] = gain
-            yield cost, width, gain
+        cost, state, gain = int(steps[number]), int(out[number]), float(gains[number])
+        if cost <= GRID and gain > highest.get(state, -math.inf):
+            highest[state] = gain
+            yield cost, state, gain
 
 
-def _first_scores(
-    axes: tuple[StageAxis, ...], costs: list[Integers], scores: CellSums, tables: list[Floats], left: int
-) -> Floats:
-    first: Floats = scores.stages[0][0] + _at_most(tables[1], axes[0].out, left - costs[0][0], -np.inf)
+def _first_scores(costs: list[Integers], scores: CellSums, tables: list[Floats], left: int) -> Floats:
+    stage = scores.stages[0]
+    first: Floats = stage.seconds[0] + _at_most(tables[1], stage.out[0], left - costs[0][0], -np.inf)
     return first

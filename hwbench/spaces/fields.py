@@ -93,6 +93,10 @@ class Fields:
         for index, item in enumerate(value, start=1):
             yield Fields(item, self.path, f"{self._place(name)} {index}")
 
+    def __contains__(self, name: object) -> bool:
+        """Whether the table has a key."""
+        return name in self._values
+
     def done(self) -> None:
         """Ends the reading of this table.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from hwbench.errors import InvalidValue
+from hwbench.registry import suggest
+from hwbench.spaces.axes import Axis, counts, one
+from hwbench.spaces.families import families
+from hwbench.spaces.family import Family
 from hwbench.spaces.fields import Fields
-from hwbench.spaces.space import StagedSpace
-from hwbench.spaces.stages import Head, Stage, Stem
-from hwbench.specs import ACTIVATIONS, Kernel, parse_kernel
+from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
+from hwbench.spaces.stages import Stage
 from hwbench.workspace import Workspace
 
 
@@ -33,87 +36,42 @@ def read_space(path: Path) -> StagedSpace:
     if name != path.stem:
         raise fields.error("name", f"expected the name of the file, {path.stem!r}", name)
     fields.text("description")
+    family = _family(fields)
     inputs = fields.table("input")
     space = StagedSpace(
         name=name,
-        frames=_positive(inputs, "frames"),
-        resolution=_positive(inputs, "resolution"),
-        stem=_stem(fields.table("stem")),
-        stages=tuple(_stage(table) for table in fields.tables("stages")),
-        head=_head(fields.table("head")),
+        frames=counts(inputs, "frames"),
+        resolution=counts(inputs, "resolution"),
+        family=family,
+        ends=family.ends(fields),
+        stages=tuple(_stage(family, table) for table in fields.tables("stages")),
     )
     inputs.done()
     fields.done()
     return space
 
 
-# What the stem block is built as; written out in a space, so that it can be told what came.
-_STEM = {"kernel": "1x3x3+5x1x1", "act": "relu"}
+def _family(fields: Fields) -> Family:
+    name = fields.text("family", FIRST_FAMILY)
+    if name not in families:
+        raise fields.error("family", f"expected a known family ({suggest(name, families.names())})", name)
+    return families.get(name)
 
 
-def _stem(fields: Fields) -> Stem:
-    stem = Stem(_at_least_one(fields, "width"), _kernel(fields, "kernel"), _activation(fields, "act"))
-    for name, expected in _STEM.items():
-        if fields.text(name) != expected:
-            raise fields.error(name, f"expected {expected}: stems of X3D have no other", fields.text(name))
-    fields.done()
-    return stem
-
-
-def _stage(fields: Fields) -> Stage:
-    stage = Stage(
-        depth=_positive(fields, "depth"),
-        width=_positive(fields, "width"),
-        expansion=fields.numbers("expansion"),
-        kernel=tuple(_parse(fields, "kernel", text) for text in fields.texts("kernel")),
-        se=fields.numbers("se"),
-        act=tuple(_known_activation(fields, "act", text) for text in fields.texts("act")),
-        stride=_at_least_one(fields, "stride"),
-    )
-    if any(choice.mid_channels < 1 for choice in stage.choices()):
-        raise fields.error("expansion", "expected at least one channel inside a block", list(stage.expansion))
-    if any(ratio > 1 for ratio in stage.se):
-        raise fields.error("se", "expected ratios from 0 (none) to 1", list(stage.se))
+def _stage(family: Family, fields: Fields) -> Stage:
+    offered = [axis for axis in family.axes if axis.default is None or axis.name in fields]
+    axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
+    constants = {axis.name: _constant(axis, fields) for axis in family.constants}
+    stage = Stage(tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()))
+    wrong = family.check(stage)
+    if wrong is not None:
+        name, expected = wrong
+        raise fields.error(name, expected, list(stage[name]))
     fields.done()
     return stage
 
 
-def _head(fields: Fields) -> Head:
-    head = Head(_at_least_one(fields, "hidden"), _activation(fields, "act"))
-    fields.done()
-    return head
-
-
-def _positive(fields: Fields, name: str) -> tuple[int, ...]:
-    values = fields.integers(name)
-    if min(values) < 1:
-        raise fields.error(name, "expected whole numbers, at least 1", list(values))
-    return values
-
-
-def _at_least_one(fields: Fields, name: str) -> int:
-    value = fields.integer(name)
-    if value < 1:
-        raise fields.error(name, "expected a whole number, at least 1", value)
-    return value
-
-
-def _kernel(fields: Fields, name: str) -> Kernel:
-    return _parse(fields, name, fields.text(name))
-
-
-def _parse(fields: Fields, name: str, text: str) -> Kernel:
-    try:
-        return parse_kernel(text)
-    except InvalidValue as error:
-        raise fields.error(name, f"expected a kernel such as 3x3x3 or 1x3x3+3x1x1 ({error})", text) from None
-
-
-def _activation(fields: Fields, name: str) -> str:
-    return _known_activation(fields, name, fields.text(name))
-
-
-def _known_activation(fields: Fields, name: str, text: str) -> str:
-    if text not in ACTIVATIONS:
-        raise fields.error(name, f"expected one of {', '.join(ACTIVATIONS)}", text)
-    return text
+def _constant(axis: Axis, fields: Fields) -> Any:
+    if axis.default is not None and axis.name not in fields:
+        return axis.default
+    return one(axis.read)(fields, axis.name)

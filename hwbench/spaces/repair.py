@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwbench.spaces.space import Integers
-from hwbench.spaces.stages import STAGE_FIELDS, Stage
 from hwbench.spaces.sums import CellSums, Floats, SpaceSums, StageAxis
 from hwbench.specs import Architecture
 
@@ -50,32 +49,32 @@ def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> 
 def _trace(sums: SpaceSums, cell: CellSums, proposal: Architecture, budget_s: float) -> Architecture:
     fronts = _fronts(sums, cell, proposal)
     at = int(np.flatnonzero(cell.base + fronts[0][0].seconds <= budget_s)[0])
-    width, picked = 0, []
-    for axis, by_width in zip(sums.axes, fronts):
-        front = by_width[width]
+    state, picked = 0, []
+    for axis, stage, by_state in zip(sums.axes, cell.stages, fronts):
+        front = by_state[state]
         number = int(front.choice[at])
         picked.append(axis.choices[number])
-        at, width = int(front.after[at]), int(axis.out[number])
+        at, state = int(front.after[at]), int(stage.out[state, number])
     return sums.space.member(cell.cell, tuple(picked))
 
 
 def _fronts(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> list[list[_Front]]:
-    """For each stage and each width that reaches it: the front of what the rest of the network can be."""
+    """For each stage and each activation that reaches it: the front of what the rest of the network can be."""
     none = np.zeros(1, dtype=np.int64)
-    after = [_Front(none, np.zeros(1), none, none)] * len(sums.axes[-1].stage.width)
+    after = [_Front(none, np.zeros(1), none, none)]
     stages = []
     for number in range(len(sums.axes), 0, -1):
-        axis, matrix = sums.axes[number - 1], cell.stages[number - 1]
-        distances = _stage_distances(axis, {f: proposal[f"s{number}.{f}"] for f in STAGE_FIELDS})
-        after = [_front(axis, distances, row, after) for row in matrix]
+        axis, stage = sums.axes[number - 1], cell.stages[number - 1]
+        distances = _stage_distances(axis, {name: proposal[f"s{number}.{name}"] for name in axis.stage.offered})
+        after = [_front(distances, out, row, after) for out, row in zip(stage.out, stage.seconds)]
         stages.append(after)
     return stages[::-1]
 
 
-def _front(axis: StageAxis, distances: Integers, seconds: Floats, after: list[_Front]) -> _Front:
+def _front(distances: Integers, outs: Integers, seconds: Floats, after: list[_Front]) -> _Front:
     pieces = []
     for out, rest in enumerate(after):
-        options = np.flatnonzero((axis.out == out) & np.isfinite(seconds))
+        options = np.flatnonzero((outs == out) & np.isfinite(seconds))
         options = options[_undominated(distances[options], seconds[options])]
         grid = np.indices((len(options), len(rest.distance))).reshape(2, -1)
         chosen, follower = options[grid[0]], grid[1]
@@ -98,9 +97,11 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
 
 def _stage_distances(axis: StageAxis, wanted: dict[str, str]) -> Integers:
     """By choice: how far it is from the choices wanted."""
-    stage: Stage = axis.stage
-    tables = {f: {text: _distance(text, wanted[f], stage.texts(f)) for text in stage.texts(f)} for f in STAGE_FIELDS}
-    rows = [sum(tables[f][text] for f, text in zip(STAGE_FIELDS, choice.texts)) for choice in axis.choices]
+    stage = axis.stage
+    tables = [
+        {text: _distance(text, wanted[name], stage.texts(name)) for text in stage.texts(name)} for name in stage.offered
+    ]
+    rows = [sum(table[text] for table, text in zip(tables, stage.texts_of(choice))) for choice in axis.choices]
     return np.array(rows, dtype=np.int64)
 
 

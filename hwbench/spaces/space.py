@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
-from hwbench.spaces.stages import CLIP_CHANNELS, STAGE_FIELDS, Head, Stage, StageChoice, Stem
+from hwbench.spaces.axes import write
+from hwbench.spaces.family import Ends, Family
+from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
 
 Integers = NDArray[np.int64]
+# The family of files that name none.
+FIRST_FAMILY = "x3d"
 
 
 class Cell(NamedTuple):
@@ -36,27 +41,38 @@ class Cell(NamedTuple):
         return TensorSpec(1, CLIP_CHANNELS, self.frames, self.resolution, self.resolution)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class StagedSpace:
-    """Inputs x stages, with a fixed stem and head. Every member is one ``Architecture`` and the other way round.
+    """Inputs x stages of one family, with a fixed stem and head. Every member is one ``Architecture`` and the other way
+    round.
 
-    Choices are text, in this order: ``frames``, ``resolution``, then ``s1.depth``, ``s1.width``, ``s1.expansion``,
-    ``s1.kernel``, ``s1.se``, ``s1.act``, ``s2.depth``, ... They are the names and values that Optuna sees, too.
+    Choices are text, in this order: ``frames``, ``resolution``, then the axes of the family by stage, of X3D
+    ``s1.depth``, ``s1.width``, ``s1.expansion``, ``s1.kernel``, ``s1.se``, ``s1.act``, ``s2.depth``, ... They are the
+    names and values that Optuna sees, too.
     """
 
     name: str
     frames: tuple[int, ...]
     resolution: tuple[int, ...]
-    stem: Stem
+    family: Family
+    ends: Ends
     stages: tuple[Stage, ...]
-    head: Head
 
-    @property
+    def __repr__(self) -> str:
+        """What is offered, all of it: two spaces with the same text have the same members."""
+        ends = dict(self.ends.parts())
+        parts: dict[str, object] = {"name": self.name, "frames": self.frames, "resolution": self.resolution}
+        if self.family.name != FIRST_FAMILY:  # before there were others, no space told its family
+            parts["family"] = self.family.name
+        parts |= {"stem": ends.pop("stem"), "stages": self.stages, **ends}
+        return f"StagedSpace({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
+
+    @cached_property
     def choices(self) -> dict[str, tuple[str, ...]]:
         """Everything that is chosen and its possible values, in order."""
         found = {"frames": _texts(self.frames), "resolution": _texts(self.resolution)}
         for number, stage in enumerate(self.stages, start=1):
-            found |= {f"s{number}.{field}": stage.texts(field) for field in STAGE_FIELDS}
+            found |= {f"s{number}.{axis}": stage.texts(axis) for axis in stage.offered}
         return found
 
     @property
@@ -82,14 +98,11 @@ class StagedSpace:
         picked = tuple((name, trial.suggest_categorical(name, values)) for name, values in self.choices.items())
         return Architecture(self.name, tuple((name, str(value)) for name, value in picked))
 
-    def params(self, architecture: Architecture) -> dict[str, str]:
-        """The choices as Optuna parameters: ``sample(FixedTrial(params(a))) == a``."""
-        self.validate(architecture)
-        return dict(architecture.choices)
-
     def member(self, cell: Cell, stages: tuple[StageChoice, ...]) -> Architecture:
         """The architecture with these choices."""
-        texts = (str(cell.frames), str(cell.resolution), *itertools.chain.from_iterable(s.texts for s in stages))
+        texts = [str(cell.frames), str(cell.resolution)]
+        for stage, choice in zip(self.stages, stages, strict=True):
+            texts += stage.texts_of(choice)
         return Architecture(self.name, tuple(zip(self.choices, texts, strict=True)))
 
     def of_params(self, params: Mapping[str, str]) -> Architecture:
@@ -104,6 +117,19 @@ class StagedSpace:
         architecture = Architecture(self.name, tuple((name, str(params[name])) for name in ordered))
         self.validate(architecture)
         return architecture
+
+    def completed(self, architecture: Architecture) -> Architecture:
+        """An architecture of an older form of the space, which did not offer all axes, with the defaults of the axes
+        that came later; any other as it is.
+        """
+        given = dict(architecture.choices)
+        later = {f"s{n}.{axis.name}": write(axis.default) for n in range(1, len(self.stages) + 1)
+                 for axis in self.family.axes if axis.default is not None}  # fmt: skip
+        missing = [name for name in self.choices if name not in given]
+        if not missing or any(later.get(name) not in self.choices[name] for name in missing):
+            return architecture
+        ordered = list(self.choices) + [name for name in given if name not in self.choices]
+        return Architecture(architecture.space, tuple((name, given.get(name) or later[name]) for name in ordered))
 
     def validate(self, architecture: Architecture) -> None:
         """Makes sure that an architecture is a member.
@@ -179,7 +205,7 @@ class StagedSpace:
     def stage_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
         """What a member chooses for each stage."""
         return tuple(
-            stage.choose({field: architecture[f"s{number}.{field}"] for field in STAGE_FIELDS})
+            stage.choose({axis: architecture[f"s{number}.{axis}"] for axis in stage.offered})
             for number, stage in enumerate(self.stages, start=1)
         )
 
@@ -190,12 +216,19 @@ class StagedSpace:
             InvalidValue: Not a member of this space.
         """
         self.validate(architecture)
-        chosen = self.stage_choices(architecture)
-        blocks = [self.stem.block()]
-        for stage, choice in zip(self.stages, chosen):
-            blocks += choice.blocks(blocks[-1].out_channels, stage.stride)
-        blocks.append(self.head.block(chosen[-1], num_classes))
-        return Network(architecture.key, tuple(blocks), self.cell(architecture).clip)
+        clip, chosen = self.cell(architecture).clip, self.stage_choices(architecture)
+        return Network(architecture.key, blocks_of(self.family, self.ends, chosen, clip, num_classes), clip)
+
+    def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
+        """The number of blocks of each stage of a member."""
+        x = self.ends.stem().output(self.cell(architecture).clip)
+        counts = []
+        for choice in self.stage_choices(architecture):
+            blocks = self.family.stage(choice, x)
+            counts.append(len(blocks))
+            for block in blocks:
+                x = block.output(x)
+        return tuple(counts)
 
     def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
         """All distinct single blocks that members of the space are made of, on the inputs they get.
@@ -208,29 +241,35 @@ class StagedSpace:
                 seen.add((block, x))
                 yield Workload((block,), x, precision, variant)
 
-    def widths(self, stage: int) -> tuple[int, ...]:
-        """The widths that may reach a stage (from 0): those of the stage before, or the stem's."""
-        return self.stages[stage - 1].width if stage else (self.stem.width,)
-
-    def stage_input(self, cell: Cell, stage: int, width: int) -> TensorSpec:
-        """What a stage before of that width hands to a stage (from 0); one past the last stage is the head."""
-        x = self.stem.block().output(cell.clip)
-        for passed in self.stages[:stage]:
-            x = next(passed.choices()).block(0, x.c, passed.stride).output(x)
-        return x.with_(c=width)
-
     def _placed_blocks(self, num_classes: int) -> Iterator[tuple[BlockSpec, TensorSpec]]:
+        stem = self.ends.stem()
         for cell in self.cells:
-            yield self.stem.block(), cell.clip
-            for index, stage in enumerate(self.stages):
-                inputs = [self.stage_input(cell, index, width) for width in self.widths(index)]
-                deepest = [choice for choice in stage.choices() if choice.depth == max(stage.depth)]
-                for choice, x in itertools.product(deepest, inputs):
-                    for block in itertools.islice(choice.blocks(x.c, stage.stride), 3):
+            yield stem, cell.clip
+            inputs = [stem.output(cell.clip)]
+            for number, stage in enumerate(self.stages, start=1):
+                reached: dict[TensorSpec, None] = {}
+                for choice, x in itertools.product(stage.choices, inputs):
+                    for block in self.family.stage(choice, x):
                         yield block, x
                         x = block.output(x)
-            for choice in self.stages[-1].choices():
-                yield self.head.block(choice, num_classes), self.stage_input(cell, len(self.stages), choice.width)
+                    reached[x] = None
+                    if number == len(self.stages):
+                        yield self.ends.head(choice, x, num_classes), x
+                inputs = list(reached)
+
+
+def blocks_of(
+    family: Family, ends: Ends, stages: Iterable[StageChoice], clip: TensorSpec, num_classes: int
+) -> tuple[BlockSpec, ...]:
+    """The blocks of one network, from stem to head, on a clip."""
+    blocks = [ends.stem()]
+    x = blocks[0].output(clip)
+    for choice in stages:
+        for block in family.stage(choice, x):
+            blocks.append(block)
+            x = block.output(x)
+    blocks.append(ends.head(choice, x, num_classes))
+    return tuple(blocks)
 
 
 def _texts(values: tuple[int, ...]) -> tuple[str, ...]:

@@ -1,142 +1,103 @@
-"""The blocks of an X3D-like network: which blocks one choice per stage stands for. The only place that lays stages out.
-
-Source: X3D (arXiv 2004.04730, tables 1-3): a stem, four stages of bottlenecks whose depthwise convolution carries the
-kernel, squeeze-excite in every other block of a stage, and a head as wide inside as the last stage is.
-"""
+"""Stages as values: what a file offers for one, and what is chosen of it. The axes are the family's to say."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-from hwbench.specs import GLOBAL, BlockSpec, Kernel, format_kernel
+from hwbench.spaces.axes import write
 
 CLIP_CHANNELS = 3
-# The order in which the choices of a stage are written and sampled.
-STAGE_FIELDS = ("depth", "width", "expansion", "kernel", "se", "act")
-
-
-def round_width(width: float, multiplier: float, minimum: int = 8, divisor: int = 8) -> int:
-    """``width * multiplier`` as a multiple of ``divisor``, never more than 10 % below it (PySlowFast's rule)."""
-    scaled = width * multiplier
-    rounded = max(minimum, int(scaled + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * scaled else rounded
-
-
-def write(value: float | str | Kernel) -> str:
-    """One choice as text: ``3``, ``2.25``, ``3x3x3``, ``swish``."""
-    if isinstance(value, tuple):
-        return format_kernel(value)
-    return value if isinstance(value, str) else format(value, "g")
 
 
 @dataclass(frozen=True, order=True)
 class StageChoice:
-    """What is chosen for one stage.
+    """What is chosen for one stage: a value for each axis of the family, in the order of ``Stage.axes``.
 
-    ``se`` is the squeeze-excite ratio (0 = none), taken by every other block from the first on; ``act`` is the
-    activation after the depthwise convolution. The other activations of a bottleneck are ReLU.
+    Values are read by name: ``choice["width"]``; so are the constants of the stage, such as its stride.
     """
 
-    depth: int
-    width: int
-    expansion: float
-    kernel: Kernel
-    se: float
-    act: str
+    values: tuple[Any, ...]
+    names: tuple[str, ...]
+    constants: tuple[tuple[str, Any], ...] = ()
 
-    @property
-    def mid_channels(self) -> int:
-        """Channels inside a bottleneck; cut off, not rounded, as X3D does: 2.25 x 24 = 54."""
-        return int(self.expansion * self.width)
+    def __getitem__(self, name: str) -> Any:
+        return self._by_name[name]
 
-    @property
-    def texts(self) -> tuple[str, ...]:
-        """The choices as text, in the order of ``STAGE_FIELDS``."""
-        return tuple(write(getattr(self, name)) for name in STAGE_FIELDS)
+    def __hash__(self) -> int:
+        return self._hash
 
-    def block(self, index: int, in_channels: int, stride: int) -> BlockSpec:
-        """Block number ``index`` (from 0) of the stage; the first one takes the stage's input and its stride."""
-        first = index == 0
-        return BlockSpec(
-            kind="x3d",
-            in_channels=in_channels if first else self.width,
-            mid_channels=self.mid_channels,
-            out_channels=self.width,
-            kernel=self.kernel,
-            stride=stride if first else 1,
-            se_channels=round_width(self.mid_channels, self.se) if self.se and index % 2 == 0 else 0,
-            activation=self.act,
-        )
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.values, self.constants))
 
-    def blocks(self, in_channels: int, stride: int) -> Iterator[BlockSpec]:
-        """All blocks of the stage, in order."""
-        return (self.block(index, in_channels, stride) for index in range(self.depth))
+    @cached_property
+    def _by_name(self) -> dict[str, Any]:
+        return {**dict(self.constants), **dict(zip(self.names, self.values, strict=True))}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Stage:
-    """What may be chosen for one stage; ``stride`` is spatial and taken by its first block."""
+    """What may be chosen for one stage.
 
-    depth: tuple[int, ...]
-    width: tuple[int, ...]
-    expansion: tuple[float, ...]
-    kernel: tuple[Kernel, ...]
-    se: tuple[float, ...]
-    act: tuple[str, ...]
-    stride: int
+    Attributes:
+        axes: (name, values) of each axis of the family, in its order.
+        offered: Names of the axes that the file names: those that a printed architecture tells.
+        constants: (name, value) of what is fixed for the stage, such as its stride.
+    """
+
+    axes: tuple[tuple[str, tuple[Any, ...]], ...]
+    offered: tuple[str, ...]
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    @classmethod
+    def of(cls, axes: Mapping[str, tuple[Any, ...]], **constants: Any) -> Stage:
+        """A stage that offers all of some axes."""
+        return cls(tuple(axes.items()), tuple(axes), tuple(constants.items()))
+
+    def __getitem__(self, name: str) -> tuple[Any, ...]:
+        """The values of an axis."""
+        return self._by_name[name]
+
+    def __repr__(self) -> str:
+        shown = [(name, values) for name, values in self.axes if name in self.offered]
+        return f"Stage({', '.join(f'{name}={value!r}' for name, value in (*shown, *self.constants))})"
 
     def texts(self, name: str) -> tuple[str, ...]:
-        """The values of one field as text."""
-        return tuple(write(value) for value in getattr(self, name))
+        """The values of one axis as text."""
+        return self._texts[name]
 
-    def choices(self) -> Iterator[StageChoice]:
-        """All that may be chosen, in the order of the file."""
-        lists = [getattr(self, name) for name in STAGE_FIELDS]
-        return (StageChoice(*values) for values in itertools.product(*lists))
+    @cached_property
+    def choices(self) -> tuple[StageChoice, ...]:
+        """All that may be chosen, in the order of the file: the last axis changes fastest."""
+        names, lists = zip(*self.axes)
+        return tuple(StageChoice(values, names, self.constants) for values in itertools.product(*lists))
 
-    def choose(self, texts: dict[str, str]) -> StageChoice:
-        """The choice with these texts; a KeyError or ValueError where one is not offered."""
-        values = [getattr(self, name)[self.texts(name).index(texts[name])] for name in STAGE_FIELDS]
-        return StageChoice(*values)
+    def choose(self, texts: Mapping[str, str]) -> StageChoice:
+        """The choice with these texts; an axis without one has its only value.
 
+        Raises:
+            KeyError, ValueError: A value is not offered.
+        """
+        names = tuple(name for name, _ in self.axes)
+        places = {name: self.texts(name).index(texts[name]) for name in self.offered}
+        return StageChoice(tuple(self[name][places.get(name, 0)] for name in names), names, self.constants)
 
-@dataclass(frozen=True)
-class Stem:
-    """A spatial convolution with stride 2, then a depthwise one over time."""
+    def texts_of(self, choice: StageChoice) -> tuple[str, ...]:
+        """What a printed architecture tells of a choice, in the order of ``offered``."""
+        return tuple(write(choice[name]) for name in self.offered)
 
-    width: int
-    kernel: Kernel
-    act: str
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """The axes that are offered, with the number of their values."""
+        return ((name, len(self[name])) for name in self.offered)
 
-    def block(self) -> BlockSpec:
-        """The stem as a block on a clip."""
-        return BlockSpec(
-            kind="stem",
-            in_channels=CLIP_CHANNELS,
-            out_channels=self.width,
-            kernel=self.kernel,
-            stride=2,
-            activation=self.act,
-        )
+    @cached_property
+    def _by_name(self) -> dict[str, tuple[Any, ...]]:
+        return dict(self.axes)
 
-
-@dataclass(frozen=True)
-class Head:
-    """A convolution to the inner width of the last stage, global pooling, a hidden layer, the classifier."""
-
-    hidden: int
-    act: str
-
-    def block(self, last: StageChoice, num_classes: int) -> BlockSpec:
-        """The head as a block behind a last stage."""
-        return BlockSpec(
-            kind="head",
-            in_channels=last.width,
-            mid_channels=last.mid_channels,
-            hidden_channels=self.hidden,
-            out_channels=num_classes,
-            kernel=GLOBAL,
-            activation=self.act,
-        )
+    @cached_property
+    def _texts(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(write(value) for value in values) for name, values in self.axes}

@@ -1,13 +1,15 @@
 """Numbers that add up over the blocks of a network, such as latency, laid out so that a whole space is swept at once.
 
-For each input size and stage there is a matrix (widths that may reach the stage x choices of the stage) holding what
-the blocks of the stage add up to; the head is part of the last stage, the stem and a constant are the base of an input
-size. A choice that needs a block without a number holds infinity and is no part of anything below.
+What the rest of a network costs depends on what reaches it. So the state of every sweep is the activation that reaches
+a stage, numbered in the order in which the choices before first give it. For each input size and stage there is a
+matrix (activations that reach the stage x choices of the stage) of what the blocks of the stage add up to, and one of
+the number of the activation that each hands on. The head is part of the last stage, behind which there is one state;
+the stem and a constant are the base of an input size. A choice that needs a block without a number holds infinity and
+is no part of anything below.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,7 +19,7 @@ from numpy.typing import NDArray
 
 from hwbench.errors import NotMeasured
 from hwbench.spaces.space import Cell, Integers, StagedSpace
-from hwbench.spaces.stages import STAGE_FIELDS, Stage, StageChoice
+from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 
 Floats = NDArray[np.float64]
@@ -31,39 +33,45 @@ BlockNumber = Callable[[BlockSpec, TensorSpec], float]
 
 @dataclass(frozen=True)
 class StageAxis:
-    """The choices of one stage, numbered, and the number of the width that each passes on."""
+    """The choices of one stage, numbered in the order of the file."""
 
     stage: Stage
     choices: tuple[StageChoice, ...]
-    out: Integers
 
     @classmethod
     def of(cls, stage: Stage) -> StageAxis:
-        """Numbers the choices in the order of the file."""
-        choices = tuple(stage.choices())
-        return cls(stage, choices, np.array([stage.width.index(choice.width) for choice in choices], dtype=np.int64))
+        """Numbers the choices."""
+        return cls(stage, stage.choices)
 
     @cached_property
     def numbers(self) -> dict[StageChoice, int]:
         """From a choice to its number."""
         return {choice: number for number, choice in enumerate(self.choices)}
 
-    @cached_property
-    def deepest(self) -> tuple[tuple[StageChoice, ...], Integers, Integers]:
-        """The choices at their largest depth, once each; and for every choice which of them it is, and its depth."""
-        most = max(self.stage.depth)
-        alike = [replace(choice, depth=most) for choice in self.choices]
-        found = {choice: number for number, choice in enumerate(dict.fromkeys(alike))}
-        return tuple(found), np.array([found[c] for c in alike]), np.array([c.depth for c in self.choices])
+
+@dataclass(frozen=True)
+class StageSums:
+    """One stage at one input size.
+
+    Attributes:
+        inputs: The activations that may reach the stage.
+        seconds: Shape (inputs, choices): what the blocks of the stage add up to, those of the head included behind
+            the last stage.
+        out: Shape (inputs, choices): the number of the activation that reaches the next stage; 0 behind the last.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    seconds: Floats
+    out: Integers
 
 
 @dataclass(frozen=True)
 class CellSums:
-    """One input size: what is always there, and a matrix (width in, choice) for each stage."""
+    """One input size: what is always there, and the sums of each stage."""
 
     cell: Cell
     base: float
-    stages: tuple[Floats, ...]
+    stages: tuple[StageSums, ...]
 
 
 @dataclass(frozen=True)
@@ -87,17 +95,10 @@ class SpaceSums:
             num_classes: Width of the heads.
             constant: Added to every network.
         """
-        lookup = _Lookup(number)
+        walk = _Walk(number)
         axes = tuple(StageAxis.of(stage) for stage in space.stages)
-        cells = tuple(
-            CellSums(
-                cell,
-                constant + lookup(space.stem.block(), cell.clip),
-                tuple(_stage_matrix(space, axes, cell, index, lookup, num_classes) for index in range(len(axes))),
-            )
-            for cell in space.cells
-        )
-        return cls(space, axes, cells, num_classes, tuple(lookup.missing), lookup.reason)
+        cells = tuple(_cell_sums(space, axes, cell, walk, num_classes, constant) for cell in space.cells)
+        return cls(space, axes, cells, num_classes, tuple(walk.missing), walk.reason)
 
     @cached_property
     def num_known(self) -> int:
@@ -125,11 +126,11 @@ class SpaceSums:
         """The sum of one member; infinity where a block has no number."""
         self.space.validate(architecture)
         sums = self.cells[self.space.cells.index(self.space.cell(architecture))]
-        total, width = sums.base, 0
-        for axis, matrix, choice in zip(self.axes, sums.stages, self.space.stage_choices(architecture)):
+        total, state = sums.base, 0
+        for axis, stage, choice in zip(self.axes, sums.stages, self.space.stage_choices(architecture)):
             number = axis.numbers[choice]
-            total += float(matrix[width, number])
-            width = int(axis.out[number])
+            total += float(stage.seconds[state, number])
+            state = int(stage.out[state, number])
         return total
 
     def totals(self, codes: Integers) -> Floats:
@@ -149,26 +150,37 @@ class SpaceSums:
 
     def _totals(self, codes: Integers) -> Floats:
         # One column after the other: a row of choices is short, and columns lie far apart.
-        columns = np.ascontiguousarray(codes.T)
-        cell = columns[0] * len(self.space.resolution) + columns[1]
+        columns = iter(np.ascontiguousarray(codes.T))
+        cell = next(columns) * len(self.space.resolution) + next(columns)
         bases, tables = self._tables
         total: Floats = bases[cell]
-        width = np.zeros_like(cell)
-        for index, (axis, table) in enumerate(zip(self.axes, tables)):
+        state = np.zeros_like(cell)
+        for axis, (seconds, out) in zip(self.axes, tables):
             number = np.zeros_like(cell)
-            for name, column in zip(STAGE_FIELDS, columns[2 + index * len(STAGE_FIELDS) :]):
-                number *= len(getattr(axis.stage, name))
-                number += column
-            _, widths, choices = table.shape
-            total += table.ravel()[(cell * widths + width) * choices + number]
-            width = columns[2 + index * len(STAGE_FIELDS) + STAGE_FIELDS.index("width")]
+            for _, size in axis.stage.sizes():
+                number *= size
+                number += next(columns)
+            _, states, choices = seconds.shape
+            at = (cell * states + state) * choices + number
+            total += seconds.ravel()[at]
+            state = out.ravel()[at]
         return total
 
     @cached_property
-    def _tables(self) -> tuple[Floats, tuple[Floats, ...]]:
-        """What each input size has for itself, and for each stage an array (input size, width in, choice)."""
-        stages = tuple(np.stack([sums.stages[at] for sums in self.cells]) for at in range(len(self.axes)))
-        return np.array([sums.base for sums in self.cells]), stages
+    def _tables(self) -> tuple[Floats, tuple[tuple[Floats, Integers], ...]]:
+        """What each input size has for itself, and for each stage two arrays (input size, activation, choice): the sums
+        and the numbers of what is handed on. Input sizes with fewer activations are filled up with infinity.
+        """
+        stages = []
+        for index, axis in enumerate(self.axes):
+            most = max(len(sums.stages[index].inputs) for sums in self.cells)
+            seconds = np.full((len(self.cells), most, len(axis.choices)), np.inf)
+            out = np.zeros(seconds.shape, dtype=np.int64)
+            for at, sums in enumerate(self.cells):
+                stage = sums.stages[index]
+                seconds[at, : len(stage.inputs)], out[at, : len(stage.inputs)] = stage.seconds, stage.out
+            stages.append((seconds, out))
+        return np.array([sums.base for sums in self.cells]), tuple(stages)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest sum that any member has, and the first such member. Exact.
@@ -187,7 +199,7 @@ class SpaceSums:
         """
         self.require()
         cells = tuple(
-            replace(sums, base=-sums.base, stages=tuple(np.where(np.isinf(m), np.inf, -m) for m in sums.stages))
+            replace(sums, base=-sums.base, stages=tuple(_negated(stage) for stage in sums.stages))
             for sums in self.cells
             if np.isfinite(sums.base)
         )
@@ -195,82 +207,107 @@ class SpaceSums:
         return -value, architecture
 
     def ahead(self, sums: CellSums) -> list[Floats]:
-        """For each stage and one past the last: the least that is still to come, by width that reaches it."""
-        least = [np.zeros(len(self.axes[-1].stage.width))]
-        for axis, matrix in zip(reversed(self.axes), reversed(sums.stages)):
-            least.append((matrix + least[-1][axis.out]).min(axis=1))
+        """For each stage and one past the last: the least that is still to come, by activation that reaches it."""
+        least = [np.zeros(1)]
+        for stage in reversed(sums.stages):
+            least.append((stage.seconds + least[-1][stage.out]).min(axis=1))
         return least[::-1]
 
     def behind(self, sums: CellSums) -> list[Floats]:
-        """For each stage and one past the last: the least that came before, by width that reaches it."""
+        """For each stage and one past the last: the least that came before, by activation that reaches it."""
         least = [np.full(1, sums.base)]
-        for axis, matrix in zip(self.axes, sums.stages):
-            by_choice = (least[-1][:, None] + matrix).min(axis=0)
-            reached = np.full(len(axis.stage.width), np.inf)
-            np.minimum.at(reached, axis.out, by_choice)
+        for stage, after in zip(sums.stages, (*(s.inputs for s in sums.stages[1:]), (None,))):
+            reached = np.full(len(after), np.inf)
+            np.minimum.at(reached, stage.out, least[-1][:, None] + stage.seconds)
             least.append(reached)
         return least
 
     def _smallest_of(self, sums: CellSums) -> tuple[float, Architecture]:
-        ahead, width, picked = self.ahead(sums), 0, []
-        for index, (axis, matrix) in enumerate(zip(self.axes, sums.stages)):
-            number = int(np.argmin(matrix[width] + ahead[index + 1][axis.out]))
+        ahead, state, picked = self.ahead(sums), 0, []
+        for index, (axis, stage) in enumerate(zip(self.axes, sums.stages)):
+            number = int(np.argmin(stage.seconds[state] + ahead[index + 1][stage.out[state]]))
             picked.append(axis.choices[number])
-            width = int(axis.out[number])
+            state = int(stage.out[state, number])
         architecture = self.space.member(sums.cell, tuple(picked))
         return sums.base + float(ahead[0][0]), architecture
 
     def _known_by_cell(self) -> Iterator[tuple[Cell, int]]:
         for sums in self.cells:
-            ways = [1] * len(self.axes[-1].stage.width)
-            for axis, matrix in zip(reversed(self.axes), reversed(sums.stages)):
-                ways = [sum(ways[out] for out in axis.out[np.isfinite(row)].tolist()) for row in matrix]
+            ways = [1]
+            for stage in reversed(sums.stages):
+                known = np.isfinite(stage.seconds)
+                ways = [sum(ways[out] for out in row[kept].tolist()) for row, kept in zip(stage.out, known)]
             yield sums.cell, ways[0] if np.isfinite(sums.base) else 0
 
 
-class _Lookup:
-    """Asks for each block once and remembers which have no number."""
+class _Place:
+    """An activation, with what every block that was asked for on it adds, and where that leads."""
+
+    __slots__ = ("steps", "x")
+
+    def __init__(self, x: TensorSpec) -> None:
+        self.x = x
+        self.steps: dict[BlockSpec, tuple[float, _Place]] = {}
+
+
+class _Walk:
+    """Asks for each block on its input once, and remembers which have no number."""
 
     def __init__(self, number: BlockNumber) -> None:
         self._number = number
-        self._known: dict[tuple[BlockSpec, TensorSpec], float] = {}
+        self._places: dict[TensorSpec, _Place] = {}
         self.missing: list[tuple[BlockSpec, TensorSpec]] = []
         self.reason = ""
 
-    def __call__(self, block: BlockSpec, x: TensorSpec) -> float:
-        if (block, x) not in self._known:
-            try:
-                self._known[block, x] = self._number(block, x)
-            except NotMeasured as error:
-                self._known[block, x] = float("inf")
-                self.missing.append((block, x))
-                self.reason = self.reason or str(error)
-        return self._known[block, x]
+    def along(self, blocks: tuple[BlockSpec, ...], place: _Place) -> tuple[float, _Place]:
+        """The sum over blocks in a row, added up from the first, and where they lead."""
+        total = 0.0
+        for block in blocks:
+            step = place.steps.get(block)
+            if step is None:
+                step = place.steps[block] = (self._ask(block, place.x), self.place(block.output(place.x)))
+            total += step[0]
+            place = step[1]
+        return total, place
+
+    def place(self, x: TensorSpec) -> _Place:
+        """The place of an activation; there is one for each."""
+        found = self._places.get(x)
+        if found is None:
+            found = self._places[x] = _Place(x)
+        return found
+
+    def _ask(self, block: BlockSpec, x: TensorSpec) -> float:
+        try:
+            return self._number(block, x)
+        except NotMeasured as error:
+            self.missing.append((block, x))
+            self.reason = self.reason or str(error)
+            return float("inf")
 
 
-def _stage_matrix(
-    space: StagedSpace, axes: tuple[StageAxis, ...], cell: Cell, index: int, lookup: _Lookup, num_classes: int
-) -> Floats:
-    axis = axes[index]
-    widths = space.widths(index)
-    matrix = np.empty((len(widths), len(axis.choices)))
-    for row, width in enumerate(widths):
-        x = space.stage_input(cell, index, width)
-        deepest, which, depths = axis.deepest
-        by_depth = np.stack([_by_depth(choice, x, axis.stage.stride, lookup) for choice in deepest])
-        matrix[row] = by_depth[which, depths - 1]
-    if index == len(axes) - 1:
-        heads = {c: space.head.block(c, num_classes) for c in axis.choices}
-        shape = space.stage_input(cell, index + 1, 1)
-        matrix += np.array([lookup(heads[c], shape.with_(c=c.width)) for c in axis.choices])
-    return matrix
+def _cell_sums(
+    space: StagedSpace, axes: tuple[StageAxis, ...], cell: Cell, walk: _Walk, num_classes: int, constant: float
+) -> CellSums:
+    base, first = walk.along((space.ends.stem(),), walk.place(cell.clip))
+    inputs, stages = [first], []
+    for axis in axes:
+        last = axis is axes[-1]
+        seconds = np.empty((len(inputs), len(axis.choices)))
+        out = np.zeros(seconds.shape, dtype=np.int64)
+        reached: dict[int, tuple[int, _Place]] = {}
+        for row, place in enumerate(inputs):
+            for number, choice in enumerate(axis.choices):
+                total, end = walk.along(space.family.stage(choice, place.x), place)
+                if last:
+                    total += walk.along((space.ends.head(choice, end.x, num_classes),), end)[0]
+                else:
+                    out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
+                seconds[row, number] = total
+        stages.append(StageSums(tuple(place.x for place in inputs), seconds, out))
+        inputs = [place for _, place in reached.values()]
+    return CellSums(cell, constant + base, tuple(stages))
 
 
-def _by_depth(deepest: StageChoice, x: TensorSpec, stride: int, lookup: _Lookup) -> Floats:
-    """Sums over the first 1, 2, ... blocks of a stage; from the second block on, every other block is alike."""
-    values = []
-    for block in itertools.islice(deepest.blocks(x.c, stride), 3):
-        values.append(lookup(block, x))
-        x = block.output(x)
-    repeated = [values[1 + (index - 1) % 2] if index else values[0] for index in range(deepest.depth)]
-    return np.cumsum(repeated)
+def _negated(stage: StageSums) -> StageSums:
+    return replace(stage, seconds=np.where(np.isinf(stage.seconds), np.inf, -stage.seconds))

@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.models import network
 from hwbench.search.evaluators import AdditiveEvaluator, Context, get
 from hwbench.search.evaluators.zero_cost import naswot, synflow
 from hwbench.spaces import read_space
-from hwbench.spaces.assemble import assemble
 from hwbench.workspace import shipped
 
 TINY = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
@@ -44,7 +44,7 @@ def test_synflow_of_two_layers_by_hand():
 
 
 def test_the_module_is_left_as_it_is():
-    module = assemble(TINY, members(1)[0], 8).eval()
+    module = network(TINY.network(members(1)[0], 8)).eval()
     before = {k: v.clone() for k, v in module.state_dict().items()}
     naswot(module, torch.randn(2, 3, 8, 64, 64))
     synflow(module, torch.ones(1, 3, 8, 64, 64))

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured
 from hwbench.spaces import read_space
+from hwbench.spaces.families import X3d
+from hwbench.spaces.families.x3d import Head, Stem, X3dEnds
 from hwbench.spaces.feasible import GRID, FeasibleSet
 from hwbench.spaces.space import StagedSpace
-from hwbench.spaces.stages import Head, Stage, Stem
+from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.workspace import shipped
@@ -26,13 +28,17 @@ def some(values, limit=2):
 
 
 stages = st.builds(
-    Stage,
-    depth=some((1, 2, 3, 5)),
-    width=some((8, 16, 24)),
-    expansion=some((1.0, 2.25)),
-    kernel=some(KERNELS),
-    se=some((0.0, 0.25)),
-    act=some(("relu", "swish"), 1),
+    Stage.of,
+    st.fixed_dictionaries(
+        {
+            "depth": some((1, 2, 3, 5)),
+            "width": some((8, 16, 24)),
+            "expansion": some((1.0, 2.25)),
+            "kernel": some(KERNELS),
+            "se": some((0.0, 0.25)),
+            "act": some(("relu", "swish"), 1),
+        }
+    ),
     stride=st.sampled_from((1, 2)),
 )
 spaces = st.builds(
@@ -40,9 +46,9 @@ spaces = st.builds(
     name=st.just("any"),
     frames=some((2, 4)),
     resolution=some((16, 32), 1),
-    stem=st.just(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu")),
+    family=st.just(X3d()),
+    ends=st.just(X3dEnds(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
     stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
-    head=st.just(Head(16, "relu")),
 ).filter(lambda space: space.size() <= 600)
 
 
@@ -51,6 +57,15 @@ def number_of(block: BlockSpec, x: TensorSpec, salt: int, whole: bool) -> float:
     digest = hashlib.sha256(f"{salt}{block.key}@{x.key}".encode()).digest()
     value = 1 + int.from_bytes(digest[:4]) % 400
     return float(value) if whole else value + digest[5] / 257
+
+
+def x3d_stage(depth, width, expansion, kernel, se, act, stride) -> Stage:
+    axes = {"depth": depth, "width": width, "expansion": expansion, "kernel": kernel, "se": se, "act": act}
+    return Stage.of(axes, stride=stride)
+
+
+def x3d_space(name, frames, resolution, stem, stages, head) -> StagedSpace:
+    return StagedSpace(name, frames, resolution, X3d(), X3dEnds(stem, head), stages)
 
 
 def brute(space: StagedSpace, number) -> dict[Architecture, float]:
@@ -103,6 +118,10 @@ def test_codes_of_another_space_are_refused():
         space.encode([Architecture("other", ())])
 
 
+def feasible_of(space: StagedSpace, number, budget: float) -> FeasibleSet:
+    return FeasibleSet(SpaceSums.of(space, number, num_classes=4), budget)
+
+
 def budget_of(totals: dict[Architecture, float], share: float) -> float:
     ordered = sorted(totals.values())
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
@@ -141,7 +160,7 @@ def test_the_grid_never_counts_a_network_over_budget_and_loses_only_its_own_widt
 
     totals = brute(space, number)
     budget = budget_of(totals, share) * 1.01
-    feasible = FeasibleSet.of(space, number, budget, num_classes=4)
+    feasible = feasible_of(space, number, budget)
     loss = budget * (len(space.stages) + 1) / GRID
     assert sum(t <= budget - loss for t in totals.values()) <= feasible.count
     assert feasible.count <= sum(t <= budget for t in totals.values())
@@ -158,7 +177,7 @@ def test_the_best_score_is_that_of_brute_force(space, salt, share):
     totals = brute(space, lambda b, x: number_of(b, x, salt, whole=False))
     scores = brute(space, lambda b, x: number_of(b, x, salt + 1, whole=False))
     budget = budget_of(totals, share) * 1.01
-    feasible = FeasibleSet.of(space, lambda b, x: number_of(b, x, salt, whole=False), budget, num_classes=4)
+    feasible = feasible_of(space, lambda b, x: number_of(b, x, salt, whole=False), budget)
     best = feasible.best(SpaceSums.of(space, lambda b, x: number_of(b, x, salt + 1, whole=False), num_classes=4))
     assert best.score == pytest.approx(scores[best.architecture])
     assert best.seconds == pytest.approx(totals[best.architecture])
@@ -172,7 +191,7 @@ def test_the_best_score_is_that_of_brute_force(space, salt, share):
 def test_repair_changes_as_little_as_possible(space, salt, share, seed):
     totals = brute(space, lambda b, x: number_of(b, x, salt, whole=False))
     budget = budget_of(totals, share) * 1.01
-    feasible = FeasibleSet.of(space, lambda b, x: number_of(b, x, salt, whole=False), budget, num_classes=4)
+    feasible = feasible_of(space, lambda b, x: number_of(b, x, salt, whole=False), budget)
     proposal = space.random(np.random.default_rng(seed))
 
     def distance(other: Architecture) -> tuple[int, int]:
@@ -192,7 +211,7 @@ def test_reachable_parts_are_those_of_the_networks_within_the_budget(space, salt
 
     totals = brute(space, number)
     budget = budget_of(totals, share) * 1.0001
-    parts = list(FeasibleSet.of(space, number, budget, num_classes=4).reachable_parts())
+    parts = list(feasible_of(space, number, budget).reachable_parts())
     expected = set()
     for architecture in (a for a, t in totals.items() if t <= budget):
         x = space.network(architecture, 4).input
@@ -203,14 +222,14 @@ def test_reachable_parts_are_those_of_the_networks_within_the_budget(space, salt
     assert set(parts) == expected
 
 
-TWO = StagedSpace(
+TWO = x3d_space(
     "two",
     (2, 4),
     (16,),
     Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"),
     (
-        Stage((1, 2, 3), (8, 16), (1.0, 2.0), (((3, 3, 3),),), (0.0, 0.25), ("relu",), 2),
-        Stage((1, 2), (16, 24), (1.0,), (((3, 3, 3),),), (0.0,), ("relu", "swish"), 2),
+        x3d_stage((1, 2, 3), (8, 16), (1.0, 2.0), (((3, 3, 3),),), (0.0, 0.25), ("relu",), 2),
+        x3d_stage((1, 2), (16, 24), (1.0,), (((3, 3, 3),),), (0.0,), ("relu", "swish"), 2),
     ),
     Head(16, "relu"),
 )
@@ -288,7 +307,7 @@ def test_nothing_measured_is_an_error_that_passes_on_the_command():
         raise NotMeasured(f"{block.key}: run hwbench profile")
 
     with pytest.raises(NotMeasured, match="run hwbench profile"):
-        FeasibleSet.of(TWO, nothing, 1.0, num_classes=4)
+        feasible_of(TWO, nothing, 1.0)
 
 
 def test_the_constant_is_spent_too():

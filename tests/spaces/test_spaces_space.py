@@ -9,7 +9,8 @@ import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.spaces import StagedSpace, load_card, read_space, round_width
-from hwbench.specs import Architecture, BlockSpec, Precision, TensorSpec
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture, BlockSpec, Precision
 from hwbench.workspace import Workspace, shipped
 
 SPACES = sorted((shipped() / "search_spaces").glob("*.toml"))
@@ -105,7 +106,7 @@ def test_every_shipped_space_is_consistent(space):
         architecture = space.random(rng)
         space.validate(architecture)
         assert Architecture.parse(architecture.key) == architecture
-        assert space.sample(optuna.trial.FixedTrial(space.params(architecture))) == architecture
+        assert space.sample(optuna.trial.FixedTrial(dict(architecture.choices))) == architecture
         assert space.of_params(dict(reversed(architecture.choices))) == architecture
         assert space.member(space.cell(architecture), space.stage_choices(architecture)) == architecture
         network = space.network(architecture, 8)
@@ -128,20 +129,17 @@ def test_size_counts_different_members_with_different_networks(small):
     assert len({small.network(a, 5).workload(Precision.FP32).key for a in everything}) == len(everything)
 
 
-def test_stage_inputs_agree_with_the_networks(small):
+def test_what_reaches_a_stage_is_what_the_networks_hand_on(small):
+    sums = SpaceSums.of(small, lambda block, x: 1.0, num_classes=5)
+    reached = [set() for _ in small.stages]
     for architecture in small.architectures():
-        network = small.network(architecture, 5)
-        chosen = small.stage_choices(architecture)
-        starts = [1, 1 + chosen[0].depth, 1 + chosen[0].depth + chosen[1].depth]
-        x: TensorSpec = network.input
-        at = []
-        for block in network.blocks:
-            at.append(x)
-            x = block.output(x)
-        widths = [8, chosen[0].width, chosen[1].width]
-        assert [at[i] for i in starts] == [
-            small.stage_input(small.cell(architecture), i, w) for i, w in enumerate(widths)
-        ]
+        network, depths = small.network(architecture, 5), small.stage_depths(architecture)
+        assert depths == tuple(choice["depth"] for choice in small.stage_choices(architecture))
+        inputs = [part.input for part in network.workload(Precision.FP32).parts()]
+        for number, start in enumerate(itertools.accumulate((1, *depths[:-1]))):
+            reached[number].add(inputs[start])
+    for number, inputs in enumerate(reached):
+        assert inputs == {x for cell in sums.cells for x in cell.stages[number].inputs}
 
 
 def test_the_tiny_space_is_small_enough_to_profile_in_minutes():

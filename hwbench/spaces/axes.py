@@ -1,0 +1,96 @@
+"""What may be chosen for a stage: how the values of an axis are read from a file and written into a key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from hwbench.errors import InvalidValue
+from hwbench.spaces.fields import Fields
+from hwbench.specs import ACTIVATIONS, Kernel, format_kernel, parse_kernel
+
+Read = Callable[[Fields, str], tuple[Any, ...]]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One thing that may be chosen for a stage.
+
+    Args:
+        name: The key in a file and, behind ``s1.``, in a printed architecture.
+        read: The values that a table of a file offers under a name; a single value counts as a list of one.
+        default: The value of every stage of a file that does not name the axis; its architectures do not name it
+            either. So an axis that is added later leaves the keys and studies of older files as they are. None: every
+            file must name the axis.
+    """
+
+    name: str
+    read: Read
+    default: Any = None
+
+
+def write(value: float | str | Kernel) -> str:
+    """One value as text: ``3``, ``2.25``, ``3x3x3``, ``swish``."""
+    if isinstance(value, tuple):
+        return format_kernel(value)
+    return value if isinstance(value, str) else format(value, "g")
+
+
+def counts(fields: Fields, name: str) -> tuple[int, ...]:
+    """Whole numbers, at least 1."""
+    values = fields.integers(name)
+    if min(values) < 1:
+        raise fields.error(name, "expected whole numbers, at least 1", list(values))
+    return values
+
+
+def ratios(fields: Fields, name: str) -> tuple[float, ...]:
+    """Numbers from 0 (none) to 1."""
+    values = fields.numbers(name)
+    if any(ratio > 1 for ratio in values):
+        raise fields.error(name, "expected ratios from 0 (none) to 1", list(values))
+    return values
+
+
+def factors(fields: Fields, name: str) -> tuple[float, ...]:
+    """Numbers, at least 0."""
+    return fields.numbers(name)
+
+
+def kernels(fields: Fields, name: str) -> tuple[Kernel, ...]:
+    """Kernels such as ``3x3x3`` or ``1x3x3+3x1x1``."""
+    return tuple(_kernel(fields, name, text) for text in fields.texts(name))
+
+
+def activations(fields: Fields, name: str) -> tuple[str, ...]:
+    """Names of activations."""
+    return tuple(_activation(fields, name, text) for text in fields.texts(name))
+
+
+def one(read: Read) -> Callable[[Fields, str], Any]:
+    """Reads a single value where ``read`` takes a list."""
+
+    def read_one(fields: Fields, name: str) -> Any:
+        values = read(fields, name)
+        if len(values) != 1:
+            raise fields.error(name, "expected a single value: this is no choice", list(values))
+        return values[0]
+
+    return read_one
+
+
+count, kernel, activation = one(counts), one(kernels), one(activations)
+
+
+def _kernel(fields: Fields, name: str, text: str) -> Kernel:
+    try:
+        return parse_kernel(text)
+    except InvalidValue as error:
+        raise fields.error(name, f"expected a kernel such as 3x3x3 or 1x3x3+3x1x1 ({error})", text) from None
+
+
+def _activation(fields: Fields, name: str, text: str) -> str:
+    if text not in ACTIVATIONS:
+        raise fields.error(name, f"expected one of {', '.join(ACTIVATIONS)}", text)
+    return text

@@ -1,0 +1,9 @@
+"""The families of networks that come with hwbench: one file and one line each."""
+
+from hwbench.spaces.families.x3d import X3d
+from hwbench.spaces.family import families
+
+for family in (X3d(),):
+    families.register(family.name)(family)
+
+__all__ = ["X3d", "families"]
