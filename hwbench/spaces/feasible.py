@@ -20,8 +20,8 @@ import numpy as np
 
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.repair import nearest_within
-from hwbench.spaces.space import Integers
-from hwbench.spaces.sums import CellSums, Floats, SpaceSums
+from hwbench.spaces.sums import CellSums, SpaceSums
+from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwbench.spaces.space import Integers
-from hwbench.spaces.sums import CellSums, Floats, SpaceSums, StageAxis
+from hwbench.spaces.sums import CellSums, SpaceSums, StageAxis
+from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
 
 # A distance is one integer: number of changed choices x _CHANGE + steps on their scales. No space has this many steps.

@@ -11,20 +11,19 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.spaces.axes import write
 from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
+from hwbench.spaces.walk import Integers, Walk
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
 
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
 
 
-Integers = NDArray[np.int64]
 # The family of files that name none.
 FIRST_FAMILY = "x3d"
 
@@ -233,29 +232,19 @@ class StagedSpace:
     def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
         """All distinct single blocks that members of the space are made of, on the inputs they get.
 
-        The order is that of the file: by input size, then stem, stages from first to last, heads.
+        The order is that of the file: by input size, then stem, stages from first to last, each head behind what first
+        needs it.
         """
-        seen: set[tuple[BlockSpec, TensorSpec]] = set()
-        for block, x in self._placed_blocks(num_classes):
-            if (block, x) not in seen:
-                seen.add((block, x))
-                yield Workload((block,), x, precision, variant)
+        found: list[tuple[BlockSpec, TensorSpec]] = []
 
-    def _placed_blocks(self, num_classes: int) -> Iterator[tuple[BlockSpec, TensorSpec]]:
-        stem = self.ends.stem()
+        def note(block: BlockSpec, x: TensorSpec) -> float:
+            found.append((block, x))
+            return 0.0
+
+        walk = Walk(note)
         for cell in self.cells:
-            yield stem, cell.clip
-            inputs = [stem.output(cell.clip)]
-            for number, stage in enumerate(self.stages, start=1):
-                reached: dict[TensorSpec, None] = {}
-                for choice, x in itertools.product(stage.choices, inputs):
-                    for block in self.family.stage(choice, x):
-                        yield block, x
-                        x = block.output(x)
-                    reached[x] = None
-                    if number == len(self.stages):
-                        yield self.ends.head(choice, x, num_classes), x
-                inputs = list(reached)
+            walk.stages(self.family, self.ends, self.stages, cell.clip, num_classes)
+        return (Workload((block,), x, precision, variant) for block, x in found)
 
 
 def blocks_of(

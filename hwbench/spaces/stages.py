@@ -30,6 +30,10 @@ class StageChoice:
     def __hash__(self) -> int:
         return self._hash
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The fields alone: hashes of text differ from process to process."""
+        return {"values": self.values, "names": self.names, "constants": self.constants}
+
     @cached_property
     def _hash(self) -> int:
         return hash((self.values, self.constants))

@@ -10,25 +10,20 @@ is no part of anything below.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hwbench.errors import NotMeasured
-from hwbench.spaces.space import Cell, Integers, StagedSpace
+from hwbench.spaces.space import Cell, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.walk import BlockNumber, Floats, Integers, StageSums, Walk
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
-
-Floats = NDArray[np.float64]
 
 # Members summed at a time by ``totals``: what is written stays in the caches.
 _CHUNK = 1 << 14
-
-# What one block on its input adds; NotMeasured where that is not known.
-BlockNumber = Callable[[BlockSpec, TensorSpec], float]
 
 
 @dataclass(frozen=True)
@@ -47,22 +42,6 @@ class StageAxis:
     def numbers(self) -> dict[StageChoice, int]:
         """From a choice to its number."""
         return {choice: number for number, choice in enumerate(self.choices)}
-
-
-@dataclass(frozen=True)
-class StageSums:
-    """One stage at one input size.
-
-    Attributes:
-        inputs: The activations that may reach the stage.
-        seconds: Shape (inputs, choices): what the blocks of the stage add up to, those of the head included behind
-            the last stage.
-        out: Shape (inputs, choices): the number of the activation that reaches the next stage; 0 behind the last.
-    """
-
-    inputs: tuple[TensorSpec, ...]
-    seconds: Floats
-    out: Integers
 
 
 @dataclass(frozen=True)
@@ -95,10 +74,12 @@ class SpaceSums:
             num_classes: Width of the heads.
             constant: Added to every network.
         """
-        walk = _Walk(number)
+        walk, cells = Walk(number), []
+        for cell in space.cells:
+            base, stages = walk.stages(space.family, space.ends, space.stages, cell.clip, num_classes)
+            cells.append(CellSums(cell, constant + base, stages))
         axes = tuple(StageAxis.of(stage) for stage in space.stages)
-        cells = tuple(_cell_sums(space, axes, cell, walk, num_classes, constant) for cell in space.cells)
-        return cls(space, axes, cells, num_classes, tuple(walk.missing), walk.reason)
+        return cls(space, axes, tuple(cells), num_classes, tuple(walk.missing), walk.reason)
 
     @cached_property
     def num_known(self) -> int:
@@ -238,75 +219,6 @@ class SpaceSums:
                 known = np.isfinite(stage.seconds)
                 ways = [sum(ways[out] for out in row[kept].tolist()) for row, kept in zip(stage.out, known)]
             yield sums.cell, ways[0] if np.isfinite(sums.base) else 0
-
-
-class _Place:
-    """An activation, with what every block that was asked for on it adds, and where that leads."""
-
-    __slots__ = ("steps", "x")
-
-    def __init__(self, x: TensorSpec) -> None:
-        self.x = x
-        self.steps: dict[BlockSpec, tuple[float, _Place]] = {}
-
-
-class _Walk:
-    """Asks for each block on its input once, and remembers which have no number."""
-
-    def __init__(self, number: BlockNumber) -> None:
-        self._number = number
-        self._places: dict[TensorSpec, _Place] = {}
-        self.missing: list[tuple[BlockSpec, TensorSpec]] = []
-        self.reason = ""
-
-    def along(self, blocks: tuple[BlockSpec, ...], place: _Place) -> tuple[float, _Place]:
-        """The sum over blocks in a row, added up from the first, and where they lead."""
-        total = 0.0
-        for block in blocks:
-            step = place.steps.get(block)
-            if step is None:
-                step = place.steps[block] = (self._ask(block, place.x), self.place(block.output(place.x)))
-            total += step[0]
-            place = step[1]
-        return total, place
-
-    def place(self, x: TensorSpec) -> _Place:
-        """The place of an activation; there is one for each."""
-        found = self._places.get(x)
-        if found is None:
-            found = self._places[x] = _Place(x)
-        return found
-
-    def _ask(self, block: BlockSpec, x: TensorSpec) -> float:
-        try:
-            return self._number(block, x)
-        except NotMeasured as error:
-            self.missing.append((block, x))
-            self.reason = self.reason or str(error)
-            return float("inf")
-
-
-def _cell_sums(
-    space: StagedSpace, axes: tuple[StageAxis, ...], cell: Cell, walk: _Walk, num_classes: int, constant: float
-) -> CellSums:
-    base, first = walk.along((space.ends.stem(),), walk.place(cell.clip))
-    inputs, stages = [first], []
-    for axis in axes:
-        last = axis is axes[-1]
-        seconds = np.empty((len(inputs), len(axis.choices)))
-        out = np.zeros(seconds.shape, dtype=np.int64)
-        reached: dict[int, tuple[int, _Place]] = {}
-        for row, place in enumerate(inputs):
-            for number, choice in enumerate(axis.choices):
-                total, end = walk.along(space.family.stage(choice, place.x), place)
-                if last:
-                    total += walk.along((space.ends.head(choice, end.x, num_classes),), end)[0]
-                else:
-                    out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
-                seconds[row, number] = total
-        stages.append(StageSums(tuple(place.x for place in inputs), seconds, out))
-        inputs = [place for _, place in reached.values()]
-    return CellSums(cell, constant + base, tuple(stages))
 
 
 def _negated(stage: StageSums) -> StageSums:

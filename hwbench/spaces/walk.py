@@ -1,0 +1,105 @@
+"""The way through all networks of a space at one input size: every block on every input that it gets, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwbench.errors import NotMeasured
+from hwbench.spaces.family import Ends, Family
+from hwbench.spaces.stages import Stage
+from hwbench.specs import BlockSpec, TensorSpec
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# What one block on its input adds; NotMeasured where that is not known.
+BlockNumber = Callable[[BlockSpec, TensorSpec], float]
+
+
+@dataclass(frozen=True)
+class StageSums:
+    """One stage at one input size.
+
+    Attributes:
+        inputs: The activations that may reach the stage.
+        seconds: Shape (inputs, choices): what the blocks of the stage add up to, those of the head included behind
+            the last stage.
+        out: Shape (inputs, choices): the number of the activation that reaches the next stage; 0 behind the last.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    seconds: Floats
+    out: Integers
+
+
+class Place:
+    """An activation, with what every block that was asked for on it adds, and where that leads."""
+
+    __slots__ = ("steps", "x")
+
+    def __init__(self, x: TensorSpec) -> None:
+        self.x = x
+        self.steps: dict[BlockSpec, tuple[float, Place]] = {}
+
+
+class Walk:
+    """Asks for each block on its input once, and remembers which have no number."""
+
+    def __init__(self, number: BlockNumber) -> None:
+        self._number = number
+        self._places: dict[TensorSpec, Place] = {}
+        self.missing: list[tuple[BlockSpec, TensorSpec]] = []
+        self.reason = ""
+
+    def along(self, blocks: tuple[BlockSpec, ...], place: Place) -> tuple[float, Place]:
+        """The sum over blocks in a row, added up from the first, and where they lead."""
+        total = 0.0
+        for block in blocks:
+            step = place.steps.get(block)
+            if step is None:
+                step = place.steps[block] = (self._ask(block, place.x), self.place(block.output(place.x)))
+            total += step[0]
+            place = step[1]
+        return total, place
+
+    def place(self, x: TensorSpec) -> Place:
+        """The place of an activation; there is one for each."""
+        found = self._places.get(x)
+        if found is None:
+            found = self._places[x] = Place(x)
+        return found
+
+    def _ask(self, block: BlockSpec, x: TensorSpec) -> float:
+        try:
+            return self._number(block, x)
+        except NotMeasured as error:
+            self.missing.append((block, x))
+            self.reason = self.reason or str(error)
+            return float("inf")
+
+    def stages(
+        self, family: Family, ends: Ends, stages: Sequence[Stage], clip: TensorSpec, num_classes: int
+    ) -> tuple[float, tuple[StageSums, ...]]:
+        """What the stem adds to all networks on a clip, and the sums of each stage."""
+        base, first = self.along((ends.stem(),), self.place(clip))
+        inputs, found = [first], []
+        for index, stage in enumerate(stages):
+            last = index == len(stages) - 1
+            seconds = np.empty((len(inputs), len(stage.choices)))
+            out = np.zeros(seconds.shape, dtype=np.int64)
+            reached: dict[int, tuple[int, Place]] = {}
+            for row, place in enumerate(inputs):
+                for number, choice in enumerate(stage.choices):
+                    total, end = self.along(family.stage(choice, place.x), place)
+                    if last:
+                        total += self.along((ends.head(choice, end.x, num_classes),), end)[0]
+                    else:
+                        out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
+                    seconds[row, number] = total
+            found.append(StageSums(tuple(place.x for place in inputs), seconds, out))
+            inputs = [place for _, place in reached.values()]
+        return base, tuple(found)
