@@ -21,7 +21,7 @@ from hwbench.blocks.mobile_cpu import (
     X3dHead,
     X3dStem,
 )
-from hwbench.specs import BlockSpec, kinds
+from hwbench.specs import BlockSpec, block_kinds
 
 
 def build(spec: BlockSpec) -> nn.Module:
@@ -31,7 +31,7 @@ def build(spec: BlockSpec) -> nn.Module:
         UnknownName: No such kind.
         UnsupportedModule: A combination of fields that the kind does not have.
     """
-    descriptor = kinds.get(spec.kind)
+    descriptor = block_kinds.get(spec.kind)
     descriptor.check(spec)
     module, _, function = descriptor.module.partition(":")
     make = cast(Callable[[BlockSpec], nn.Module], getattr(importlib.import_module(module), function))

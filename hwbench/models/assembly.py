@@ -9,13 +9,17 @@ from torch import nn
 from hwbench.blocks.deployment import BlockChain
 from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
+from hwbench.models.r2plus1d import R2plus1d, is_r2plus1d
 from hwbench.specs import BlockRole, BlockSpec
 
 Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
 
 # What makes a network of blocks, and of which; the first that answers yes. The names of their weights are those of
 # published checkpoints. ``ChainNetwork`` takes all others.
-ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [(is_x3d, EfficientX3d.of)]
+ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
+    (is_x3d, EfficientX3d.of),
+    (is_r2plus1d, R2plus1d),
+]
 
 
 class ChainNetwork(BlockChain):

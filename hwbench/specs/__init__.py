@@ -5,7 +5,7 @@ from hwbench.specs.artifact import Artifact, DelegationReport
 from hwbench.specs.block import BlockSpec
 from hwbench.specs.estimate import Estimate
 from hwbench.specs.fields import ACTIVATIONS, GLOBAL, Kernel, format_kernel, parse_kernel
-from hwbench.specs.kind import BlockKind, BlockRole, kinds
+from hwbench.specs.kind import BlockKind, BlockRole, block_kinds
 from hwbench.specs.kinds import Conv, Pool, SqueezeExcitation, X3dBlock, X3dHead, X3dStem
 from hwbench.specs.network import Network
 from hwbench.specs.operations import Convolution, Operation, Path
@@ -50,6 +50,6 @@ __all__ = [
     "X3dHead",
     "X3dStem",
     "format_kernel",
-    "kinds",
+    "block_kinds",
     "parse_kernel",
 ]

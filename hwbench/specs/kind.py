@@ -66,7 +66,7 @@ class BlockKind:
             InvalidValue: The arithmetic of this kind is not described.
         """
         raise InvalidValue(
-            f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, kinds.names())}"
+            f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, block_kinds.names())}"
         )
 
     @cached_property
@@ -97,10 +97,10 @@ class UnknownKind(BlockKind):
     module = ""
 
 
-kinds: Registry[BlockKind] = Registry("kind of block", entry_points="hwbench.kinds")
+block_kinds: Registry[BlockKind] = Registry("kind of block", entry_points="hwbench.kinds")
 _UNKNOWN = UnknownKind()
 
 
 def kind_of(name: str) -> BlockKind:
     """The kind of that name; ``UnknownKind`` where it is not installed."""
-    return kinds.find(name) or _UNKNOWN
+    return block_kinds.find(name) or _UNKNOWN

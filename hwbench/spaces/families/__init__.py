@@ -1,9 +1,10 @@
 """The families of networks that come with hwbench: one file and one line each."""
 
+from hwbench.spaces.families.r2plus1d import R2plus1d
 from hwbench.spaces.families.x3d import X3d
 from hwbench.spaces.family import families
 
-for family in (X3d(),):
+for family in (X3d(), R2plus1d()):
     families.register(family.name)(family)
 
-__all__ = ["X3d", "families"]
+__all__ = ["R2plus1d", "X3d", "families"]
