@@ -11,8 +11,11 @@ from hypothesis import strategies as st
 
 from hwbench.errors import InfeasibleBudget, InvalidValue, NotMeasured
 from hwbench.spaces import read_space
-from hwbench.spaces.families import X3d
+from hwbench.spaces.axes import Axis, counts
+from hwbench.spaces.families import X3d, r2plus1d
+from hwbench.spaces.families.r2plus1d import R2plus1dEnds
 from hwbench.spaces.families.x3d import Head, Stem, X3dEnds
+from hwbench.spaces.family import Family
 from hwbench.spaces.feasible import GRID, FeasibleSet
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
@@ -41,14 +44,68 @@ stages = st.builds(
     ),
     stride=st.sampled_from((1, 2)),
 )
-spaces = st.builds(
-    StagedSpace,
-    name=st.just("any"),
-    frames=some((2, 4)),
-    resolution=some((16, 32), 1),
-    family=st.just(X3d()),
-    ends=st.just(X3dEnds(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
-    stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
+
+
+class Odd(Family):
+    """What X3D never does: widths that depend on what comes in, blocks that differ from one to the next, fewer frames
+    or a coarser picture behind a stage.
+    """
+
+    name = "odd"
+    axes = (Axis("grow", counts), Axis("depth", counts), Axis("temporal_stride", counts), Axis("stride", counts))
+
+    def ends(self, fields):
+        raise NotImplementedError
+
+    def card(self, fields):
+        raise NotImplementedError
+
+    def stage(self, choice, x):
+        blocks = []
+        for index in range(choice["depth"]):
+            out = x.c * choice["grow"] if index == choice["depth"] - 1 else x.c
+            blocks.append(
+                BlockSpec.of(
+                    "r2plus1d", in_channels=x.c, mid_channels=2 + index, out_channels=out,
+                    kernel=((3 if index % 3 else 1, 1, 1), (1, 3, 3)),
+                    stride=choice["stride"] if index == 0 else 1,
+                    temporal_stride=choice["temporal_stride"] if index == choice["depth"] - 1 else 1,
+                )
+            )  # fmt: skip
+            x = blocks[-1].output(x)
+        return tuple(blocks)
+
+
+odd_stages = st.builds(
+    Stage.of,
+    st.fixed_dictionaries(
+        {
+            "grow": some((1, 2, 3)),
+            "depth": some((1, 2, 4)),
+            "temporal_stride": some((1, 2, 3)),
+            "stride": some((1, 2)),
+        }
+    ),
+)
+spaces = st.one_of(
+    st.builds(
+        StagedSpace,
+        name=st.just("any"),
+        frames=some((2, 4)),
+        resolution=some((16, 32), 1),
+        family=st.just(X3d()),
+        ends=st.just(X3dEnds(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
+        stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
+    ),
+    st.builds(
+        StagedSpace,
+        name=st.just("any"),
+        frames=some((1, 2, 5), 3),
+        resolution=some((9, 32)),
+        family=st.just(Odd()),
+        ends=st.just(R2plus1dEnds(r2plus1d.Stem(4, ((1, 7, 7),), 2, "relu"))),
+        stages=st.lists(odd_stages, min_size=1, max_size=3).map(tuple),
+    ),
 ).filter(lambda space: space.size() <= 600)
 
 
