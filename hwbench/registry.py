@@ -52,16 +52,13 @@ class Registry(Generic[T]):
         Raises:
             UnknownName: Nothing has that name.
         """
-        found = self.find(name)
-        if found is None:
+        if name not in self:
             raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self._items)}")
-        return found
+        return self._items[name]
 
     def find(self, name: str) -> T | None:
-        """The thing called ``name``, or None."""
-        if name not in self._items:
-            self._load_entry_points()
-        return self._items.get(name)
+        """The thing called ``name``, or None where nothing has that name."""
+        return self._items[name] if name in self else None
 
     def names(self) -> tuple[str, ...]:
         """All names, sorted."""
@@ -69,7 +66,9 @@ class Registry(Generic[T]):
         return tuple(sorted(self._items))
 
     def __contains__(self, name: str) -> bool:
-        return self.find(name) is not None
+        if name not in self._items:
+            self._load_entry_points()
+        return name in self._items
 
     def _load_entry_points(self) -> None:
         if self._loaded:
