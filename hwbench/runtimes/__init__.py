@@ -50,7 +50,7 @@ INTERNAL = frozenset({"torch"})
 
 
 def check_given(runtime: str, path: Path) -> None:
-    """Refuses a file that nobody but the build cache has a use for; ``path`` was given by a user, or lies with an export.
+    """Refuses a file that only the build cache has a use for; ``path`` was given by a user, or lies with an export.
 
     Raises:
         InvalidFile: A file of eager PyTorch.

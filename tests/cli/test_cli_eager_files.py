@@ -53,7 +53,7 @@ def described(folder, contents):
 def test_19_01_the_runner_calls_registered_factories_only(harmful, kept, tmp_path):
     path = tmp_path / ("a" + EAGER_SUFFIX)
     path.write_text(json.dumps(harmful))
-    with pytest.raises(InvalidFile, match="expected a factory inside hwbench .*eager_workload.* got .*remove_folder"):
+    with pytest.raises(InvalidFile, match=r"expected a factory inside hwbench .*eager_workload.* got .*remove_folder"):
         check_file(path)
     assert (kept / "file").is_file()
 

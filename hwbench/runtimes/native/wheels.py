@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
 from hwbench.errors import InvalidFile, MissingDependency
+from hwbench.interpreter import inherited_path, python_command, python_environment
 from hwbench.runtimes.base import installed_version
 from hwbench.runtimes.native.build import Wheel, lock
 from hwbench.workspace import writing
@@ -65,13 +66,15 @@ def _download(version: str, machine: str, folder: Path, report: Callable[[str], 
         report(f"fetching executorch {version} for {machine} with pip (once, 18 MB)")
     python = f"{sys.version_info.major}{sys.version_info.minor}"
     command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"),
+        *python_command("pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"),
         *("--no-deps", "--only-binary=:all:", "--platform", f"{_PLATFORM}_{machine}"),
         *("--implementation", "cp", "--python-version", python, "--dest", str(folder), f"executorch=={version}"),
     ]
     try:
         done = subprocess.run(
             command,
+            # Not the folder of this package, which may be a checkout with anything in it.
+            env=python_environment({"PYTHONPATH": inherited_path()}),
             capture_output=True,
             text=True,
             errors="replace",
