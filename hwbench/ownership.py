@@ -20,6 +20,7 @@ from hwbench.errors import WorkspaceError
 # Folders that count as ours, with all in them, in the form of PATH.
 SAFE_DIRECTORY = "HWBENCH_SAFE_DIRECTORY"
 
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _PACKAGE = Path(__file__).resolve().parent
 # The folder that the code lies in: the top of a checkout, or where packages are installed.
 _CODE = _PACKAGE.parent
@@ -39,6 +40,11 @@ def check_own(path: Path, holds: str, *, root: Path | None = None) -> None:
     stranger = who_else(path)
     if stranger and not _trusted(path):
         raise _refused(path, stranger, holds, root or path)
+
+
+def is_own(path: Path) -> bool:
+    """Nobody else can change it, or somebody said that it does; see ``check_own``."""
+    return not who_else(path) or _trusted(path)
 
 
 def check_above(path: Path, holds: str) -> None:
@@ -71,6 +77,17 @@ def make_own_folder(path: Path, holds: str) -> None:
     """
     path.mkdir(mode=0o755, parents=True, exist_ok=True)
     check_own(path, holds)
+
+
+def keep_to_us(path: Path) -> None:
+    """Takes the right to write a file or folder of ours from all others; a umask may have left it to them.
+
+    Raises:
+        OSError: It is not there, or not ours.
+    """
+    mode = stat.S_IMODE(path.stat().st_mode)
+    if mode & _OTHERS:
+        path.chmod(mode & ~_OTHERS)
 
 
 def _who_else(path: Path, *, above: bool) -> str:
