@@ -70,6 +70,9 @@ def test_19_03_the_laboratory_of_the_current_folder_is_not_started(trap, tmp_pat
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(MissingDependency):
         virtual.start(Workspace(tmp_path / "workspace"), "box", "ssh")
+    for process in virtual._started.values():
+        process.wait(60)  # it has said its last word
+    virtual._started.clear()
     assert not trap.exists()
 
 
