@@ -12,6 +12,7 @@ import typer
 
 from hwbench import __version__
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.interpreter import safe_children
 from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
@@ -55,7 +56,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     import hwbench.cli.commands  # noqa: F401  # registers the commands
 
     try:
-        app(arguments, prog_name="hwbench", standalone_mode=True)
+        with safe_children():
+            app(arguments, prog_name="hwbench", standalone_mode=True)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
     except sqlite3.Error as error:

@@ -16,7 +16,7 @@ from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.measure.cache import file_sha256
-from hwbench.runtimes import get
+from hwbench.runtimes import check_given, get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
 from hwbench.workspace import write_text
 
@@ -310,6 +310,7 @@ class DeployedModel:
         """
         manifest = Manifest.read(folder / MANIFEST)
         path = folder / model_name(manifest.runtime)
+        check_given(manifest.runtime, path)
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
         return cls(path, manifest)

@@ -19,7 +19,7 @@ from hwbench.devices.base import Address, CommandResult
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
 from hwbench.errors import DeviceError, DeviceLost, InvalidValue, WorkspaceError
-from hwbench.workspace import writing
+from hwbench.workspace import temporary_beside, writing
 
 # What is kept on a device between sessions. A campaign's models are some hundred MB; a phone has some GB free.
 MOST_BYTES = 2 << 30
@@ -228,7 +228,7 @@ class Depot:
 
     def pull(self, source: str, target: Path) -> None:
         """See ``Transport.pull``."""
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        part = temporary_beside(target)
         for _ in range(2):
             size, digest = self._look(source)
             with writing(target):

@@ -19,7 +19,7 @@ from typing import IO, Self
 
 from hwbench.devices.base import Address, CommandResult, TransportKind, transports
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
-from hwbench.workspace import writing
+from hwbench.workspace import temporary_beside, writing
 
 # As a shell says it.
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -93,7 +93,7 @@ class LocalTransport:
     def pull(self, source: str, target: Path) -> None:
         if not os.path.isfile(source):
             raise DeviceError(f"the local device has no file {source}")
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        part = temporary_beside(target)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:

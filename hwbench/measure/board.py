@@ -20,8 +20,10 @@ echo "== compilers"; for c in c++ g++ clang++; do command -v "$c"; done
 echo "== programs"; for c in tar gzip taskset logcat; do command -v "$c" >/dev/null 2>&1 && echo "$c"; done
 echo "== end"
 """
+# Nor is anything taken from the folder where it is asked, which ``-c`` puts first; ``-P`` came with Python 3.11.
 _PYTHON = """
 import sys
+sys.path = [folder for folder in sys.path if folder]
 from importlib import metadata
 def version(name):
     try:

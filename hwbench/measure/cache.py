@@ -2,7 +2,8 @@
 
 The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
 that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
-nothing stale is ever measured; a file whose digest does not match its description is built again.
+nothing stale is ever measured; a file whose digest does not match its description is built again, as is one that
+somebody else can write. A folder that somebody else can write is refused.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text, writing
@@ -57,6 +59,7 @@ NOT_SOURCES = (
 
 # Who has this file locked builds into the folder.
 LOCK = "building.lock"
+_HOLDS = "what lies there is run"
 
 
 def engine_version(runtime: str) -> str:
@@ -116,11 +119,18 @@ class ArtifactCache:
         return hashlib.sha256(f"{workload.key}\n{self._engine}".encode()).hexdigest()
 
     def load(self, workload: Workload) -> Artifact | None:
-        """The built file, or None where there is none, it is damaged, or it is not of this workload."""
+        """The built file, or None where there is none, it is damaged, or it is not of this workload.
+
+        Raises:
+            WorkspaceError: Somebody else can write the folder.
+        """
+        check_own(self.root, _HOLDS)
+        description = self._description(workload)
         try:
-            values = json.loads(self._description(workload).read_text())
+            values = json.loads(description.read_text())
             artifact = artifact_from_json(values, self.root)
             whole = artifact.workload == workload and file_sha256(artifact.path) == artifact.sha256
+            whole = whole and is_own(description) and is_own(artifact.path)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, HwbenchError):
             return None
         return artifact if whole else None
@@ -132,7 +142,11 @@ class ArtifactCache:
             WorkspaceError: The cache cannot be written.
         """
         text = json.dumps(artifact_to_json(artifact), indent=2, sort_keys=True)
-        write_text(self._description(artifact.workload), text + "\n")
+        description = self._description(artifact.workload)
+        with writing(self.root):
+            keep_to_us(artifact.path)
+            write_text(description, text + "\n")
+            keep_to_us(description)
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -142,10 +156,10 @@ class ArtifactCache:
         process that has it may take it again.
 
         Raises:
-            WorkspaceError: The cache cannot be written.
+            WorkspaceError: The cache cannot be written, or somebody else can write it.
         """
         with writing(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self.root, _HOLDS)
         held = _building.setdefault(self.root.resolve(), _Turn())
         with held.guard:
             if held.count == 0:

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 EAGER_SUFFIX, ONNX_SUFFIX, SCRIPT_SUFFIX = ".eager.json", ".onnx", ".ts"
+# The factories that an ``.eager.json`` may name, and where each is. The list is closed: a file chooses one of these and
+# gives it plain text, and reaches no other code. A factory takes a text and returns a module and an example; it reads
+# and writes nothing.
+FACTORIES = {
+    "hwbench.models:eager_workload": ("hwbench.models", "eager_workload"),
+    "hwbench.testing.models:small_net": ("hwbench.testing.models", "small_net"),
+}
 _FLOAT = 6  # ScalarType::Float
 _MASK = (1 << 64) - 1
 
@@ -299,25 +306,19 @@ class EagerModel(TorchModel):
 def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor]:
     """The module that an ``.eager.json`` names, in eval mode, and an example of its input.
 
-    The file holds ``module``, the place ``package.module:function`` of a factory inside hwbench, and ``argument``, the
-    text that it is called with; the factory returns the module and the example.
+    The file holds ``module``, the name of one of ``FACTORIES``, and ``argument``, the text that it is called with.
 
     Raises:
-        Failure: The file does not say so, or the factory is not one of ours.
+        Failure: The file does not say so, or the factory is not one of these.
     """
     values = json.loads(path.read_text())
-    place, argument = (
-        (values.get(name) for name in ("module", "argument")) if isinstance(values, dict) else (None, None)
-    )
-    if not isinstance(place, str) or not isinstance(argument, str):
-        raise Failure("load", f'{path.name}: expected {{"module": "hwbench...:function", "argument": "text"}}')
-    name, colon, function = place.partition(":")
-    if not colon or name.partition(".")[0] != "hwbench":
-        raise Failure("load", f"{path.name}: expected a factory inside hwbench, got {place!r}")
-    factory = getattr(importlib.import_module(name), function, None)
-    if factory is None:
-        raise Failure("load", f"{path.name}: {name} has no {function!r}")
-    module, example = factory(argument)
+    name, argument = (values.get(key) for key in ("module", "argument")) if isinstance(values, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(argument, str):
+        raise Failure("load", f'{path.name}: expected {{"module": "{next(iter(FACTORIES))}", "argument": "text"}}')
+    if name not in FACTORIES:
+        raise Failure("load", f"{path.name}: expected a factory inside hwbench ({', '.join(FACTORIES)}), got {name!r}")
+    place, function = FACTORIES[name]
+    module, example = getattr(importlib.import_module(place), function)(argument)
     return module.eval(), example
 
 

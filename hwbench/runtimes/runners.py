@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.errors import CheckFailed, InvalidFile, MissingDependency
+from hwbench.interpreter import python_command, python_path
 from hwbench.runtimes import protocol
 from hwbench.runtimes.native.build import build_runner
 
@@ -50,9 +50,7 @@ class Runner:
 
 def python_runner() -> Runner:
     """``hwbench.runtimes.python_runner`` of this installation, in this interpreter."""
-    package = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Runner(PYTHON, (sys.executable, "-P", "-m", "hwbench.runtimes.python_runner"), {"PYTHONPATH": paths})
+    return Runner(PYTHON, python_command("hwbench.runtimes.python_runner"), {"PYTHONPATH": python_path()})
 
 
 def choose_runner(runtime: str, cache_dir: Path, report: Callable[[str], None] | None = None) -> Runner:

@@ -9,13 +9,13 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.cli.devices.attached import server_runs
 from hwbench.errors import DeviceError, MissingDependency
+from hwbench.interpreter import python_command, python_environment
 
 if TYPE_CHECKING:
     from hwbench.devices import Device
@@ -50,7 +50,8 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
         folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, over, _serial(workspace, name)],
+            python_command(PROGRAM, over, _serial(workspace, name)),
+            env=python_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
