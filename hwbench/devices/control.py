@@ -237,14 +237,15 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
 
 def _end(journal: Journal, probe: Probe, transport: Transport, tell: Report) -> None:
     """At the end of a block: puts back what stands in the journal of the unit, if that unit still answers."""
-    noted = [(journal, change) for change in journal.changes() if belongs(change, probe, transport.identity)]
-    if not noted:
-        return
+    noted: list[_Noted] = []
     try:
+        noted += ((journal, change) for change in journal.changes() if belongs(change, probe, transport.identity))
+        if not noted:
+            return
         # The same kernel, without a start in between: the same unit. Else it is asked again what it is.
         now = probe if probe.boot and boot_of(transport) == probe.boot else probe_device(transport)
     except HwbenchError as error:
-        names = ", ".join(change.knob for _, change in reversed(noted))
+        names = ", ".join(change.knob for _, change in reversed(noted)) or "what was turned"
         tell(f"{names} could not be put back ({error}); the next command that reaches the device does it")
         return
     ours = [one for one in noted if belongs(one[1], now, transport.identity)]

@@ -203,8 +203,8 @@ def test_19_10_journals_of_older_versions_are_put_back(tmp_path):
     boost = "/sys/devices/system/cpu/cpufreq/boost"
     line = (
         '{"identity": "ssh:board:22", "unit": "UNIT", "knob": "boost", "before": {"FILE": "1"}, "ours": {"FILE": "0"}, '
-    )
-    line = line.replace("FILE", boost) + '"at": "2026-01-02T03:04:05+00:00", "pid": 3}'
+        '"at": "2026-01-02T03:04:05+00:00", "pid": 3}'
+    ).replace("FILE", boost)
     lines = [line.replace("UNIT", unit) for unit in (probe_device(device).unit, "")]
     path = Journal.of("ssh:board:22").path
     path.parent.mkdir(parents=True)
