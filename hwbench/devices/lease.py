@@ -126,7 +126,8 @@ def _take(identity: str, address: str) -> IO[str]:
             raise DeviceBusy(_in_use(address or identity, _read(file, identity)))
         with writing(path):
             file.truncate(0)
-            json.dump(asdict(_ourselves(identity, address)), file)
+            # Without what is empty: an older hwbench knows no address.
+            json.dump({key: value for key, value in asdict(_ourselves(identity, address)).items() if value}, file)
             file.flush()
     except BaseException:
         file.close()

@@ -1,5 +1,6 @@
 """One board under two names, and two boards under one: leases and journals go by the unit that answers."""
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import phones
 import pytest
 import sshd as server
 
-from hwbench.devices import Device, Probe, control, holder, leased, occupant, occupied, probe_device
+from hwbench.devices import Device, Probe, control, holder, lease, leased, occupant, occupied, probe_device
 from hwbench.devices.control import Conditions, controlled, put_back_left_over
 from hwbench.devices.device_file import write_device
 from hwbench.devices.journal import Change, Journal, belongs, waiting
@@ -261,6 +262,15 @@ class leased_elsewhere:
         self.process.communicate()
 
 
+def this_machine():
+    """What it is; a sandbox may hide it."""
+    with LocalTransport() as here:
+        probe = probe_device(here)
+    if not unit_names(probe):
+        pytest.skip("this machine tells neither a machine id nor a boot id: systemd-machine-id-setup")
+    return probe
+
+
 @pytest.fixture
 def sshd(tmp_path):
     if not server.available() and "HWBENCH_LAB_REQUIRED" not in os.environ:
@@ -281,8 +291,7 @@ def test_19_14_a_host_name_an_alias_and_this_machine_are_one_board(tmp_path, ssh
     options = {**sshd.options, "known_hosts": str(known_hosts)}
     of_alias = {name: value for name, value in options.items() if name != "port"} | {"host": "alias"}
     workspace = Workspace(tmp_path / "ws")
-    with LocalTransport() as here:
-        unit = probe_device(here).unit
+    unit = this_machine().unit
     for name, way, its in (("number", "ssh", options), ("alias", "ssh", of_alias), ("box", "local", {})):
         work_dir = str(tmp_path / f"work-{name}")
         write_device(workspace, Device(name, way, work_dir=work_dir, options=its, unit=unit))
@@ -364,7 +373,7 @@ class Place(LocalTransport):
     identity = f"ssh:{sys.argv[2]}:22"
 print("ready", flush=True)
 sys.stdin.readline()
-had, until = 0, time.monotonic() + 60
+had, until = 0, time.monotonic() + 300
 while had < 4 and time.monotonic() < until:
     try:
         with occupied(Place()):
@@ -379,6 +388,7 @@ print(had)
 
 
 def test_19_14_processes_with_names_of_their_own_never_have_a_board_together(tmp_path):
+    this_machine()
     argv = [sys.executable, "-c", RACE, str(tmp_path / "there")]
     processes = [subprocess.Popen([*argv, f"name{n}"], stdin=-1, stdout=-1, text=True) for n in range(3)]
     for process in processes:
@@ -399,7 +409,9 @@ def test_19_14_a_number_that_many_devices_have_names_none(number):
     assert parse("== uname\nLinux 6 aarch64\n== ro.serialno\nR58M1\n").unit
 
 
-def test_19_14_the_lease_of_an_older_version_still_counts():
+def test_19_14_the_lease_of_an_address_is_as_older_versions_read_it():
     with leased("ssh:board:22"), leased("unit:a", "ssh:board:22"):
+        keys = {frozenset(json.loads(path.read_text())) for path in lease.folder().glob("*.json")}
+        assert frozenset({"identity", "pid", "machine", "command", "since"}) in keys
         assert str(holder("ssh:board:22")).count("as ssh") == 0
         assert "as ssh:board:22" in str(holder("unit:a"))
