@@ -94,7 +94,8 @@ class Device:
     def transport(self, report: Report | None = None) -> Transport:
         """Opens the way to the device; the caller closes it.
 
-        What a process that was killed has left changed on the device is put back now; ``report`` is told.
+        What a process that was killed has left changed on the device is put back now, if this is the unit on which it
+        was changed; ``report`` is told.
 
         Raises:
             DeviceUnreachable: It does not answer.
@@ -104,7 +105,7 @@ class Device:
         try:
             if self.model:  # before anything is written to it
                 self._check_model(probe_device(transport))
-            put_back_left_over(transport, report)
+            put_back_left_over(transport, report, self.fingerprint)
         except BaseException:
             transport.close()
             raise

@@ -19,7 +19,7 @@ from hwbench.devices.known_hosts import SSH_PORT, host_name
 from hwbench.errors import InvalidFile, InvalidValue
 
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 # A chain of hosts that name each other as their jump host has no end.
 MOST_HOPS = 8
 # A configuration that includes itself has no end either; OpenSSH has the same limit.
@@ -142,8 +142,9 @@ def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) ->
 def _known_hosts(said: Mapping[str, Any], address: Address) -> tuple[Path, ...]:
     own = own_known_hosts(address)
     users = shlex.split(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
-    named = (Path(word).expanduser() for word in users if word != "none")
-    return (*([own] if own else []), *named, SYSTEM_KNOWN_HOSTS)
+    system = shlex.split(said.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS))
+    named = (Path(word).expanduser() for word in (*users, *system) if word != "none")
+    return (*([own] if own else []), *named)
 
 
 def _path(text: str, address: Address) -> Path:

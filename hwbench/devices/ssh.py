@@ -274,12 +274,13 @@ def trust(address: Address, key: HostKey) -> Path:
     """Records a host key for a device, in place of what its own file said about that host; returns the file.
 
     Raises:
-        WorkspaceError: The file cannot be written, or there is no workspace.
+        DeviceError: The key is revoked.
+        WorkspaceError: The file cannot be read or written, or there is no workspace.
     """
     path = own_known_hosts(address)
     if path is None:
         raise WorkspaceError(f"device {address.name!r}: no workspace to record its host key in; make one: hwbench init")
-    record(path, key)
+    record(path, key, (file for hop in route(address) if hop.name == key.host for file in hop.known_hosts))
     return path
 
 

@@ -16,8 +16,7 @@ from hwbench.devices import (
     Process,
     Transport,
     controlled,
-    leased,
-    probe_device,
+    occupied,
 )
 from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
@@ -114,8 +113,7 @@ def open_bench(
     """
     check_runtime(device, runtime)
     threads = threads or device.threads
-    with device.transport(report) as transport, leased(transport.identity):
-        probe = probe_device(transport)
+    with device.transport(report) as transport, occupied(transport, report) as probe:
         device.recognise(probe)
         cpus = device.pinned(threads, probe)
         installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
