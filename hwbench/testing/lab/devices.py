@@ -23,7 +23,8 @@ from pathlib import Path
 
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
-from hwbench.testing.lab.machine import Machine, make_folder, sweep
+from hwbench.testing.lab.folders import make_folder, sweep
+from hwbench.testing.lab.machine import Machine
 from hwbench.testing.lab.needs import requirements
 from hwbench.testing.lab.network import Network
 from hwbench.testing.lab.processes import HOST
