@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from devices.waiting import alive, wait_for
+from waiting import alive, wait_for
 
 from hwbench.devices.local import LocalTransport
 
