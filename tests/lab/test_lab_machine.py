@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 
 import pytest
-from devices.waiting import in_the_background
 from lab.clients import adb_on
 
 from hwbench.devices import probe
@@ -135,17 +134,3 @@ def test_the_environment_is_put_back(laboratory: None, monkeypatch: pytest.Monke
     with lab.adb_server() as outer, lab.adb_server() as inner:
         assert inner is outer
         assert os.environ["ANDROID_ADB_SERVER_PORT"] == str(outer.port)
-
-
-BACKGROUND = """
-from hwbench.testing import lab
-with lab.ssh_board() as board:
-    for number in ("HUP", "INT", "TERM"):  # a shell ignores QUIT itself
-        print(board.machine.run(f"sh -c 'kill -{number} $$; echo survived'"))
-"""
-
-
-def test_19_29_signals_end_commands_of_a_device_that_was_started_in_the_background(laboratory: None) -> None:
-    argv = [sys.executable, "-c", BACKGROUND]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=300, preexec_fn=in_the_background)
-    assert done.stdout.splitlines() == ["(-1, '')", "(-2, '')", "(-15, '')"], done.stderr

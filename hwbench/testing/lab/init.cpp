@@ -40,8 +40,6 @@ bool receive(int connection, std::string& command, int (&streams)[kStreams]) {
 
 [[noreturn]] void execute(const std::string& command, int (&streams)[kStreams]) {
   setsid();
-  // A process keeps what it ignores; what started the laboratory may do so, as nohup does.
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) signal(number, SIG_DFL);
   // Above the three standard numbers first, so that none is overwritten before it is copied. None stays open beside:
   // who started the command waits until nobody holds its streams.
   for (int& stream : streams) {
