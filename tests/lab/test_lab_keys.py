@@ -19,6 +19,7 @@ from hwbench.testing import lab
 from hwbench.testing.lab import keys
 from hwbench.testing.lab.adb_server import AdbServer
 from hwbench.testing.lab.adbd import PUBLIC_KEY, SIGNATURE, TOKEN
+from hwbench.testing.lab.needs import require
 from hwbench.testing.lab.processes import HOST, free_port
 from hwbench.testing.lab.wire import MAX_PAYLOAD, VERSION, Message, Wire
 from hwbench.workspace import Workspace
@@ -165,6 +166,46 @@ def test_19_08_a_connection_that_is_made_again_is_asked_again(client: Client, ou
     client.open()
     answer = client.sign(b"")
     assert answer.command == b"AUTH"  # the stream was not opened
+
+
+def test_19_03_a_folder_called_hwbench_in_the_current_one_does_not_run(
+    laboratory: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hwbench").mkdir()
+    (tmp_path / "hwbench" / "__init__.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    with lab.android_phone(serial="OTHER", connected=False) as phone:
+        client = Client(phone)
+        with client.connection:
+            client.hello()
+    assert not (tmp_path / "mark").exists()
+
+
+# ---------------------------------------------------------------- the board
+
+
+def test_19_08_the_board_accepts_its_own_key_alone(board: lab.Board) -> None:
+    """What sshd makes of its configuration; a login with another key is refused in the tests of ssh."""
+    folder = board.sshd.folder
+    argv = [require("sshd"), "-T", "-f", str(folder / "sshd_config")]
+    said = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout
+    settings = dict(line.lower().split(" ", 1) for line in said.splitlines() if " " in line)
+    wanted = {
+        "listenaddress": f"{HOST}:{board.sshd.port}",
+        "authenticationmethods": "publickey",
+        "authorizedkeysfile": str(folder / "authorized_keys").lower(),
+        "authorizedkeyscommand": "none",
+        "trustedusercakeys": "none",
+        "forcecommand": str(folder / "login").lower(),
+        "allowtcpforwarding": "no",
+        "allowstreamlocalforwarding": "no",
+        "allowagentforwarding": "no",
+        "permittunnel": "no",
+        "permituserrc": "no",
+    }
+    assert {name: settings[name] for name in wanted} == wanted
+    assert (folder / "authorized_keys").read_text() == board.sshd.identity.with_suffix(".pub").read_text()
+    assert folder.stat().st_mode & 0o077 == 0  # so that nobody else reads the key
 
 
 # ---------------------------------------------------------------- the keys themselves
