@@ -67,7 +67,8 @@ _MEND = {
     ),
     "unauthorized": (
         'it has not allowed this computer: unlock it and accept the dialog "Allow USB debugging?"; where none comes, '
-        "plug it in again, or revoke the USB debugging authorisations in its developer options"
+        "plug it in again, or revoke the USB debugging authorisations in its developer options; a virtual one allows "
+        "the keys of ~/.android and ADB_VENDOR_KEYS: where adb's server was started with others, adb kill-server"
     ),
     "authorizing": 'it is asking: unlock it and accept the dialog "Allow USB debugging?"',
     "connecting": "it is still connecting; try again in a few seconds, or plug it in again",

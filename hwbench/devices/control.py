@@ -302,7 +302,10 @@ def _ending_on_signals() -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keeps the first signal that would end the process until the block is done; a second one counts at once."""
+    """Keeps the first signal that would end the process until the block is done; a second one counts at once.
+
+    One that is ignored stays so, as SIGINT in the background of a script and SIGHUP under nohup.
+    """
     came: list[int] = []
 
     def keep(number: int, frame: FrameType | None) -> None:
@@ -310,7 +313,8 @@ def _uninterrupted() -> Iterator[None]:
         if len(came) > 1:
             raise KeyboardInterrupt
 
-    with _handlers(dict.fromkeys((signal.SIGINT, *_ENDING), keep)):
+    heeded = [number for number in (signal.SIGINT, *_ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handlers(dict.fromkeys(heeded, keep)):
         yield
     if came:
         signal.raise_signal(came[0])
