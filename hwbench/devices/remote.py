@@ -17,10 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hwbench.devices.base import Address, CommandResult
+from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.depot import Depot
 from hwbench.devices.link import Link, Stream
-from hwbench.devices.supervisor import BEAT_S, LEASE_S, STAMP, Chore, Order, Supervised
+from hwbench.devices.supervisor import BEAT_S, HERE, LEASE_S, STAMP, Chore, Order, Supervised
+from hwbench.devices.work_folder import OURS, PLACE
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 
 # Pauses before the attempts to connect again; about half a minute in all, as long as a Wi-Fi or an adbd takes.
@@ -34,29 +35,48 @@ TAIL_BYTES = 4096
 # Scripts of ours that only look at a few files.
 SCRIPT_S = 60.0
 
-# Ends what nobody watches any more. A record says who watches and what runs: two lines of process number and start.
-# Arguments: the folder of records, our name. Prints how many were ended.
+# Ends what nobody watches any more. A record says who watches and what runs: two lines of process number and start, and
+# a third of the start of the machine, which records of older versions lack. Records are believed in a folder that is
+# ours alone, and only files of ours there: the folder may be one that others made, in a place where all may write.
+# Arguments: the work folder, our name. Prints how many were ended.
 SWEEP = (
     STAMP
+    + HERE
+    + PLACE
+    + OURS
     + r"""
 same() { [ "$1" ] && [ "$2" ] && stamp "$1" && [ "$stamped" = "$2" ]; }
-case $1 in "~/"*) folder=$HOME/${1#"~/"} ;; *) folder=$1 ;; esac
-ended=0
-for record in "$folder"/run/*; do
-  [ -f "$record" ] || continue
-  watcher= watched= pid= start=
-  { read -r watcher watched; read -r pid start; } < "$record"
-  case $watcher$watched$pid$start in *[!0-9]*) continue ;; esac
-  name=${record##*/}
-  # A watcher of state Z is dead, and nobody has asked for its end.
-  [ "${name%%.*}" != "$2" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
-  if same "$pid" "$start"; then
-    kill -9 "-$pid" 2>/dev/null
-    kill -9 "$pid" 2>/dev/null
-    ended=$((ended+1))
+sweep() {
+  for record in run/*; do
+    name=${record##*/}
+    hex "${name%%.*}" 16 && [ -f "$record" ] && [ -O "$record" ] && ! [ -L "$record" ] || continue
+    watcher= watched= pid= start= was= host=
+    { read -r watcher watched; read -r pid start; read -r was host; } < "$record"
+    case $watcher$watched$pid$start in *[!0-9]*) continue ;; esac
+    if [ "$was" ] && [ "$was" != "$boot" ]; then
+      # Nothing runs on after a start; what another machine runs that has this folder, too, is not ours to end.
+      [ "$host" = "$node" ] && rm -f "$record"
+      continue
+    fi
+    # A watcher of state Z is dead, and nobody has asked for its end.
+    [ "${name%%.*}" != "$own" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
+    if same "$pid" "$start"; then
+      kill -9 "-$pid" 2>/dev/null
+      kill -9 "$pid" 2>/dev/null
+      ended=$((ended+1))
+    fi
+    rm -f "$record"
+  done
+}
+place "$1"
+own=$2 ended=0
+if ! [ -L "$folder" ] && cd "$folder" 2>/dev/null; then
+  set -- run/*
+  if [ -e "$1" ] && ours . && ours run; then
+    here 2>/dev/null
+    sweep
   fi
-  rm -f "$record"
-done
+fi
 echo "$ended"
 """
 )
@@ -109,9 +129,6 @@ class RemoteTransport:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> RemoteProcess:
         with self._using():
-            # Without a work folder there is no record of the process; it is watched all the same.
-            with contextlib.suppress(DeviceError):
-                self._depot.prepare()
             self._beater = self._beater or _Beater()
             command = Supervised(self._link, Order(argv, env or {}, self._record()))
             process = RemoteProcess(self, command)
@@ -127,9 +144,9 @@ class RemoteTransport:
         with self._using():
             return self._depot.push_all(sources)
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         with self._using():
-            self._depot.pull(source, target)
+            self._depot.pull(source, target, most_bytes=most_bytes)
 
     def temporary(self, name: str) -> str:
         with self._using():
@@ -197,8 +214,14 @@ class RemoteTransport:
         self._swept = True
 
     def _record(self) -> str:
+        """A file for the record of a command; none without a work folder of ours: it is watched all the same."""
         self._count += 1
-        return f"{self._depot.records}/{self._owner}.{self._count}"
+        try:
+            return f"{self._depot.prepare()}/run/{self._owner}.{self._count}"
+        except DeviceLost:
+            raise
+        except DeviceError:
+            return ""
 
     def _script(self, text: str, *arguments: str, timeout_s: float = SCRIPT_S) -> CommandResult:
         return self._run(Chore(text, arguments, timeout_s))
