@@ -130,7 +130,7 @@ _REFUSAL = re.compile(rf"hwbench: ({'|'.join(_REFUSALS)})\b ?(.*)")
 # Names that pruning may remove: they are ours, and no shell and no option can be made of them.
 _KEPT = re.compile(r"[0-9a-f]{64}(\.[A-Za-z0-9_]{1,32})?")
 # Of numbers that a device says, so many digits are read as Python can make of them what is meant.
-_SIZE_AND_DIGEST = re.compile(r"\s*([0-9]{1,18})\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
+_SIZE_AND_DIGEST = re.compile(r"\s*([0-9]{1,18})(?![0-9])\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
 _KIB = re.compile(r"[0-9]{1,15}")
 
 

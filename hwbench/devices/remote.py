@@ -26,8 +26,11 @@ from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchEr
 
 # Pauses before the attempts to connect again; about half a minute in all, as long as a Wi-Fi or an adbd takes.
 PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-# What may pass between the time limit of a command and its last word: the start of shells on a slow device, the way.
-ANSWER_S = 30.0
+# What may pass here between the time limit of a command and its last word, whatever the device sends: the start of
+# shells on a slow device, the way there; and what it printed, which a slow network brings at this rate.
+ANSWER_S, OUTPUT_BYTES_PER_S = 30.0, 100_000
+# What lines that are there already may cost beyond the time limit of who reads them.
+LINE_S = 1.0
 # A command may write this much where it is held in memory; results of such a size belong in a file.
 MOST_OUTPUT_BYTES = 64 << 20
 # The end of what a process wrote to stderr; enough for a message, not for a log.
@@ -238,18 +241,20 @@ class RemoteTransport:
 
     def _collect(self, command: Supervised, timeout_s: float) -> CommandResult:
         output = {stream: bytearray() for stream in Stream}
-        start = heard = beat = time.monotonic()
+        start = beat = time.monotonic()
         while not command.ended:
-            try:
+            with contextlib.suppress(TimeoutError):
                 stream, data = command.read(min(1.0, BEAT_S))
-            except TimeoutError:
-                if time.monotonic() > max(start + timeout_s, heard) + ANSWER_S:
-                    raise DeviceLost(f"no answer {ANSWER_S:.0f} s after the time limit of the command") from None
-            else:
-                heard = time.monotonic()
                 output[stream] += data
                 if len(output[stream]) > MOST_OUTPUT_BYTES:
                     raise DeviceError(too_much(stream))
+            # The device ends the command; this holds where the device does not do what it should.
+            on_the_way_s = sum(map(len, output.values())) / OUTPUT_BYTES_PER_S
+            if not command.ended and time.monotonic() > start + timeout_s + ANSWER_S + on_the_way_s:
+                raise DeviceLost(
+                    f"the command did not end within {ANSWER_S:.0f} s after its time limit of {timeout_s:g} s, "
+                    "which the device should have held; start it anew"
+                )
             if time.monotonic() - beat >= BEAT_S:
                 command.beat()
                 beat = time.monotonic()
@@ -316,9 +321,12 @@ class RemoteProcess:
             raise self._gone
         if self._result is not None:
             return False
+        left_s = deadline - time.monotonic()
+        if left_s < -LINE_S:
+            raise TimeoutError(late)
         try:
             with self._transport._noticing():
-                self._read(max(0.0, deadline - time.monotonic()))
+                self._read(max(0.0, left_s))
         except TimeoutError:
             raise TimeoutError(late) from None
         except DeviceError as error:

@@ -1,7 +1,7 @@
 """The way to a device over SSH, as its device file and ``~/.ssh/config`` say it: the hosts in between, then the device.
 
-What the device file says counts before the configuration, as the command line does for ``ssh``; also where a line of the
-configuration speaks of it, such as ``%p`` in ProxyCommand.
+What the device file says counts before the configuration, as the command line does for ``ssh``; also where a line of
+the configuration refers to it, such as ``%p`` in ProxyCommand.
 """
 
 from __future__ import annotations

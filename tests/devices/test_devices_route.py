@@ -119,7 +119,8 @@ def test_a_configuration_that_cannot_be_read(config, tmp_path):
 
 CONFIGURED = (
     "Host board\n  HostName 127.0.0.1\n  Port 2222\n  User config\n"
-    'Match user pi\n  IdentityFile ~/.ssh/of-%r\nHost *\n  ProxyCommand sh -c \'echo "$0" >> {said}\' "%h %p %r %n %% %%p"\n'
+    "Match user pi\n  IdentityFile ~/.ssh/of-%r\nHost *\n"
+    '  ProxyCommand sh -c \'echo "$0" >> {said}\' "%h %p %r %n %% %%p"\n'
 )
 
 
