@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from hwbench.devices.base import Address, CommandResult, TransportKind, transports
+from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult, TransportKind, transports
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 from hwbench.workspace import temporary_beside, writing
 
@@ -89,9 +89,11 @@ class LocalTransport:
                 os.symlink(path, os.path.join(folder, name))
         return folder
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         if not os.path.isfile(source):
             raise DeviceError(f"the local device has no file {source}")
+        if (size := os.path.getsize(source)) > most_bytes:
+            raise DeviceError(f"the local device: {source} has {size} bytes; expected at most {most_bytes}")
         part = temporary_beside(target)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
