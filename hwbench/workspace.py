@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
 from hwbench.registry import suggest
 
@@ -67,7 +68,7 @@ class Workspace:
         """
         path = self.root / ".hwbench"
         with writing(path):
-            path.mkdir(exist_ok=True)
+            make_folder(path)
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "not writable", str(path))
         return path
@@ -165,12 +166,14 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a crash leaves either the old text or the new one."""
+    """Writes a file so that a crash leaves either the old text or the new one; see ``write_bytes``."""
     write_bytes(path, text.encode())
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that a crash leaves either the old bytes or the new ones.
+    """Writes a file so that a crash or a power cut leaves either the old bytes or the new ones.
+
+    When this returns, the new ones are on the disk.
 
     Raises:
         WorkspaceError: No rights or no room, or a directory is there.
@@ -179,12 +182,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)

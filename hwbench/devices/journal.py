@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hwbench.devices import lease
+from hwbench.durable import make_folder, sync_folder
 from hwbench.workspace import write_bytes, writing
 
 
@@ -66,12 +67,12 @@ class Journal:
 
     def _write(self, changes: list[Change]) -> None:
         with writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path.parent, 0o700)
             if changes:
                 write_bytes(self.path, b"".join(json.dumps(asdict(one)).encode() + b"\n" for one in changes))
             else:
                 self.path.unlink(missing_ok=True)
-            _sync(self.path.parent)
+                sync_folder(self.path.parent)
 
 
 def folder() -> Path:
@@ -93,12 +94,3 @@ def _read(lines: list[bytes]) -> Iterator[Change]:
             texts = (change.identity, change.unit, change.knob, *change.before, *change.before.values())
             if all(isinstance(text, str) for text in (*texts, *change.ours, *change.ours.values())):
                 yield change
-
-
-def _sync(path: Path) -> None:
-    """A file that was made or renamed is on the disk when its folder is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.measure.migrations import ForeignDatabase, migrate
 from hwbench.workspace import writing
@@ -40,7 +41,7 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
         with self._guard():
             self.connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         try:
@@ -85,7 +86,7 @@ class Database:
     def _prepare(self) -> None:
         db = self.connection
         db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA synchronous = FULL")
+        db.execute("PRAGMA synchronous = EXTRA")
         try:
             migrate(db)
         except ForeignDatabase as error:
