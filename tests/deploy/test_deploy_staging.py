@@ -2,6 +2,9 @@ import contextlib
 import errno
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hwbench.deploy.manifest import MANIFEST, MODEL
-from hwbench.deploy.staging import place, staging
+from hwbench.deploy.staging import place, settle, staging
 from hwbench.errors import InvalidValue, WorkspaceError
 
 
@@ -108,6 +111,54 @@ def test_what_a_killed_export_left_is_swept_after_a_day(tmp_path: Path) -> None:
         os.utime(out / name, (time.time() - age_s,) * 2)
     export(out, "one")
     assert names(out) == [".export.new.tmp", MANIFEST, MODEL]
+
+
+def test_19_23_a_step_of_the_clock_does_not_sweep_an_export_that_lives(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with staging(out) as folder:
+        put(folder, "slow")
+        os.utime(folder, (time.time() - 30 * 24 * 3600,) * 2)  # as if the clock had stepped forward by a month
+        export(out, "quick")
+        assert folder.is_dir()
+        place(folder, out)
+    assert (out / MODEL).read_text() == json.loads((out / MANIFEST).read_text()) == "slow"
+    assert names(out) == [MANIFEST, MODEL]
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_19_23_what_a_kill_left_is_swept_at_once_and_finished_where_it_was_complete(tmp_path: Path, step: int) -> None:
+    """``step`` names of the folder are changed before the kill; 0: while the files are made."""
+    out = tmp_path / "out"
+    export(out, "one")
+    program = f"""
+import json, os, signal, sys
+from pathlib import Path
+from hwbench.deploy.manifest import MANIFEST, MODEL
+from hwbench.deploy.staging import place, staging
+def killing(real):
+    def call(self, *arguments, **options):
+        global left
+        if self.exists():
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return real(self, *arguments, **options)
+    return call
+left = {step}
+with staging(Path(sys.argv[1])) as folder:
+    (folder / MODEL).write_text("two")
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    (folder / MANIFEST).write_text(json.dumps("two"))
+    Path.unlink, Path.replace = killing(Path.unlink), killing(Path.replace)
+    place(folder, Path(sys.argv[1]))
+"""
+    done = subprocess.run([sys.executable, "-c", program, str(out)], capture_output=True, text=True)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    settle(out)
+    assert (out / MODEL).read_text() == json.loads((out / MANIFEST).read_text()) == ("two" if step else "one")
+    export(out, "three")
+    assert names(out) == [MANIFEST, MODEL]
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:
