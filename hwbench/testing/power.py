@@ -1,6 +1,6 @@
 """Cuts the power at every write of a program, and looks at what the disk may hold then.
 
-A program runs once under a shim (``power.c``, before libc), which writes down each thing that it does to the files below
+A program runs once under a shim (``power.c``, before libc), which writes down each thing that it does to files below
 a folder: created, written, renamed, removed, synced, and what it said on standard output, which is what it told as
 stored. For each point between two of these there are the disks that a power cut may leave there:
 
@@ -194,7 +194,7 @@ class Recording:
                 durable = self._durable(event.node, at, cut)
                 for offset, data in [(event.offset, event.data)] if durable else survives.pieces(event):
                     _write(contents[event.node], offset, data)
-            elif isinstance(event, Resized) and (self._durable(event.node, at, cut) or survives.bytes()):
+            elif isinstance(event, Resized) and (self._durable(event.node, at, cut) or survives.size()):
                 _resize(contents[event.node], event.size)
         tree: dict[str, bytes | None] = {}
         _walk(_ROOT, "", names, folders, contents, tree)
@@ -217,7 +217,7 @@ class _Extreme:
     def name(self) -> bool:
         return self.keeps_names
 
-    def bytes(self) -> bool:
+    def size(self) -> bool:
         return self.keeps_bytes
 
     def pieces(self, event: Written) -> list[tuple[int, bytes]]:
@@ -233,7 +233,7 @@ class _Chance:
     def name(self) -> bool:
         return self.chance.random() < 0.5
 
-    def bytes(self) -> bool:
+    def size(self) -> bool:
         return self.chance.random() < 0.5
 
     def pieces(self, event: Written) -> list[tuple[int, bytes]]:
@@ -247,7 +247,7 @@ class _Chance:
         if way == 3:  # the file has its length, and zeros where nothing came
             return [(event.offset + len(data), b"")]
         pages = range(0, len(data), PAGE)
-        return [(event.offset + at, data[at : at + PAGE]) for at in pages if self.bytes()]
+        return [(event.offset + at, data[at : at + PAGE]) for at in pages if self.size()]
 
 
 def _drop(entries: dict[str, int], name: str, node: int) -> None:

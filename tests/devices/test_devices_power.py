@@ -15,7 +15,8 @@ from hwbench.devices.journal import Change, Journal
 journal = Journal(Path(sys.argv[1], "state", "hwbench", "knobs", "one.jsonl"))
 noted = []
 def add(number):
-    noted.append(journal.add(Change("ssh:board", "unit", f"knob{number}", {"governor": "ondemand" * 90}, {"governor": "x"})))
+    change = Change("ssh:board", "unit", f"knob{number}", {"governor": "ondemand" * 90}, {"governor": "x"})
+    noted.append(journal.add(change))
     print(f"+knob{number}", flush=True)
 def drop():
     change = noted.pop()

@@ -14,7 +14,8 @@ from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, table_pat
 from hwbench.specs import Outcome, Precision, Repeatability, Workload
 from hwbench.testing.tables import installed_target, stats_of_law
 keys = [f"x3d_i24_m54_o24_k3x3x3_swish@1x24x4x{{size}}x{{size}}/int8/auto" for size in range(4, 64)]
-rows = [LatencyRow(Role.BLOCK, Workload.parse(key), Outcome.OK, stats_of_law(1e-3), "2026-01-01", "c0ffee") for key in keys]
+stats = stats_of_law(1e-3)
+rows = [LatencyRow(Role.BLOCK, Workload.parse(key), Outcome.OK, stats, "2026-01-01", "c0ffee") for key in keys]
 path = table_path(Path(sys.argv[1]), installed_target(), Precision.INT8)
 for day in {DAYS}:
     check = SelfCheck(Repeatability(0.0, -0.1, 0.1, 5, 0.001), day)

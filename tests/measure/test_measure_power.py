@@ -39,13 +39,15 @@ def check(commands, folder, told):
     assert path.exists(), "the store is gone"
     with MeasurementStore(path) as store:
         for line in told:
-            kind, number, *session = line.split()
+            kind, number, *_ = line.split()
             if kind == "row":
                 row = store.measurement(WORKLOADS[int(number)], target("phone"), TIMING, {})
                 assert row is not None, f"{line} is lost"
                 assert row.outcome is (Outcome.NOISY if int(number) % 2 else Outcome.OK)
         for number in range(commands):
-            taken = [round(s.samples_s[0] * 1e6) for s in store.sessions(WORKLOADS[number], target("phone"), TIMING, {})]
+            taken = [
+                round(s.samples_s[0] * 1e6) for s in store.sessions(WORKLOADS[number], target("phone"), TIMING, {})
+            ]
             assert taken == [number * 1000 + session for session in range(len(taken))]
             stored = sum(line.startswith(f"session {number} ") for line in told)
             assert len(taken) >= stored, f"{stored - len(taken)} of {stored} sessions of row {number} are lost"

@@ -199,9 +199,7 @@ def test_19_19_lines_that_a_power_cut_tore_leave_the_log(tmp_path: Path) -> None
     assert log.length == path.stat().st_size
 
 
-def test_19_19_a_run_goes_on_from_the_epoch_bit_for_bit(
-    clips: tuple[TrainingClips, TestClips], tmp_path: Path
-) -> None:
+def test_19_19_a_run_goes_on_from_the_epoch_bit_for_bit(clips: tuple[TrainingClips, TestClips], tmp_path: Path) -> None:
     """Without the file of the steps, as after a power cut, the run ends with the same weights."""
     from hwbench.train import Resources, fit
 
