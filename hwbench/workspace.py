@@ -84,6 +84,11 @@ class Workspace:
         return self.state / "cache"
 
     @property
+    def verified(self) -> Path:
+        """Directory of what was measured to verify tables, a store each."""
+        return self.state / "verified"
+
+    @property
     def studies(self) -> Path:
         """Directory of search studies, one folder each."""
         return self.state / "studies"

@@ -2,7 +2,8 @@
 
 The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
 that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
-nothing stale is ever measured; a file whose digest does not match its description is built again.
+nothing stale is ever measured; a file whose digest does not match its description is built again. What has not been
+used for longest goes when the cache grows beyond its limit (``hwbench.measure.room``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text, writing
@@ -117,6 +119,7 @@ class ArtifactCache:
 
     def load(self, workload: Workload) -> Artifact | None:
         """The built file, or None where there is none, it is damaged, or it is not of this workload."""
+        stamp(self.root, self._description(workload))
         try:
             values = json.loads(self._description(workload).read_text())
             artifact = artifact_from_json(values, self.root)
@@ -133,19 +136,23 @@ class ArtifactCache:
         """
         text = json.dumps(artifact_to_json(artifact), indent=2, sort_keys=True)
         write_text(self._description(artifact.workload), text + "\n")
+        stamp(self.root, self._description(artifact.workload))
 
     @contextmanager
     def building(self) -> Iterator[None]:
         """Holds the right to build into this folder while the block runs; other processes wait until it is free.
 
         Who waited finds in the cache what the other one built. The right ends with the process that holds it, and a
-        process that has it may take it again.
+        process that has it may take it again. At its end what is too much for the folder goes.
 
         Raises:
+            InvalidValue: The limit of the cache is no size.
             WorkspaceError: The cache cannot be written.
         """
         with writing(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
+        use(self.root)
+        limit_bytes()  # one that is no size is told before anything is built
         held = _building.setdefault(self.root.resolve(), _Turn())
         with held.guard:
             if held.count == 0:
@@ -159,7 +166,10 @@ class ArtifactCache:
             with held.guard:
                 held.count -= 1
                 if held.count == 0 and held.file is not None:
-                    held.file.close()
+                    try:
+                        trim_builds(self.root)
+                    finally:
+                        held.file.close()
 
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"

@@ -1,7 +1,7 @@
 """When a measurement store was last looked through, so that opening it does not cost by its size every time.
 
-``.NAME.checked`` beside the store says when that was, and what the file was when the last process closed it. Whoever has
-the store open holds a shared lock on it. A store is looked through again when a day has passed, and at once
+``.NAME.checked`` beside the store says when that was, and what the file was when the last process closed it. Whoever
+has the store open holds a shared lock on it. A store is looked through again when a day has passed, and at once
 
 * after a start of the machine, which may have been a power cut,
 * where a transaction was left open (a journal lies beside the store),

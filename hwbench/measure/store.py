@@ -347,7 +347,8 @@ class MeasurementStore:
         """
         rows = self.database.select(
             "SELECT m.id, m.workload, s.taken_at, s.boot, s.boot_s, s.samples_ns, "
-            f"{', '.join(f's.{name}' for name in SESSION_NUMBERS)} FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
+            f"{', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
+            "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
             "WHERE m.target = ? AND m.conditions = ? AND m.attempt > 1 AND NOT m.emulated AND s.suspect = '' "
             "ORDER BY m.id, s.id",
             (target.key, fingerprint(conditions)),
