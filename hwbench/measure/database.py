@@ -36,8 +36,8 @@ _REFUSED = {
 class Database:
     """A SQLite file of the schema in ``migrations``; opened on construction, made and migrated when needed.
 
-    Opening it costs by the size of the file at most once a day (``checked``). Use from one thread. ``connection`` is for
-    what only SQLite itself can do, such as interrupting it in a test.
+    Opening it costs by the size of the file at most once a day (``checked``). Use from one thread. ``connection`` is
+    for what only SQLite itself can do, such as interrupting it in a test.
 
     Raises:
         InvalidFile: The file is damaged, of another program, or of a newer version of hwbench.
