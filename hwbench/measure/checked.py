@@ -39,12 +39,13 @@ class Checked:
 
     def __init__(self, store: Path) -> None:
         self._store = store
+        self._record = store.with_name(f".{store.name}.checked")
         self._descriptor: int | None = None
         self.due = True
         journal = store.with_name(f"{store.name}-journal")
         try:
             left_open = journal.exists() and journal.stat().st_size > 0
-            self._descriptor = os.open(store.with_name(f".{store.name}.checked"), os.O_RDWR | os.O_CREAT, 0o644)
+            self._descriptor = os.open(self._record, os.O_RDWR)
             alone = self._locked(fcntl.LOCK_EX)
             known, file = self._read(), self._file()
             fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -57,14 +58,19 @@ class Checked:
         self.due = not same or not 0 <= since_boot_s() - known.at < AGAIN_S
 
     def passed(self) -> None:
-        """Notes that the store was looked through just now."""
+        """Notes that the store was looked through just now, and is sound."""
+        self.due = False
+        if self._descriptor is None:
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(self._record, os.O_RDWR | os.O_CREAT, 0o644)
+                fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         self._write(_Record(boot_id(), since_boot_s(), self._file()))
 
     def close(self) -> None:
-        """Notes how the store was left, unless somebody else has it open."""
+        """Notes how the store was left, unless it is not sound or somebody else has it open."""
         if self._descriptor is None:
             return
-        known = self._read() if self._locked(fcntl.LOCK_EX) else None
+        known = self._read() if not self.due and self._locked(fcntl.LOCK_EX) else None
         if known is not None:
             self._write(replace(known, file=self._file()))
         os.close(self._descriptor)
