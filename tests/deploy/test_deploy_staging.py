@@ -3,8 +3,6 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -125,36 +123,41 @@ def test_19_23_a_step_of_the_clock_does_not_sweep_an_export_that_lives(tmp_path:
     assert names(out) == [MANIFEST, MODEL]
 
 
+def killed_while_placing(out: Path, step: int) -> None:
+    """Makes an export and dies by SIGKILL before the ``step``-th change of a name; 0: while the files are made."""
+    left = step
+
+    def killing(real: object) -> object:
+        def call(self: Path, *arguments: object, **options: object) -> object:
+            nonlocal left
+            if self.exists():
+                left -= 1
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return real(self, *arguments, **options)
+
+        return call
+
+    with staging(out) as folder:
+        (folder / MODEL).write_text("two")
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        (folder / MANIFEST).write_text(json.dumps("two"))
+        Path.unlink, Path.replace = killing(Path.unlink), killing(Path.replace)
+        place(folder, out)
+
+
 @pytest.mark.parametrize("step", range(4))
 def test_19_23_what_a_kill_left_is_swept_at_once_and_finished_where_it_was_complete(tmp_path: Path, step: int) -> None:
-    """``step`` names of the folder are changed before the kill; 0: while the files are made."""
     out = tmp_path / "out"
     export(out, "one")
-    program = f"""
-import json, os, signal, sys
-from pathlib import Path
-from hwbench.deploy.manifest import MANIFEST, MODEL
-from hwbench.deploy.staging import place, staging
-def killing(real):
-    def call(self, *arguments, **options):
-        global left
-        if self.exists():
-            left -= 1
-            if not left:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return real(self, *arguments, **options)
-    return call
-left = {step}
-with staging(Path(sys.argv[1])) as folder:
-    (folder / MODEL).write_text("two")
-    if not left:
-        os.kill(os.getpid(), signal.SIGKILL)
-    (folder / MANIFEST).write_text(json.dumps("two"))
-    Path.unlink, Path.replace = killing(Path.unlink), killing(Path.replace)
-    place(folder, Path(sys.argv[1]))
-"""
-    done = subprocess.run([sys.executable, "-c", program, str(out)], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    process = os.fork()
+    if process == 0:
+        try:
+            killed_while_placing(out, step)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
     settle(out)
     assert (out / MODEL).read_text() == json.loads((out / MANIFEST).read_text()) == ("two" if step else "one")
     export(out, "three")
