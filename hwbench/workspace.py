@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
 from hwbench.ownership import check_above, check_own
 from hwbench.registry import suggest
@@ -88,7 +89,7 @@ class Workspace:
         """
         path = self.root / STATE
         with writing(path):
-            path.mkdir(mode=0o755, exist_ok=True)
+            make_folder(path, 0o755)
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "not writable", str(path))
         return path
@@ -102,6 +103,11 @@ class Workspace:
     def cache(self) -> Path:
         """Directory of built artifacts."""
         return self.state / "cache"
+
+    @property
+    def verified(self) -> Path:
+        """Directory of what was measured to verify tables, a store each."""
+        return self.state / "verified"
 
     @property
     def studies(self) -> Path:
@@ -195,7 +201,7 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a crash leaves either the old text or the new one."""
+    """Writes a file so that a crash leaves either the old text or the new one; see ``write_bytes``."""
     write_bytes(path, text.encode())
 
 
@@ -208,7 +214,9 @@ def temporary_beside(path: Path) -> Path:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that a crash leaves either the old bytes or the new ones.
+    """Writes a file so that a crash or a power cut leaves either the old bytes or the new ones.
+
+    When this returns, the new ones are on the disk.
 
     Raises:
         WorkspaceError: No rights or no room, or a directory is there.
@@ -217,12 +225,13 @@ def write_bytes(path: Path, data: bytes) -> None:
         raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
     temporary = temporary_beside(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hwbench"
 
 # From bottom to top. A module imports from lower levels, and from its own package.
-BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership"}
+BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable"}
 LEVELS = (
     BOTTOM,
     {"specs"},
@@ -32,6 +32,7 @@ NEIGHBOURS = {
     ("workspace", "errors"): "a directory that cannot be written is a WorkspaceError",
     ("ownership", "errors"): "what somebody else can change is a WorkspaceError",
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",
+    ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
     ("models", "blocks"): "models are made of blocks",
 }

@@ -308,6 +308,10 @@ class DeployedModel:
         Raises:
             InvalidFile: A file is missing or damaged, or the two do not belong together.
         """
+        if not (folder / MANIFEST).exists():
+            from hwbench.deploy.staging import settle
+
+            settle(folder)
         manifest = Manifest.read(folder / MANIFEST)
         path = folder / model_name(manifest.runtime)
         check_given(manifest.runtime, path)

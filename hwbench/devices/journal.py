@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hwbench.devices import lease
 from hwbench.devices.probe import Probe
+from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import WorkspaceError
 from hwbench.workspace import write_bytes, writing
 
@@ -104,12 +105,12 @@ class Journal:
     def _write(self, lines: Iterable[bytes]) -> None:
         data = b"".join(line + b"\n" for line in lines)
         with writing(self.path):
-            _make_folder(self.path.parent)
+            make_folder(self.path.parent, 0o700)
             if data:
                 write_bytes(self.path, data)
             else:
                 self.path.unlink(missing_ok=True)
-            _sync(self.path.parent)
+                sync_folder(self.path.parent)
 
 
 def journal_key(unit: str, identity: str) -> str:
@@ -184,20 +185,3 @@ def _holds_changes(journal: Journal) -> bool:
         return bool(journal.changes())
     except WorkspaceError:
         return False
-
-
-def _make_folder(path: Path) -> None:
-    """Makes a folder; each that was made is on the disk when this returns."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for one in reversed(missing):
-        _sync(one.parent)
-
-
-def _sync(path: Path) -> None:
-    """A file that was made or renamed is on the disk when its folder is."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

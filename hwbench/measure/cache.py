@@ -3,7 +3,8 @@
 The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
 that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
 nothing stale is ever measured; a file whose digest does not match its description is built again, as is one that
-somebody else can write. A folder that somebody else can write is refused.
+somebody else can write. A folder that somebody else can write is refused. What has not been used for longest goes when
+the cache grows beyond its limit (``hwbench.measure.room``).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
@@ -126,6 +128,7 @@ class ArtifactCache:
         """
         check_own(self.root, _HOLDS)
         description = self._description(workload)
+        stamp(self.root, description)
         try:
             values = json.loads(description.read_text())
             artifact = artifact_from_json(values, self.root)
@@ -147,19 +150,23 @@ class ArtifactCache:
             keep_to_us(artifact.path)
             write_text(description, text + "\n")
             keep_to_us(description)
+        stamp(self.root, description)
 
     @contextmanager
     def building(self) -> Iterator[None]:
         """Holds the right to build into this folder while the block runs; other processes wait until it is free.
 
         Who waited finds in the cache what the other one built. The right ends with the process that holds it, and a
-        process that has it may take it again.
+        process that has it may take it again. At its end what is too much for the folder goes.
 
         Raises:
+            InvalidValue: The limit of the cache is no size.
             WorkspaceError: The cache cannot be written, or somebody else can write it.
         """
         with writing(self.root):
             make_own_folder(self.root, _HOLDS)
+        use(self.root)
+        limit_bytes()  # one that is no size is told before anything is built
         held = _building.setdefault(self.root.resolve(), _Turn())
         with held.guard:
             if held.count == 0:
@@ -173,7 +180,10 @@ class ArtifactCache:
             with held.guard:
                 held.count -= 1
                 if held.count == 0 and held.file is not None:
-                    held.file.close()
+                    try:
+                        trim_builds(self.root)
+                    finally:
+                        held.file.close()
 
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"
