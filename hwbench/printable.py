@@ -12,7 +12,8 @@ _UNFIT = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 def printable(text: str, limit: int | None = None) -> str:
     """One line: white space becomes single spaces; what is longer than ``limit`` characters ends with an ellipsis."""
-    line = re.sub(r"\s+", " ", "".join(c for c in text if c.isspace() or _fit(c))).strip()
+    fit = text if text.isprintable() else "".join(c for c in text if c.isspace() or _fit(c))
+    line = re.sub(r"\s+", " ", fit).strip()
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
 
 

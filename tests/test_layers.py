@@ -15,7 +15,7 @@ PACKAGE = ROOT / "hwbench"
 
 # From bottom to top. A module imports from lower levels, and from its own package.
 LEVELS = (
-    {"errors", "units", "registry", "workspace", "printable"},
+    {"errors", "units", "registry", "workspace", "printable", "documents"},
     {"specs"},
     {"blocks", "models", "data", "runtimes", "devices"},
     {"spaces", "latency", "measure"},
@@ -50,7 +50,7 @@ ONLY_IN = {
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),
 }
-NO_TORCH = {"errors", "units", "registry", "workspace", "printable", "specs", "devices", "latency"}
+NO_TORCH = {"errors", "units", "registry", "workspace", "printable", "documents", "specs", "devices", "latency"}
 
 
 def modules() -> list[Path]:

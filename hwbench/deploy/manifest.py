@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
+from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import get
@@ -263,8 +264,8 @@ class Manifest:
             InvalidFile: No such file, no JSON, another schema, unknown or missing keys, or a value that does not fit.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            values = read_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
         if isinstance(values, dict) and values.get("schema", SCHEMA) not in (1, SCHEMA):
             raise InvalidFile(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from hwbench.devices.answers import number
 from hwbench.devices.base import Address, CommandResult
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
@@ -126,7 +127,7 @@ _REASONS = {
 _FULL = ("no space is left", "the disk quota is used up")
 # Names that pruning may remove: they are ours, and no shell and no option can be made of them.
 _KEPT = re.compile(r"[0-9a-f]{64}(\.[A-Za-z0-9_]{1,32})?")
-_SIZE_AND_DIGEST = re.compile(r"\s*(\d+)\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
+_SIZE_AND_DIGEST = re.compile(r"\s*([0-9]{1,18})\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
 
 
 class Script(Protocol):
@@ -327,7 +328,7 @@ class Depot:
         reason = next((ours for theirs, ours in _REASONS.items() if theirs in said), None)
         device = f"device {self._address.name!r}"
         if reason is None:
-            return DeviceError(f"{device}: {path} cannot be written: {plain(said.encode()[-300:])}")
+            return DeviceError(f"{device}: {path} cannot be written: {plain(said[-300:].encode(errors='replace'))}")
         mend = f"name another folder there: work_dir = ... in profiles/{self._address.name}/device.toml"
         if reason in _FULL:
             mend = f"free some there, for example: rm -r {self._work or self._address.work_dir}/files; or {mend}"
@@ -345,7 +346,7 @@ class Depot:
         """Bytes by name, the last used first."""
         names, _, sizes = self._script(_LIST, f"{self.prepare()}/files").stdout.partition("/\n")
         rows = (line.split() for line in sizes.splitlines())
-        known = {row[1]: int(row[0]) * 1024 for row in rows if len(row) == 2 and row[0].isdigit()}
+        known = {row[1]: number(row[0]) * 1024 for row in rows if len(row) == 2}
         return {name: known[name] for name in names.splitlines() if name in known and _KEPT.fullmatch(name)}
 
     def _prune(self, leave_bytes: float) -> int:
@@ -378,4 +379,4 @@ def _digest(path: Path) -> str:
 
 
 def _said(result: CommandResult) -> str:
-    return plain((result.stderr or result.stdout).encode()[-300:])
+    return plain((result.stderr or result.stdout)[-300:].encode(errors="replace"))

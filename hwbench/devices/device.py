@@ -22,7 +22,6 @@ host = "pi5.local"
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -34,6 +33,7 @@ from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.probe import Probe, probe_device
+from hwbench.documents import read_toml
 from hwbench.errors import DeviceError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.registry import suggest
@@ -183,8 +183,8 @@ def load_device(workspace: Workspace, name: str) -> Device:
 def read_device(path: Path) -> Device:
     """Reads one ``device.toml``; errors as ``load_device``."""
     try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: expected a TOML file: {error}") from error
     transport = values.get("transport")
     if isinstance(transport, str) and transport not in transports:

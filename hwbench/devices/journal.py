@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from hwbench.devices import lease
+from hwbench.documents import read_json
 from hwbench.workspace import write_bytes, writing
 
 
@@ -89,7 +90,7 @@ def waiting() -> list[Journal]:
 def _read(lines: list[bytes]) -> Iterator[Change]:
     for line in lines:
         with contextlib.suppress(ValueError, TypeError, AttributeError):
-            change = Change(**json.loads(line))
+            change = Change(**read_json(line))
             texts = (change.identity, change.unit, change.knob, *change.before, *change.before.values())
             if all(isinstance(text, str) for text in (*texts, *change.ours, *change.ours.values())):
                 yield change

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
 from hwbench.workspace import writing
 
@@ -149,7 +150,7 @@ def _ourselves(identity: str) -> Holder:
 def _read(file: IO[str], identity: str) -> Holder:
     """What the holder wrote; it may be about to."""
     try:
-        values = json.loads(file.read())
+        values = read_json(file.read())
         return Holder(**values)
     except (ValueError, TypeError):
         return Holder(identity, 0, "this machine", "a command that has just begun", "this moment")

@@ -317,7 +317,7 @@ def _libc(parts: Mapping[str, str]) -> str:
 def _unit(parts: Mapping[str, str]) -> str:
     for name in ("ro.serialno", "/proc/device-tree/serial-number", "/etc/machine-id"):
         if parts.get(name):
-            return hashlib.sha256(parts[name].encode()).hexdigest()[:16]
+            return hashlib.sha256(parts[name].encode(errors="surrogatepass")).hexdigest()[:16]
     return ""
 
 

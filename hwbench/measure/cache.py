@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
@@ -118,10 +119,10 @@ class ArtifactCache:
     def load(self, workload: Workload) -> Artifact | None:
         """The built file, or None where there is none, it is damaged, or it is not of this workload."""
         try:
-            values = json.loads(self._description(workload).read_text())
+            values = read_json(self._description(workload).read_text())
             artifact = artifact_from_json(values, self.root)
             whole = artifact.workload == workload and file_sha256(artifact.path) == artifact.sha256
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, HwbenchError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, HwbenchError):
             return None
         return artifact if whole else None
 

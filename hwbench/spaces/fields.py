@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hwbench.documents import read_toml
 from hwbench.errors import InvalidFile
 from hwbench.registry import suggest
 
@@ -35,8 +35,8 @@ class Fields:
             InvalidFile: It cannot be read, is no TOML, or is of another schema.
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            values = read_toml(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as TOML: {error}") from None
         fields = cls(values, path)
         schema = fields.integer("schema")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.spaces.cards import load_card
@@ -53,7 +53,7 @@ def load_result(workspace: Workspace, study: str) -> dict[str, object]:
             f'hwbench search --budget "12 ms" --study {study}'
         )
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: damaged: {error}; run the search again, it goes on from its journal") from None
     if not isinstance(result, dict):

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from hwbench.data import ClipSpec, Normalisation
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.models.files import read_tensors
 from hwbench.specs import BlockSpec, Network, TensorSpec
@@ -98,7 +99,7 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
         meta, weights = values["meta"], dict(values["weights"])
         if values["digest"] != _digest(meta, weights):
             raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
-        checkpoint = _from_meta(json.loads(meta))
+        checkpoint = _from_meta(read_json(meta))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {error}") from None
     except HwbenchError as error:

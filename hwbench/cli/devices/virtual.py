@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.cli.devices.attached import server_runs
+from hwbench.documents import read_json
 from hwbench.errors import DeviceError, MissingDependency
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def advice(device: Device) -> str:
 def _forget(record: Path) -> None:
     """Adb's server keeps what it was once connected to, as offline."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if (place := json.loads(record.read_text())["adb"]) and server_runs():
+        if (place := read_json(record.read_text())["adb"]) and server_runs():
             from hwbench.devices.adb_program import AdbProgram
 
             with contextlib.suppress(DeviceError):
@@ -119,9 +120,9 @@ def _record(workspace: Workspace, name: str) -> Path:
 def _running(record: Path) -> int | None:
     """The number of its process, where that is still one of ours."""
     try:
-        pid = int(json.loads(record.read_text())["pid"])
+        pid = int(read_json(record.read_text())["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return pid if PROGRAM.encode() in words else None
 
