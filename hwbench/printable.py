@@ -22,5 +22,11 @@ def printable_lines(text: str) -> str:
     return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or _fit(c))
 
 
+def shown(value: object, limit: int = 200) -> str:
+    """A value for an error message: its ``repr``, cut where it is longer than ``limit``."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
 def _fit(character: str) -> bool:
     return unicodedata.category(character) not in _UNFIT

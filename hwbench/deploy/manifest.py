@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
 from hwbench.documents import read_json
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
@@ -310,7 +310,10 @@ class DeployedModel:
             InvalidFile: A file is missing or damaged, or the two do not belong together.
         """
         manifest = Manifest.read(folder / MANIFEST)
-        path = folder / model_name(manifest.runtime)
+        try:
+            path = folder / model_name(manifest.runtime)
+        except UnknownName as error:
+            raise InvalidFile(f"{folder / MANIFEST}: {error}; export the model again") from None
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
         return cls(path, manifest)

@@ -35,9 +35,9 @@ from pathlib import Path
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency.distance import distance
 from hwbench.latency.probes import is_boundary_probe
+from hwbench.printable import printable
 from hwbench.specs import AUTO, LOCAL, LatencyStats, Measurement, Outcome, Precision, Repeatability, Target, Workload
 from hwbench.specs.network import DEFAULT_CLASSES
-from hwbench.printable import printable
 from hwbench.workspace import Workspace, shipped, write_text
 
 SCHEMA = 1

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.devices import CommandResult, Process, Transport
-from hwbench.devices.answers import number, sections
+from hwbench.devices.answers import number as whole_number
+from hwbench.devices.answers import sections
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue
 from hwbench.runtimes.machine import hottest
 from hwbench.runtimes.protocol import SENTINEL, Error, Options, parse_line
@@ -281,7 +282,7 @@ def read_answer(result: CommandResult, count: int, *, has_logged: bool = False) 
     return Answer(
         executions_ns=tuple(max(1, times[at]) for at in range(1, count + 1)),
         load_ns=round(float(loaded[1]) * 1e6) if loaded else 0,
-        clock_khz=number(parts.get("clock", "")),
+        clock_khz=whole_number(parts.get("clock", "")),
         temp_mc=_hottest(parts.get("zones", "")),
     )
 

@@ -246,7 +246,7 @@ class _Turn:
         """The lines of the runner; at its end, what its end means."""
         limit = STARTUP_S
         longest = MAX_IDLE_VISITS * (STARTUP_S + self.timing.timeout_s + GRACE_S)
-        left, since = sum(self._left.values()), time.monotonic()
+        left, since, heard = sum(self._left.values()), time.monotonic(), False
         while True:
             try:
                 line = process.read_line(limit)
@@ -258,13 +258,14 @@ class _Turn:
                 return
             except DeviceError as error:
                 process.kill()
-                # More in one line than memory is for, or its shell there was ended; closer words are about the device.
-                if type(error) is not DeviceError or not self._left.get(self._current):
+                # More in one line than memory is for, or its shell there was ended; closer words are about the device,
+                # and so are any before the first line.
+                if type(error) is not DeviceError or not heard:
                     raise
                 self.last_end = str(error)
                 self._strike(Outcome.PARSE, str(error))
                 return
-            if sum(self._left.values()) < left:
+            if not heard or sum(self._left.values()) < left:
                 left, since = sum(self._left.values()), time.monotonic()
             elif time.monotonic() - since > longest:
                 process.kill()
@@ -272,6 +273,7 @@ class _Turn:
                 return
             if line is None:
                 break
+            heard = True
             yield line
             limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
         self._ended(process)
@@ -408,4 +410,5 @@ class _Turn:
             self._left[id] = 0
             self.progress += 1
             workload = self.artifacts[int(id)].workload
-            self.failures.append(Failure(workload, outcome, printable(reason, protocol.MAX_REASON) or "no reason given"))
+            words = printable(reason, protocol.MAX_REASON) or "no reason was given"
+            self.failures.append(Failure(workload, outcome, words))

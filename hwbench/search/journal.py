@@ -16,6 +16,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.printable import printable
 from hwbench.search.settings import Settings
 from hwbench.workspace import writing
 
@@ -93,9 +94,9 @@ def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampl
         raise
     except Exception as error:
         # the journal is replayed without checks: what a damaged line raises can be anything
+        why = f"{type(error).__name__}: {printable(str(error), 300)}"
         raise InvalidFile(
-            f"{path}: damaged ({type(error).__name__}: {error}); remove the folder to start the study again, or choose "
-            "another name with --study"
+            f"{path}: damaged ({why}); remove the folder to start the study again, or choose another name with --study"
         ) from None
     raise InvalidFile(f"{path}: is no journal of a search; choose another name with --study")
 

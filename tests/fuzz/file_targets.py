@@ -37,6 +37,8 @@ GOLDEN = ROOT / "tests" / "golden"
 SMALL = GOLDEN / "pte" / "small-1.5.1.pte"
 TABLES = sorted((ROOT / "experiments").rglob("*.csv"))
 KEY = HostKey("board", "ssh-ed25519", b"0123456789")
+HOSTS = f"{KEY.line}\n@revoked * {KEY.line}\n|1|YQ==|YQ== a b\n!x,*.y,[a]:22 k AAAA\n"
+VIDEOS = ["a.mp4 0\nb.mp4 1\nc.mp4 0\nd.mp4 1\n", "a.mp4\tcat\nb.mp4 cat\n# x\n"]
 # As the journal of the golden study has them.
 SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8)
 
@@ -52,11 +54,16 @@ def naming(path: Path, read: Callable[[], object]) -> None:
     try:
         read()
     except UsageError as error:
-        assert error.exit_status == 2
-        assert str(path) in str(error), f"names no {path.name}: {str(error)[:300]}"
-        assert len(str(error)) < 20_000, f"a message of {len(str(error))} characters"
-        str(error).encode()
+        check_message(error, path)
         raise
+
+
+def check_message(error: UsageError, path: Path) -> None:
+    text = str(error)
+    text.encode()
+    assert error.exit_status == 2
+    assert str(path) in text, f"names no {path.name}: {text[:300]}"
+    assert len(text) < 100_000, f"a message of {len(text)} characters"
 
 
 def recorded(paths: Sequence[Path]) -> list[str]:
@@ -68,6 +75,8 @@ def short_tables() -> list[str]:
     """The first line, the columns and some rows of every table: all kinds of rows, and changes that hit them."""
     heads = []
     for text in recorded(TABLES):
+        if not text.startswith("# hwbench"):
+            continue
         lines = text.splitlines(keepends=True)
         heads.append("".join([*lines[:2], *lines[2 :: max(len(lines) // 8, 1)]]))
     return heads
@@ -95,7 +104,9 @@ user = "pi"
 port = 22
 agent = false
 """
-    shipped = [text.replace('name = "local"', 'name = "s9"') for text in recorded(sorted(ROOT.glob("profiles/*/*.toml")))]
+    shipped = [
+        text.replace('name = "local"', 'name = "s9"') for text in recorded(sorted(ROOT.glob("profiles/*/*.toml")))
+    ]
     return [*shipped, every]
 
 
@@ -201,7 +212,7 @@ def targets(folder: Path) -> list[fuzz.Target]:
             with open_study(path.parent, SETTINGS, optuna.samplers.RandomSampler(), 20):
                 pass
 
-        naming(path, read)
+        naming(Path(path.parent.name), read)  # other settings are no fault of the file: the study is named
 
     def knobs(text: str) -> None:
         found = Journal(written(folder / "knobs.jsonl", text))
@@ -254,8 +265,8 @@ def targets(folder: Path) -> list[fuzz.Target]:
         fuzz.Target("study-journal", journal, ["".join(entries[:40]), "".join(entries[:8])], texts),
         fuzz.Target("knob-journal", knobs, [json.dumps(vars(change)) + "\n"], ()),
         fuzz.Target("lease", leases, [json.dumps(holder)], ()),
-        fuzz.Target("known_hosts", hosts, [f"{KEY.line}\n@revoked * {KEY.line}\n|1|YQ==|YQ== a b\n!x,*.y,[a]:22 k AAAA\n"], ()),
+        fuzz.Target("known_hosts", hosts, [HOSTS], ()),
         fuzz.Target("build-cache", described, [json.dumps(artifact_to_json(small))], ()),
         fuzz.Target("lab-record", lab, ['{"pid": 1, "adb": null}'], ()),
-        fuzz.Target("video-list", videos, ["a.mp4 0\nb.mp4 1\nc.mp4 0\nd.mp4 1\n", "a.mp4\tcat\nb.mp4 cat\n# x\n"], texts),
+        fuzz.Target("video-list", videos, VIDEOS, texts),
     ]
