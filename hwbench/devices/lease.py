@@ -27,6 +27,7 @@ from typing import IO
 
 from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
+from hwbench.printable import printable
 from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
@@ -50,7 +51,7 @@ class Holder:
     since: str
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.machine} ({self.command}) since {self.since}"
+        return printable(f"process {self.pid} on {self.machine} ({self.command}) since {self.since}", 2 * SHOWN_COMMAND)
 
 
 @contextmanager

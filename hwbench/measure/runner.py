@@ -140,6 +140,10 @@ def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) ->
     )
 
 
+class _Stopped(Exception):
+    """The runner was ended from here."""
+
+
 @dataclass
 class _Handed:
     """A session that was handed over: the time at its middle, and what its drift is known to be by now."""
@@ -246,37 +250,39 @@ class _Turn:
         """The lines of the runner; at its end, what its end means."""
         limit = STARTUP_S
         longest = MAX_IDLE_VISITS * (STARTUP_S + self.timing.timeout_s + GRACE_S)
-        left, since, heard = sum(self._left.values()), time.monotonic(), False
-        while True:
-            try:
-                line = process.read_line(limit)
-            except TimeoutError:
-                process.kill()
-                # A device out of reach says nothing either; asking it raises then.
-                self.bench.transport.run(["true"], timeout_s=STARTUP_S)
-                self._timed_out(f"said nothing for {limit:.0f} s")
-                return
-            except DeviceError as error:
-                process.kill()
-                # More in one line than memory is for, or its shell there was ended; closer words are about the device,
-                # and so are any before the first line.
-                if type(error) is not DeviceError or not heard:
-                    raise
-                self.last_end = str(error)
-                self._strike(Outcome.PARSE, str(error))
-                return
-            if not heard or sum(self._left.values()) < left:
-                left, since = sum(self._left.values()), time.monotonic()
-            elif time.monotonic() - since > longest:
-                process.kill()
-                self._timed_out(f"talked for {longest:.0f} s without the end of a visit")
-                return
-            if line is None:
-                break
-            heard = True
-            yield line
-            limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
+        visits_left, since = -1, 0.0
+        try:
+            while (line := self._read(process, limit, heard=visits_left >= 0)) is not None:
+                if visits_left != (visits_left := sum(self._left.values())):
+                    since = time.monotonic()
+                elif time.monotonic() - since > longest:
+                    process.kill()
+                    self._timed_out(f"talked for {longest:.0f} s without the end of a visit")
+                    return
+                yield line
+                limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
+        except _Stopped:
+            return
         self._ended(process)
+
+    def _read(self, process: Process, limit: float, *, heard: bool) -> str | None:
+        """The next line, None at the end; ``_Stopped`` where the runner had to be ended and what that means is said."""
+        try:
+            return process.read_line(limit)
+        except TimeoutError:
+            process.kill()
+            # A device out of reach says nothing either; asking it raises then.
+            self.bench.transport.run(["true"], timeout_s=STARTUP_S)
+            self._timed_out(f"said nothing for {limit:.0f} s")
+        except DeviceError as error:
+            # More in one line than memory is for, or its shell there was ended; closer words are about the device, and
+            # so are any before the first line.
+            if type(error) is not DeviceError or not heard:
+                raise
+            process.kill()
+            self.last_end = str(error)
+            self._strike(Outcome.PARSE, str(error))
+        raise _Stopped
 
     def _take(self, line: str) -> None:
         try:

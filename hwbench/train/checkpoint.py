@@ -22,6 +22,7 @@ from hwbench.data import ClipSpec, Normalisation
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.models.files import read_tensors
+from hwbench.printable import printable
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.train.quantized import Quantization, unpacked
 from hwbench.train.recipe import Recipe
@@ -101,9 +102,10 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
             raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
         checkpoint = _from_meta(read_json(meta))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {error}") from None
+        raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {printable(str(error), 300)}") from None
     except HwbenchError as error:
-        raise InvalidFile(str(error) if str(path) in str(error) else f"{path}: damaged checkpoint: {error}") from None
+        said = printable(str(error), 1000)
+        raise InvalidFile(said if str(path) in said else f"{path}: damaged checkpoint: {said}") from None
     return _located(checkpoint, path, data), weights
 
 
