@@ -101,7 +101,7 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
         if values["digest"] != _digest(meta, weights):
             raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
         checkpoint = _from_meta(read_json(meta))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {printable(str(error), 300)}") from None
     except HwbenchError as error:
         said = printable(str(error), 1000)
