@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hwbench"
 
 # From bottom to top. A module imports from lower levels, and from its own package.
-BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable"}
+BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"}
 LEVELS = (
     BOTTOM,
     {"specs"},

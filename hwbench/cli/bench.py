@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, say
+from hwbench.documents import read_json
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
 from hwbench.units import milliseconds
 
@@ -192,7 +192,7 @@ def _manifest(path: Path, sha256: str) -> str | None:
     if not manifest.is_file():
         return None
     try:
-        values = json.loads(manifest.read_text())
+        values = read_json(manifest.read_text(encoding="utf-8"))
         described, precision = values["sha256"], values["precision"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None

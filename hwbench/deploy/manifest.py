@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import check_given, get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
@@ -263,8 +264,8 @@ class Manifest:
             InvalidFile: No such file, no JSON, another schema, unknown or missing keys, or a value that does not fit.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            values = read_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
         if isinstance(values, dict) and values.get("schema", SCHEMA) not in (1, SCHEMA):
             raise InvalidFile(
@@ -313,7 +314,10 @@ class DeployedModel:
 
             settle(folder)
         manifest = Manifest.read(folder / MANIFEST)
-        path = folder / model_name(manifest.runtime)
+        try:
+            path = folder / model_name(manifest.runtime)
+        except UnknownName as error:
+            raise InvalidFile(f"{folder / MANIFEST}: {error}; export the model again") from None
         check_given(manifest.runtime, path)
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from hwbench.devices.answers import number
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
@@ -131,7 +132,6 @@ _REFUSAL = re.compile(rf"hwbench: ({'|'.join(_REFUSALS)})\b ?(.*)")
 _KEPT = re.compile(r"[0-9a-f]{64}(\.[A-Za-z0-9_]{1,32})?")
 # Of numbers that a device says, so many digits are read as Python can make of them what is meant.
 _SIZE_AND_DIGEST = re.compile(r"\s*([0-9]{1,18})(?![0-9])\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
-_KIB = re.compile(r"[0-9]{1,15}")
 
 
 class Script(Protocol):
@@ -346,7 +346,7 @@ class Depot:
         reason = next((ours for theirs, ours in _REASONS.items() if theirs in said), None)
         device = f"device {self._address.name!r}"
         if reason is None:
-            return DeviceError(f"{device}: {path} cannot be written: {plain(said.encode()[-300:])}")
+            return DeviceError(f"{device}: {path} cannot be written: {plain(said[-300:].encode(errors='replace'))}")
         mend = f"name another folder there: work_dir = ... in {self._file_of_device}"
         if reason in _FULL:
             mend = f"free some there, for example: rm -r {self._work or self._address.work_dir}/files; or {mend}"
@@ -383,7 +383,7 @@ class Depot:
         names, _, more = said.partition("/\n")
         sizes, _, held = more.partition("/\n")
         rows = (line.split() for line in sizes.splitlines())
-        known = {row[1]: int(row[0]) * 1024 for row in rows if len(row) == 2 and _KIB.fullmatch(row[0])}
+        known = {row[1]: number(row[0]) * 1024 for row in rows if len(row) == 2}
         ours = {name: known[name] for name in names.splitlines() if name in known and _KEPT.fullmatch(name)}
         return ours, frozenset(held.splitlines())
 
@@ -428,4 +428,4 @@ def _digest(path: Path) -> str:
 
 
 def _said(result: CommandResult) -> str:
-    return plain((result.stderr or result.stdout).encode()[-300:])
+    return plain((result.stderr or result.stdout)[-300:].encode(errors="replace"))

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from hwbench.devices import lease
 from hwbench.devices.probe import Probe
+from hwbench.documents import read_json
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import WorkspaceError
 from hwbench.workspace import write_bytes, writing
@@ -167,8 +168,8 @@ _NEEDED = frozenset({"identity", "knob", "before", "ours"})
 def _change(line: bytes) -> Change | None:
     """The change of a line; None for a line that is damaged, or has what this hwbench does not know."""
     try:
-        values = json.loads(line)
-    except (ValueError, RecursionError):
+        values = read_json(line)
+    except ValueError:
         return None
     if not isinstance(values, dict) or not _NEEDED <= values.keys() <= _KEYS:
         return None

@@ -28,7 +28,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
+from hwbench.printable import printable
 from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
@@ -57,7 +59,8 @@ class Holder:
 
     def __str__(self) -> str:
         way = f", as {self.address}," if self.address else ""
-        return f"process {self.pid} on {self.machine} ({self.command}){way} since {self.since}"
+        words = f"process {self.pid} on {self.machine} ({self.command}){way} since {self.since}"
+        return printable(words, 2 * SHOWN_COMMAND)
 
 
 @contextmanager
@@ -169,7 +172,7 @@ def _ourselves(identity: str, address: str) -> Holder:
 def _read(file: IO[str], identity: str) -> Holder:
     """What the holder wrote; it may be about to."""
     try:
-        values = json.loads(file.read())
+        values = read_json(file.read())
         return Holder(**values)
     except (ValueError, TypeError):
         return Holder(identity, 0, "this machine", "a command that has just begun", "this moment")

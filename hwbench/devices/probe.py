@@ -321,7 +321,7 @@ def _unit(parts: Mapping[str, str]) -> str:
         if _NO_SERIAL.fullmatch(parts.get(name, "")):
             return ""  # of all devices that were given none; the next source would make another unit of those added
         if parts.get(name):
-            return hashlib.sha256(parts[name].encode()).hexdigest()[:16]
+            return hashlib.sha256(parts[name].encode(errors="surrogatepass")).hexdigest()[:16]
     return ""
 
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
@@ -130,11 +131,11 @@ class ArtifactCache:
         description = self._description(workload)
         stamp(self.root, description)
         try:
-            values = json.loads(description.read_text())
+            values = read_json(description.read_text())
             artifact = artifact_from_json(values, self.root)
             whole = artifact.workload == workload and file_sha256(artifact.path) == artifact.sha256
             whole = whole and is_own(description) and is_own(artifact.path)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, HwbenchError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, HwbenchError):
             return None
         return artifact if whole else None
 

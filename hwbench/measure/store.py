@@ -36,6 +36,7 @@ from hwbench.measure.stored import (
     write_samples,
 )
 from hwbench.measure.uptime import boot_id, since_boot_s
+from hwbench.printable import printable_lines
 from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
 # So many sessions tell how far latencies follow the clock: those of a batch, and about as many milliseconds to read.
@@ -255,7 +256,7 @@ class MeasurementStore:
         if outcome is Outcome.OK or not reason:
             raise InvalidValue("a failure needs an outcome other than ok and a reason in words")
         with self.database.transaction() as db:
-            self._end(db, row, outcome, reason)
+            self._end(db, row, outcome, printable_lines(reason) or "the reason has no character that can be shown")
 
     def adopt(
         self,

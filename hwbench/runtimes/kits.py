@@ -24,6 +24,7 @@ _HWBENCH = Path(__file__).resolve().parents[1]
 _PYTHON_FILES = (
     "__init__.py",
     "errors.py",
+    "printable.py",
     "registry.py",
     "units.py",
     "specs/*.py",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -151,9 +152,13 @@ def read_check(name: str, status: int, stdout: str, stderr: str, answer: Path) -
     checked = [message for message in messages if isinstance(message, protocol.Checked)]
     if status != 0 or not checked:
         raise CheckFailed(f"{name}: the process that ran it ended: {describe_end(status, stderr)}")
-    values = np.fromfile(answer, dtype=np.float32)
     shape = checked[0].shape
-    if values.size != int(np.prod(shape)):
+    try:
+        values = np.fromfile(answer, dtype=np.float32)
+    except OSError as error:
+        raise CheckFailed(f"{name}: the runner says {shape} and left no output: {error.strerror}") from error
+    # Not by numpy, whose products wrap around; an axis of 0 would hide any other.
+    if min(shape, default=1) < 1 or values.size != math.prod(shape):
         raise CheckFailed(f"{name}: the runner says {shape}, its output has {values.size} values")
     return CheckResult(values.reshape(shape), checked[0].load_ns * 1e-9, checked[0].first_ns * 1e-9)
 

@@ -9,7 +9,7 @@ from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.spaces.fields import Fields
 from hwbench.spaces.space import Cell
-from hwbench.spaces.stages import Head, StageChoice, Stem
+from hwbench.spaces.stages import MAX_BLOCKS, Head, StageChoice, Stem
 from hwbench.specs import ACTIVATIONS, BlockSpec, Network, parse_kernel
 from hwbench.workspace import Workspace
 
@@ -110,6 +110,8 @@ def _x3d_blocks(fields: Fields, classes: int) -> tuple[BlockSpec, ...]:
     depths, widths = fields.series("depths"), fields.series("widths")
     if len(depths) != len(widths):
         raise fields.error("widths", f"expected one width for each of {len(depths)} depths", list(widths))
+    if sum(depths) > MAX_BLOCKS:
+        raise fields.error("depths", f"expected at most {MAX_BLOCKS} blocks in all", list(depths))
     kernel, act = parse_kernel(fields.text("kernel")), fields.text("act")
     if act not in ACTIVATIONS:
         raise fields.error("act", f"expected one of {', '.join(ACTIVATIONS)}", act)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from hwbench.errors import InvalidValue
 from hwbench.spaces.fields import Fields
 from hwbench.spaces.space import StagedSpace
-from hwbench.spaces.stages import Head, Stage, Stem
+from hwbench.spaces.stages import MAX_BLOCKS, MAX_CHOICES, Head, Stage, Stem
 from hwbench.specs import ACTIVATIONS, Kernel, parse_kernel
 from hwbench.workspace import Workspace
 
@@ -70,6 +71,11 @@ def _stage(fields: Fields) -> Stage:
         act=tuple(_known_activation(fields, "act", text) for text in fields.texts("act")),
         stride=_at_least_one(fields, "stride"),
     )
+    if max(stage.depth) > MAX_BLOCKS:
+        raise fields.error("depth", f"expected at most {MAX_BLOCKS} blocks", list(stage.depth))
+    lists = (stage.depth, stage.width, stage.expansion, stage.kernel, stage.se, stage.act)
+    if math.prod(map(len, lists)) > MAX_CHOICES:
+        raise fields.error("depth, width, ...", f"expected at most {MAX_CHOICES} combinations", "more")
     if any(choice.mid_channels < 1 for choice in stage.choices()):
         raise fields.error("expansion", "expected at least one channel inside a block", list(stage.expansion))
     if any(ratio > 1 for ratio in stage.se):

@@ -14,6 +14,11 @@ from hwbench.specs import GLOBAL, BlockSpec, Kernel, format_kernel
 
 CLIP_CHANNELS = 3
 # The order in which the choices of a stage are written and sampled.
+# The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
+MAX_BLOCKS = 1000
+# Of one stage; the largest space here has 810.
+MAX_CHOICES = 100_000
+
 STAGE_FIELDS = ("depth", "width", "expansion", "kernel", "se", "act")
 
 

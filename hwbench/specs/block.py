@@ -55,7 +55,7 @@ def parse_kernel(text: str) -> Kernel:
         return GLOBAL
     kernels = []
     for part in text.split("+"):
-        match = re.fullmatch(r"(\d+)x(\d+)x(\d+)", part)
+        match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})", part)
         if match is None or any(int(g) % 2 == 0 for g in match.groups()):
             raise InvalidValue(f"kernel: expected odd TxHxW such as 3x3x3 or 1x3x3+3x1x1, got {text!r}")
         kernels.append((int(match[1]), int(match[2]), int(match[3])))
@@ -159,6 +159,6 @@ FIELDS = tuple(f.name for f in fields(BlockSpec))
 
 
 def _number(text: str, key: str) -> int:
-    if not text.isdecimal():
+    if not re.fullmatch(r"[0-9]{1,18}", text):
         raise InvalidValue(f"block: expected a whole number instead of {text!r} in {key!r}")
     return int(text)

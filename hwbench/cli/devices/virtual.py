@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.cli.devices.attached import server_runs
+from hwbench.documents import read_json
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.interpreter import python_command, python_environment
 
@@ -102,7 +103,7 @@ def advice(device: Device) -> str:
 def _forget(record: Path) -> None:
     """Adb's server keeps what it was once connected to, as offline."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if (place := json.loads(record.read_text())["adb"]) and server_runs():
+        if (place := read_json(record.read_text())["adb"]) and server_runs():
             from hwbench.devices.adb_program import AdbProgram
 
             with contextlib.suppress(DeviceError):
@@ -121,11 +122,11 @@ def _record(workspace: Workspace, name: str) -> Path:
 def _running(record: Path) -> int | None:
     """The number of its process, where that is still the one that was started; another one may have it by now."""
     try:
-        values = json.loads(record.read_text())
+        values = read_json(record.read_text())
         pid = int(values["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         same = values.get("started") in (None, _began(pid))  # older records do not say it
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
     return pid if same and PROGRAM.encode() in words else None
 
