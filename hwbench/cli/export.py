@@ -396,6 +396,8 @@ def _published(workspace: Workspace, model: str, path: Path, classes: int | None
     from hwbench.spaces import load_card, resolve
 
     weights = read_published(path)
+    for doubt in weights.doubts:
+        say(f"{path}: {doubt}")
     if classes not in (None, weights.num_classes):
         raise InvalidValue(f"--classes: {path} has {weights.num_classes} classes, got {classes}; leave it out")
     network = resolve(workspace, model, weights.num_classes)
