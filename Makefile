@@ -4,7 +4,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup quickstart test test-long check clean
+.PHONY: setup quickstart test test-long check check-dependencies clean
 
 setup: $(STAMP)
 
@@ -30,6 +30,10 @@ check: setup
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --ignore tests/test_layers.py --ignore tests/test_readme.py
+
+# Licences and known vulnerabilities of what is installed; asks the package index (docs/licences.md).
+check-dependencies: setup
+	$(BIN)/python dependencies/check.py
 
 test-long: setup
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m long

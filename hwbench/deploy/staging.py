@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hwbench.deploy.manifest import MANIFEST, MODEL, model_name
+from hwbench.deploy.run_page import RUN, is_ours
 from hwbench.errors import InvalidValue
 from hwbench.runtimes import names
 from hwbench.workspace import writing
@@ -54,8 +55,10 @@ def staging(out: Path) -> Iterator[Path]:
 def place(folder: Path, out: Path, model: str = MODEL) -> None:
     """Moves a complete export from its staging folder into ``out``, over one of before, also of another runtime.
 
+    The page ``RUN.md`` goes with them, unless somebody wrote one of that name there.
+
     Args:
-        folder: Holds the two files.
+        folder: Holds the two files, and the page where there is one.
         out: Where they go.
         model: Name of the model file.
 
@@ -74,6 +77,8 @@ def place(folder: Path, out: Path, model: str = MODEL) -> None:
                 if model_name(other) != model:
                     (out / model_name(other)).unlink(missing_ok=True)
             (folder / model).replace(out / model)
+            if (folder / RUN).is_file() and is_ours(out / RUN):
+                (folder / RUN).replace(out / RUN)
             (folder / MANIFEST).replace(out / MANIFEST)
             os.fsync(directory)
         finally:
