@@ -1,8 +1,8 @@
 """``make check-dependencies``: the licences of everything that is installed, and what is known against its versions.
 
 Licences come from the metadata of the installed distributions and are held against ``licences.toml``. Known
-vulnerabilities come from pip-audit, which is installed into a folder of its own for this; where its service does not
-answer, from the JSON interface of the package index that pip is set up for, which knows those of the newest version.
+vulnerabilities come from pip-audit, which is installed into a folder of its own for this; those that it cannot tell of
+are asked of the JSON interface of the package index that pip is set up for, which may know the newest version alone.
 
 Exit status: 0 nothing found; 1 a licence that is not on the list, or a known vulnerability; 3 no finding, and for some
 distributions nobody could say whether a vulnerability is known.
@@ -104,7 +104,7 @@ class Advisories:
     unknown: list[str] = field(default_factory=list)
 
 
-def audited(packages: Iterable[Installed]) -> Advisories | None:
+def audited(packages: list[Installed]) -> Advisories | None:
     """What pip-audit says; None where it cannot be installed, or its service does not answer."""
     with tempfile.TemporaryDirectory(prefix="dependencies-") as folder:
         tool, listed = Path(folder, "tool"), Path(folder, "requirements.txt")
@@ -113,19 +113,25 @@ def audited(packages: Iterable[Installed]) -> Advisories | None:
         words = ["-r", str(listed), "--no-deps", "--disable-pip", "--format", "json", "--progress-spinner", "off"]
         audit = [sys.executable, "-P", "-m", "pip_audit", *words]
         try:
-            subprocess.run([*pip, "install", "-q", "--target", str(tool), "pip-audit"], check=True, timeout=_AUDIT_S)
+            subprocess.run(
+                [*pip, "install", "-q", "--target", str(tool), "pip-audit"],
+                check=True,
+                timeout=_AUDIT_S,
+                capture_output=True,
+            )
             environment = {**os.environ, "PYTHONPATH": str(tool)}
             done = subprocess.run(audit, capture_output=True, text=True, env=environment, timeout=_AUDIT_S, check=False)
             rows = json.loads(done.stdout)["dependencies"]
         except (OSError, subprocess.SubprocessError, ValueError, KeyError):
             return None
-    result = Advisories("pip-audit")
+    result, told = Advisories("pip-audit"), set[str]()
     for row in rows:
-        one = f"{row['name']} {row.get('version', '')}".strip()
         if "skip_reason" in row:
-            result.unknown.append(one)
-        elif row["vulns"]:
-            result.known[one] = [vulnerability["id"] for vulnerability in row["vulns"]]
+            continue
+        told.add(row["name"])
+        if row["vulns"]:
+            result.known[f"{row['name']} {row['version']}"] = [each["id"] for each in row["vulns"]]
+    result.unknown = [f"{each.name} {each.version}" for each in packages if each.name not in told]
     return result
 
 
@@ -202,6 +208,18 @@ def report(
         yield UNKNOWN
 
 
+def advised(packages: list[Installed], index: str | None = None) -> Advisories:
+    """What pip-audit says, and an index of those that it does not know; of all, where the index is named."""
+    first = audited(packages) if index is None else None
+    if first is not None and not first.unknown:
+        return first
+    rest = [each for each in packages if first is None or f"{each.name} {each.version}" in first.unknown]
+    second = looked_up(rest, index or pip_index())
+    if first is None:
+        return second
+    return Advisories(f"pip-audit, or {second.source},", {**first.known, **second.known}, second.unknown)
+
+
 def main(words: list[str] | None = None) -> int:
     """Checks all; returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -215,8 +233,7 @@ def main(words: list[str] | None = None) -> int:
     others = [each for each in packages if each.name != "hwbench"]
     advisories = None
     if not asked.licences_only:
-        advisories = audited(others) if asked.index is None else None
-        advisories = advisories or looked_up(others, asked.index or pip_index())
+        advisories = advised(others, asked.index)
     return min((status for status in report(packages, Licences.read(), advisories)), default=0)
 
 
