@@ -88,7 +88,7 @@ class Published:
         # Counters are no weights; old files lack them.
         missing = {n: torch.zeros_like(v, device="cpu") for n, v in expected.items() if n.endswith(_COUNTER)}
         given = missing | given
-        difference = diff(_described(expected), _described(given))
+        difference = diff({name: str(tuple(v.shape)) for name, v in expected.items()}, _described(given))
         usable = {n: v for n, v in given.items() if n in expected and n not in difference.differ}
         damaged = _lines(self._examined(usable).impossible)
         if difference or damaged:
@@ -102,7 +102,8 @@ class Published:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What is strange about tensors that can be used, one line for each kind, with their names in the file."""
-        return tuple(line.strip() for line in _lines(self._examined(self.weights).doubtful))
+        plain = {name: value for name, value in self.weights.items() if not _kind(name, value)}
+        return tuple(line.strip() for line in _lines(self._examined(plain).doubtful))
 
     def _examined(self, weights: Weights) -> Findings:
         """Findings under the names of the file."""
@@ -217,6 +218,8 @@ def _kind(name: str, value: torch.Tensor) -> str:
     """What makes a tensor no plain one of floats (a counter: of integers), as a word behind its shape."""
     if value.layout is not torch.strided:
         return f" {value.layout}"
+    if value.is_meta:
+        return " without values (meta)"
     if name.endswith(_COUNTER):
         return "" if value.dtype is torch.long else f" {value.dtype}"
     return "" if value.dtype in _FLOATS else f" {value.dtype}"

@@ -147,8 +147,10 @@ def test_19_25_numbers_of_another_kind_are_refused_by_name(weights: Weights, for
     for kind in (torch.complex64, torch.int32, torch.float8_e5m2, torch.bool):
         weights[CONV[form]] = whole[CONV[form]].to(kind)
         assert re.search(rf"other shape: {re.escape(CONV[form])}: .* got .* {kind}", refusal(weights, form))
-    weights[CONV[form]] = whole[CONV[form]].to_sparse()
-    assert f"other shape: {CONV[form]}" in refusal(weights, form)
+    for odd in (whole[CONV[form]].to_sparse(), whole[CONV[form]].to("meta")):
+        weights[CONV[form]] = odd
+        assert f"other shape: {CONV[form]}" in refusal(weights, form)
+        assert Published(Path("weights.pyth"), "", form, weights).doubts == ()
     counter = f"{NORM[form]}.num_batches_tracked"
     weights = {**whole, counter: torch.tensor(0.5)}
     assert f"other shape: {counter}: expected (), got () torch.float32" in refusal(weights, form)
