@@ -112,10 +112,11 @@ class Int8Plan:
     def observer(self) -> str:
         """How ranges are found: as asked for, else by histograms, else by what reaches the best parity.
 
-        Others than histograms are only tried where these are under the bound: each costs a calibration.
+        Others than histograms are only tried where these are under the bound: each costs a calibration. Where a loss is
+        limited they are not tried: the blocks that suffer stay in fp32 there.
         """
-        if self.int8.observer is not None:
-            return self.int8.observer
+        if self.int8.observer is not None or self.int8.max_loss is not None:
+            return self.int8.observer or HISTOGRAM
         for count, name in enumerate(OBSERVERS):
             self.watch(Progress("observers", count, None))
             self._trials[name] = self._trial(name)
