@@ -21,7 +21,7 @@ def plain(name):
 
 def entries(name):
     """Version and digests by package; every line of the file belongs to one."""
-    text = (ROOT / name).read_text()
+    text = (ROOT / ".ci" / "locks" / name).read_text()
     assert ENTRY.sub("", text).strip() == ""
     return {
         plain(m["name"]): (m["version"], set(re.findall("[0-9a-f]{64}", m["hashes"]))) for m in ENTRY.finditer(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -161,6 +161,8 @@ class Quantization:
         max_loss: Top-1 that was allowed to be lost (share); None where no limit was given.
         top1_int8: Top-1 with every block in int8, in eager PyTorch; None where no limit was given.
         cost: What the blocks in fp32 cost; None where there are none.
+        observers: Observer -> SQNR in dB of the logits in eager PyTorch, of those that were compared to choose one.
+            Empty, and no key of the file, where the one was asked for.
     """
 
     method: str
@@ -170,6 +172,7 @@ class Quantization:
     max_loss: float | None = None
     top1_int8: float | None = None
     cost: Cost | None = None
+    observers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -254,7 +257,10 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
-        write_text(path, json.dumps(to_plain(self), indent=2, allow_nan=False) + "\n")
+        values = to_plain(self)
+        if self.quantization is not None and not self.quantization.observers:
+            del values["quantization"]["observers"]  # as in files of before, which anybody reads
+        write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -287,7 +293,9 @@ def model_name(runtime: str) -> str:
 
 
 def _updated(values: Any) -> Any:
-    """The contents of a file of schema 1 as of today."""
+    """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
+    if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
+        values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = to_plain(Quantization("ptq", "histogram")) if values.get("precision") == Precision.INT8 else None

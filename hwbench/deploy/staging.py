@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from hwbench.deploy.manifest import MANIFEST, MODEL, model_name
+from hwbench.deploy.run_page import RUN, is_ours
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import InvalidValue
 from hwbench.runtimes import names
@@ -65,10 +66,11 @@ def staging(out: Path) -> Iterator[Path]:
 def place(folder: Path, out: Path, model: str = MODEL) -> None:
     """Moves a complete export from its staging folder into ``out``, over one of before, also of another runtime.
 
-    The export is on the disk when this returns.
+    The page ``RUN.md`` goes with them, unless somebody wrote one of that name there. The export is on the disk when
+    this returns.
 
     Args:
-        folder: Holds the two files.
+        folder: Holds the two files, and the page where there is one.
         out: Where they go.
         model: Name of the model file.
 
@@ -79,7 +81,9 @@ def place(folder: Path, out: Path, model: str = MODEL) -> None:
         for name in (model, MANIFEST):
             (folder / name).chmod(0o644)
             _sync(folder / name)
-        sync_folder(folder)  # who finds the next file finds these two
+        if (folder / RUN).is_file():
+            _sync(folder / RUN)
+        sync_folder(folder)  # who finds the next file finds these
         (folder / _COMPLETE).write_text(model)
         _sync(folder / _COMPLETE)
         sync_folder(folder)
@@ -107,6 +111,8 @@ def _move(folder: Path, out: Path, model: str) -> None:
         sync_folder(out)
         (folder / model).replace(out / model)
         sync_folder(out)
+    if (folder / RUN).is_file() and is_ours(out / RUN):
+        (folder / RUN).replace(out / RUN)
     if (folder / MANIFEST).exists():
         (folder / MANIFEST).replace(out / MANIFEST)
         sync_folder(out)
