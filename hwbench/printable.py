@@ -12,13 +12,20 @@ _UNFIT = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 def printable(text: str, limit: int | None = None) -> str:
     """One line: white space becomes single spaces; what is longer than ``limit`` characters ends with an ellipsis."""
-    line = re.sub(r"\s+", " ", "".join(c for c in text if c.isspace() or _fit(c))).strip()
+    fit = text if text.isprintable() else "".join(c for c in text if c.isspace() or _fit(c))
+    line = re.sub(r"\s+", " ", fit).strip()
     return line if limit is None or len(line) <= limit else line[: limit - 1] + "…"
 
 
 def printable_lines(text: str) -> str:
     """The same text with its line ends and tabs, without anything else that is no character."""
     return text if text.isprintable() else "".join(c for c in text if c in "\n\t" or _fit(c))
+
+
+def shown(value: object, limit: int = 200) -> str:
+    """A value for an error message: its ``repr``, cut where it is longer than ``limit``."""
+    text = repr(value)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def _fit(character: str) -> bool:

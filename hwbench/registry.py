@@ -10,11 +10,14 @@ from hwbench.errors import UnknownName
 
 T = TypeVar("T")
 
+MAX_NAME = 200
+
 
 def suggest(name: str, known: Iterable[str]) -> str:
     """The tail of an error message about an unknown name: the nearest known names, then all of them."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    # What is as long as a page is no misspelt name, and comparing takes the square of its length.
+    near = difflib.get_close_matches(name[:MAX_NAME], known, n=3, cutoff=0.5)
     meant = f"did you mean {' or '.join(repr(n) for n in near)}? " if near else ""
     return f"{meant}known: {', '.join(known) if known else 'none'}"
 

@@ -8,6 +8,7 @@ import re
 from hwbench.errors import InvalidValue
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
@@ -55,3 +56,15 @@ def format_bytes(num_bytes: float) -> str:
             return f"{num_bytes:.0f} B" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1024
     raise AssertionError("unreachable")
+
+
+def parse_bytes(text: str, *, name: str = "a size") -> int:
+    """Reads ``10GiB``, ``"500 MiB"`` as bytes.
+
+    Raises:
+        InvalidValue: No unit, an unknown unit, or not a finite number.
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[2] not in _BYTES or not math.isfinite(float(match[1])):
+        raise InvalidValue(f'{name}: expected a size with a unit ({", ".join(_BYTES)}) such as "10GiB", got {text!r}')
+    return int(float(match[1]) * _BYTES[match[2]])

@@ -2,6 +2,9 @@
 
 The checkout is one; ``hwbench init`` makes one elsewhere. Names are looked up in the workspace first, then among the
 files that the package ships. Working state (store, caches, studies) lies in ``.hwbench/`` of the workspace.
+
+A workspace names programs that are run, and keys that are believed: one that somebody else can change is refused, as
+git refuses a repository (``hwbench.ownership``).
 """
 
 from __future__ import annotations
@@ -9,14 +12,21 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import UnknownName, WorkspaceError
+from hwbench.ownership import check_above, check_own
 from hwbench.registry import suggest
 
 PARTS = ("search_spaces", "profiles", "zoo", "experiments")
+STATE = ".hwbench"
+# What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
+_OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
+_HOLDS = "a workspace names programs that are run, and keys that are believed"
 
 
 def shipped() -> Path:
@@ -37,20 +47,32 @@ class Workspace:
         """The nearest directory from ``start`` (default: the current one) upwards that is a workspace.
 
         Raises:
-            WorkspaceError: There is none.
+            WorkspaceError: There is none, or somebody else can change the one that was found; it is not passed over.
         """
         start = (start or Path.cwd()).resolve()
         for path in (start, *start.parents):
             if (path / "search_spaces").is_dir() and (path / "profiles").is_dir():
-                return cls(path)
+                return cls(path).checked()
         raise WorkspaceError(f"no workspace at {start} or above; go to one, or make one: hwbench init DIR")
+
+    def checked(self) -> Workspace:
+        """This one, of which nobody else can change what is run or believed.
+
+        Raises:
+            WorkspaceError: Somebody else can; says who, and what to type next.
+        """
+        root = self.root.resolve()
+        check_above(root, _HOLDS)
+        for part in _OWN:
+            check_own(root / part, _HOLDS, root=root)
+        return self
 
     @classmethod
     def create(cls, root: Path) -> Workspace:
         """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are."""
         with writing(root):
-            for part in PARTS:
-                (root / part).mkdir(parents=True, exist_ok=True)
+            for folder in (root, *(root / part for part in PARTS)):  # not for all to write, whatever the umask is
+                folder.mkdir(mode=0o755, parents=True, exist_ok=True)
             for part in PARTS[:3]:
                 for source in sorted(shipped().joinpath(part).rglob("*.toml")):
                     target = root / source.relative_to(shipped())
@@ -65,9 +87,9 @@ class Workspace:
         Raises:
             WorkspaceError: It cannot be written.
         """
-        path = self.root / ".hwbench"
+        path = self.root / STATE
         with writing(path):
-            path.mkdir(exist_ok=True)
+            make_folder(path, 0o755)
             if not os.access(path, os.W_OK):
                 raise PermissionError(errno.EACCES, "not writable", str(path))
         return path
@@ -81,6 +103,11 @@ class Workspace:
     def cache(self) -> Path:
         """Directory of built artifacts."""
         return self.state / "cache"
+
+    @property
+    def verified(self) -> Path:
+        """Directory of what was measured to verify tables, a store each."""
+        return self.state / "verified"
 
     @property
     def studies(self) -> Path:
@@ -97,8 +124,17 @@ class Workspace:
         return self._find("search_spaces", "space", name, ".toml")
 
     def device(self, name: str) -> Path:
-        """The ``device.toml`` of a device; UnknownName lists the known ones."""
-        return self._find("profiles", "device", name, "/device.toml")
+        """The ``device.toml`` of a device; UnknownName lists the known ones.
+
+        Raises:
+            WorkspaceError: Somebody else can change it, or another file of that folder but its tables.
+        """
+        path = self._find("profiles", "device", name, "/device.toml")
+        if path.is_relative_to(self.root):
+            files = [file for file in sorted(path.parent.iterdir()) if file.suffix != ".csv"]
+            for own in (path.parent, *files):
+                check_own(own, "it says what is run on a device, and which keys it has", root=self.root)
+        return path
 
     def card(self, name: str) -> Path:
         """The ``model.toml`` of a zoo model; UnknownName lists the known ones."""
@@ -165,26 +201,37 @@ def refusal(error: OSError, path: Path, more: Mapping[int, str] | None = None) -
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a file so that a crash leaves either the old text or the new one."""
+    """Writes a file so that a crash leaves either the old text or the new one; see ``write_bytes``."""
     write_bytes(path, text.encode())
 
 
+def temporary_beside(path: Path) -> Path:
+    """A name that no other process has, for a file that is to take the place of ``path``.
+
+    The number of a process does not do: containers on one volume have the same ones.
+    """
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+
+
 def write_bytes(path: Path, data: bytes) -> None:
-    """Writes a file so that a crash leaves either the old bytes or the new ones.
+    """Writes a file so that a crash or a power cut leaves either the old bytes or the new ones.
+
+    When this returns, the new ones are on the disk.
 
     Raises:
         WorkspaceError: No rights or no room, or a directory is there.
     """
     if path.is_dir():
         raise WorkspaceError(f"cannot write {path}: it is a directory; name a file in it")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = temporary_beside(path)
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
-            with temporary.open("wb") as file:
+            with temporary.open("xb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
             temporary.replace(path)
+            sync_folder(path.parent)
         finally:
             temporary.unlink(missing_ok=True)

@@ -2,6 +2,9 @@ import os
 
 import pytest
 
+from hwbench.errors import MissingDependency
+from hwbench.testing import power
+
 
 @pytest.fixture(autouse=True, scope="session")
 def state_folder(tmp_path_factory):
@@ -35,3 +38,12 @@ def runner_cache(tmp_path_factory):
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "runners"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def power_shim(tmp_path_factory):
+    """What records the writes of a program, for ``hwbench.testing.power``."""
+    try:
+        return power.build_shim(tmp_path_factory.mktemp("power"))
+    except MissingDependency as missing:
+        pytest.skip(str(missing))

@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hwbench"
 
 # From bottom to top. A module imports from lower levels, and from its own package.
+BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"}
 LEVELS = (
-    {"errors", "units", "registry", "workspace", "printable"},
+    BOTTOM,
     {"specs"},
     {"blocks", "models", "data", "runtimes", "devices"},
     {"spaces", "latency", "measure"},
@@ -29,6 +30,9 @@ NEIGHBOURS = {
     ("units", "errors"): "a quantity that does not parse is an InvalidValue",
     ("registry", "errors"): "a name that is not bound is an UnknownName",
     ("workspace", "errors"): "a directory that cannot be written is a WorkspaceError",
+    ("ownership", "errors"): "what somebody else can change is a WorkspaceError",
+    ("workspace", "ownership"): "a workspace that somebody else can change is refused",
+    ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
     ("models", "blocks"): "models are made of blocks",
 }
@@ -50,7 +54,7 @@ ONLY_IN = {
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),
 }
-NO_TORCH = {"errors", "units", "registry", "workspace", "printable", "specs", "devices", "latency"}
+NO_TORCH = {*BOTTOM, "specs", "devices", "latency"}
 
 
 def modules() -> list[Path]:

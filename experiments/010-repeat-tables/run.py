@@ -36,7 +36,7 @@ def workspace(root: Path, device: str) -> Path:
 
 def profile(root: Path, device: str, arguments: list[str]) -> list[Path]:
     """Runs the command; returns its tables."""
-    command = [sys.executable, "-m", "hwbench", "profile", "--device", device, *arguments, "--json"]
+    command = [sys.executable, "-P", "-m", "hwbench", "profile", "--device", device, *arguments, "--json"]
     done = subprocess.run(command, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
     return [root / name for name in json.loads(done.stdout)["tables"]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,6 +12,7 @@ import typer
 
 from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, say
+from hwbench.documents import read_json
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
 from hwbench.units import milliseconds
 
@@ -142,11 +142,13 @@ def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Un
 
 def _file(model: str) -> Path | None:
     """The file that is meant, or None where a name is; a folder means the model of the export in it."""
-    from hwbench.runtimes import of_file
+    from hwbench.runtimes import INTERNAL, of_file
 
     path = Path(model)
     if path.is_dir():
-        path /= next((p.name for p in sorted(path.glob("model.*")) if of_file(p)), "model.pte")
+        models = [p for p in sorted(path.glob("model.*")) if of_file(p)]
+        # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
+        path = min(models, key=lambda p: of_file(p) in INTERNAL, default=path / "model.pte")
     if path.is_file():
         return path
     if of_file(path):
@@ -157,7 +159,7 @@ def _file(model: str) -> Path | None:
 def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
     """A file as something to time, with its precision where the manifest beside it tells one."""
     from hwbench.measure.cache import engine_version, file_sha256
-    from hwbench.runtimes import get, of_file
+    from hwbench.runtimes import check_given, get, of_file
     from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
 
     if precision is not None:
@@ -167,6 +169,7 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     engine = of_file(path)
     if engine is None:
         raise InvalidFile(f"{path}: expected a file that ends in .pte, .onnx or .ts; make one: hwbench export")
+    check_given(engine, path)
     if runtime not in (None, engine):
         raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
     what, where, letters = _MAGIC.get(engine, ("", slice(0), b""))
@@ -189,7 +192,7 @@ def _manifest(path: Path, sha256: str) -> str | None:
     if not manifest.is_file():
         return None
     try:
-        values = json.loads(manifest.read_text())
+        values = read_json(manifest.read_text(encoding="utf-8"))
         described, precision = values["sha256"], values["precision"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None

@@ -15,6 +15,7 @@ from hwbench.devices import Device
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, Watch
 from hwbench.measure.on_device import campaign_on
+from hwbench.measure.room import trim_verified
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, Measurement, Outcome, Timing, Workload
 from hwbench.units import format_duration
@@ -123,7 +124,8 @@ def store_aside(workspace: Workspace, name: str) -> Iterator[MeasurementStore]:
     Its sessions are held against the same clock and the same quiet core as those of the workspace.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
-    path = workspace.state / "verified" / f"{name}-{stamp}.sqlite"
+    path = workspace.verified / f"{name}-{stamp}.sqlite"
+    trim_verified(path.parent)
     with ExitStack() as stack:
         known = stack.enter_context(MeasurementStore(workspace.store)) if workspace.store.is_file() else None
         yield stack.enter_context(MeasurementStore(path, beside=known))

@@ -1,8 +1,9 @@
-"""``hwbench doctor``: what is installed, what is missing, and the command that installs it."""
+"""``hwbench doctor``: what is installed, what is missing, and the command that installs it; and making room."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import os
 import platform
 import shutil
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +19,9 @@ from hwbench.cli.main import app
 from hwbench.cli.output import Json, emit, print_table, say
 from hwbench.errors import CheckFailed, HwbenchError, MissingDependency
 from hwbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from hwbench.workspace import Workspace
 
 # Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
 PACKAGES = {
@@ -48,13 +53,29 @@ class Finding:
     needed: bool = True
 
 
+Clean = Annotated[
+    bool,
+    typer.Option(
+        help="First remove from .hwbench what can be made again and no running process uses: built files, runners, "
+        "what was fetched to make them, samples of verified tables. Measurements, tables and studies stay. With "
+        "--json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified."
+    ),
+]
+
+
 @app.command()
-def doctor(as_json: Json = False) -> None:
-    """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed."""
+def doctor(clean: Clean = False, as_json: Json = False) -> None:
+    """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed.
+
+    Built files take at most 10 GiB (HWBENCH_CACHE_LIMIT=20GiB or none changes that), samples of verified tables 1 GiB:
+    what was used least recently goes first.
+    """
+    cleaned = _clean() if clean else None
     findings = [*_machine(), *_packages(), *_programs(), *_workspace()]
     wrong = [finding for finding in findings if finding.needed and not finding.ok]
     if as_json:
-        values = {"ok": not wrong, "cpus": _cpus(), "findings": [asdict(finding) for finding in findings]}
+        values: dict[str, Any] = {"ok": not wrong, "cpus": _cpus(), "findings": [asdict(one) for one in findings]}
+        values |= {} if cleaned is None else {"cleaned": cleaned}
         emit(values, as_json=True)
     else:
         rows = [("ok" if f.ok else "missing" if f.needed else "-", f.name, f.found) for f in findings]
@@ -143,7 +164,9 @@ def _workspace() -> Iterator[Finding]:
         yield Finding("workspace", False, str(Path.cwd()), str(error))
         return
     yield Finding("workspace", True, f"{workspace.root}, writable")
-    yield Finding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", "free some space", needed=False)
+    advice = "free some space; built files go with: hwbench doctor --clean"
+    yield Finding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
+    yield _taken(workspace)
     if not store.exists():
         yield Finding("measurements", True, "none yet; make some: hwbench profile --device local")
         return
@@ -153,6 +176,42 @@ def _workspace() -> Iterator[Finding]:
         yield Finding("measurements", True, ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none")
     except HwbenchError as error:
         yield Finding("measurements", False, str(store), str(error))
+
+
+def _taken(workspace: Workspace) -> Finding:
+    """What built files take, and may take."""
+    from hwbench.measure.room import LIMIT_VARIABLE, limit_bytes, size
+
+    taken = format_bytes(size(workspace.cache))
+    try:
+        limit = limit_bytes()
+    except HwbenchError as error:
+        return Finding(
+            "build cache", False, f"{taken}, its limit is no size", f"{error}; set or unset {LIMIT_VARIABLE}"
+        )
+    return Finding("build cache", True, taken + (f" of at most {format_bytes(limit)}" if limit < math.inf else ""))
+
+
+def _clean() -> dict[str, dict[str, int]]:
+    """Removes what can be made again, and says how much.
+
+    Raises:
+        WorkspaceError: There is no workspace here, or it cannot be written.
+    """
+    from hwbench.measure.room import clean_cache, clean_verified
+    from hwbench.workspace import Workspace
+
+    workspace = Workspace.find()
+    cleaned = {}
+    for name, folder, remove in (
+        ("cache", workspace.cache, clean_cache),
+        ("verified", workspace.verified, clean_verified),
+    ):
+        room = remove(folder)
+        cleaned[name] = asdict(room)
+        kept = f", {format_bytes(room.kept_bytes)} is in use and stays" if room.kept_bytes else ""
+        say(f"{folder}: {format_bytes(room.removed_bytes)} removed{kept}")
+    return cleaned
 
 
 def _cpus() -> int:

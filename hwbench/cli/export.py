@@ -28,6 +28,7 @@ RANDOM = "random"
 _STAGES = {
     "calibrate": "calibration clips",
     "blocks": "look at blocks",
+    "observers": "compare observers",
     "build": "build",
     "check": "check against the original",
 }
@@ -67,8 +68,12 @@ def export(
     ] = None,
     calibration_clips: Annotated[int, typer.Option(min=1, help="Training videos to calibrate with, a clip each.")] = 32,
     observer: Annotated[
-        str, typer.Option(help="How ranges are found after training: histogram, minmax or moving-average.")
-    ] = "histogram",
+        str | None,
+        typer.Option(
+            help="How ranges are found after training: histogram, minmax or moving-average; default: histogram, or the "
+            "best of the three where its parity does not do."
+        ),
+    ] = None,
     keep_accuracy: Annotated[
         float | None,
         typer.Option(
@@ -91,7 +96,7 @@ def export(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Convert, quantise and check a model; write model.pte (.onnx, .ts) and manifest.json.
+    """Convert, quantise and check a model; write model.pte (.onnx, .ts), manifest.json, and how to run it in RUN.md.
 
     The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
     weights top-1 is measured before and after.
@@ -146,6 +151,7 @@ def export(
         )
     if not as_json:
         _print_blocks(deployed)
+    _say_observer(deployed)
     values = {**summary(deployed), "seconds": round(time.monotonic() - start, 1)}
     emit(values, as_json=as_json)
     say(f"next: hwbench bench {deployed.path} --device local")
@@ -281,6 +287,7 @@ def _quantized(how: Quantization | None) -> dict[str, Any]:
     return {
         "method": how.method,
         "observer": how.observer,
+        "observers": {name: round(found, 2) for name, found in how.observers.items()},
         "fp32_blocks": list(how.fp32_blocks),
         "top1_int8": how.top1_int8,
         "int8_ms": cost and cost.int8_ms,
@@ -292,24 +299,25 @@ def _quantized(how: Quantization | None) -> dict[str, Any]:
 
 
 def _int8(
-    precision: Precision, observer: str, points: float | None, fp32_blocks: list[str] | None, inspect: bool
+    precision: Precision, observer: str | None, points: float | None, fp32_blocks: list[str] | None, inspect: bool
 ) -> Int8 | None:
     """What the options say about int8; None for fp32.
 
     Raises:
         UsageError: They say something about fp32.
     """
-    from hwbench.runtimes.executorch.scheme import HISTOGRAM, Scheme
+    from hwbench.runtimes.executorch.scheme import Scheme
     from hwbench.specs import Precision
 
     if precision is not Precision.INT8:
-        if observer != HISTOGRAM or points is not None or fp32_blocks or inspect:
+        if observer is not None or points is not None or fp32_blocks or inspect:
             raise UsageError("--observer, --keep-accuracy, --fp32-block and --blocks go with --precision int8")
         return None
     from hwbench.deploy import Int8
 
     named = tuple(fp32_blocks or ())
-    Scheme(observer, named)  # an unknown name is better told before anything is read
+    if observer is not None:
+        Scheme(observer, named)  # an unknown name is better told before anything is read
     return Int8(observer, named, None if points is None else points / 100, inspect)
 
 
@@ -319,6 +327,16 @@ def _print_blocks(deployed: DeployedModel) -> None:
         stays = dict.fromkeys(how.fp32_blocks, "fp32")
         rows = [(b.name, f"{b.sqnr_db:.1f}", f"{b.alone_db:.1f}", stays.get(b.name, "")) for b in how.blocks]
         print_table(("block", "output, dB", "logits, it alone in int8, dB", ""), rows)
+
+
+def _say_observer(deployed: DeployedModel) -> None:
+    """Which observer was taken, and why not histograms, where there was a choice."""
+    how = deployed.manifest.quantization
+    if how is not None and how.observers:
+        rest = ", ".join(f"{name} {found:.1f} dB" for name, found in how.observers.items() if name != how.observer)
+        say(
+            f"ranges by {how.observer}: {how.observers[how.observer or '']:.1f} dB where {rest} (--observer says which)"
+        )
 
 
 def _checkpoint(model: str) -> Path | None:
@@ -396,6 +414,8 @@ def _published(workspace: Workspace, model: str, path: Path, classes: int | None
     from hwbench.spaces import load_card, resolve
 
     weights = read_published(path)
+    for doubt in weights.doubts:
+        say(f"{path}: {doubt}")
     if classes not in (None, weights.num_classes):
         raise InvalidValue(f"--classes: {path} has {weights.num_classes} classes, got {classes}; leave it out")
     network = resolve(workspace, model, weights.num_classes)

@@ -8,7 +8,6 @@ import contextlib
 import math
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from hwbench.cli.train import train_network
 from hwbench.deploy import DeployedModel, Original
 from hwbench.devices import load_device
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
+from hwbench.interpreter import python_command, python_environment
 from hwbench.measure.builder import Builder
 from hwbench.measure.cache import engine_version
 from hwbench.measure.on_device import measure_artifact
@@ -245,7 +245,9 @@ def _exported(folder: Path, original: Original) -> DeployedModel | None:
 def _running(words: list[str]) -> Iterator[None]:
     """A command of hwbench beside what is done here; nothing of it is shown, and it ends with an error here."""
     silent = subprocess.DEVNULL
-    with subprocess.Popen([sys.executable, "-P", "-m", "hwbench", *words], stdout=silent, stderr=silent) as process:
+    with subprocess.Popen(
+        python_command("hwbench", *words), env=python_environment(), stdout=silent, stderr=silent
+    ) as process:
         try:
             yield
         except BaseException:

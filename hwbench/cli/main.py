@@ -11,20 +11,23 @@ from pathlib import Path
 import typer
 
 from hwbench import __version__
+from hwbench.cli.signals import ENDINGS, ending_in_order
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.interpreter import safe_children
 from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
 # As a shell reports a process that Ctrl-C ended.
 INTERRUPTED = 130
-_INTERRUPTED = "interrupted; the same command goes on where it stopped"
+_GOES_ON = "the same command goes on where it stopped"
 
 app = typer.Typer(
     name="hwbench",
     help="Hardware-aware search and profiling of video models: measure blocks on a device, search within a latency "
     "budget, train, export int8, measure the file.",
     epilog="Exit status: 0 done; 1 unexpected; 2 usage or a file that does not validate; 3 device unreachable or lost; "
-    "4 budget infeasible; 5 a check failed. Every command takes --json; --debug (anywhere) shows tracebacks.",
+    "4 budget infeasible; 5 a check failed; 130 ended by Ctrl-C, 143 by SIGTERM, 129 with its terminal: in order, and "
+    "the same command goes on. Every command takes --json; --debug (anywhere) shows tracebacks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -54,19 +57,25 @@ def main(argv: Sequence[str] | None = None) -> None:
         arguments = [a for a in arguments if a != "--debug"]
     import hwbench.cli.commands  # noqa: F401  # registers the commands
 
+    with ending_in_order():
+        _run(arguments, debug)
+
+
+def _run(arguments: list[str], debug: bool) -> None:
     try:
-        app(arguments, prog_name="hwbench", standalone_mode=True)
+        with safe_children():
+            app(arguments, prog_name="hwbench", standalone_mode=True)
     except HwbenchError as error:
         _fail(str(error), error.exit_status, debug)
     except sqlite3.Error as error:
         _fail(f"database: {error}", WorkspaceError.exit_status, debug)
     except SystemExit as end:
         # typer makes a silent exit of a KeyboardInterrupt
-        if end.code == INTERRUPTED:
-            print(f"hwbench: {_INTERRUPTED}", file=sys.stderr)
+        if end.code in ENDINGS:
+            print(f"hwbench: {ENDINGS[end.code]}; {_GOES_ON}", file=sys.stderr)
         raise
     except KeyboardInterrupt:
-        _fail(_INTERRUPTED, INTERRUPTED, False)
+        _fail(f"{ENDINGS[INTERRUPTED]}; {_GOES_ON}", INTERRUPTED, False)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

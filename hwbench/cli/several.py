@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hwbench.cli.output import say
+from hwbench.interpreter import python_command, python_environment
 
 
 def profile_each(devices: Sequence[str], arguments: Sequence[str]) -> tuple[list[dict[str, Any]], int]:
@@ -54,7 +54,8 @@ def profile_each(devices: Sequence[str], arguments: Sequence[str]) -> tuple[list
 
 def _start(name: str, arguments: Sequence[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hwbench", "profile", "--device", name, *arguments, "--json"],
+        python_command("hwbench", "profile", "--device", name, *arguments, "--json"),
+        env=python_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -278,6 +278,8 @@ def _start(path: Path, network: Network, data: str, new_head: bool) -> Start:
     from hwbench.train import Start
 
     published = read_published(path)
+    for doubt in published.doubts:
+        say(f"{path}: {doubt}")
     if not new_head and published.num_classes != network.num_classes:
         raise InvalidValue(
             f"{path} has {published.num_classes} classes, {data} has {network.num_classes}; add --new-head to begin "

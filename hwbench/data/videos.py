@@ -14,6 +14,7 @@ of one kind in all lines. Blank lines and lines starting with ``#`` are skipped.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -127,15 +128,20 @@ def read_list(file: Path) -> Pairs:
         name, _, label = line.strip().replace("\t", " ").rpartition(" ")
         if not name.strip():
             raise InvalidFile(f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}")
-        pairs.append((file.parent / name.strip(), str(int(label)) if label.isdecimal() else label))
+        pairs.append((file.parent / name.strip(), _label(label)))
     if not pairs:
         raise InvalidFile(f"{file}: expected lines 'path label', found none")
     return pairs
 
 
+def _label(text: str) -> str:
+    """A whole number without zeros in front, or the name as it is; numbers of 64 bits and more are no labels."""
+    return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
+
+
 def _classes(labels: set[str], path: Path) -> tuple[str, ...]:
     """Class names of a list in order. Whole numbers keep their value: labels 0 and 2 make three classes."""
-    numbers = {label for label in labels if label.lstrip("-").isdecimal()}
+    numbers = {label for label in labels if re.fullmatch("-?[0-9]{1,18}", label)}
     if not numbers:
         return tuple(sorted(labels))
     if numbers != labels:

@@ -13,7 +13,6 @@ from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest import BlockQuality
 from hwbench.deploy.parity import noise_db, sqnr_db, top1
 from hwbench.errors import InvalidValue, UnsupportedModule
-from hwbench.runtimes.executorch.scheme import HISTOGRAM
 
 if TYPE_CHECKING:
     from hwbench.runtimes.executorch.rounding import Rounding
@@ -27,13 +26,14 @@ class Int8:
     """How a network is to become int8.
 
     Attributes:
-        observer: How ranges of activations are found (``hwbench.runtimes.executorch.scheme.Scheme``).
+        observer: How ranges of activations are found (``hwbench.runtimes.executorch.scheme.Scheme``); None: histograms,
+            or where their parity is under the bound, what reaches the best.
         fp32_blocks: Blocks that stay in fp32 in any case.
         max_loss: Top-1 that may be lost on the validation videos, as a share; so many blocks stay in fp32 as it takes.
         inspect: Whether to look at each block; done anyway where a loss is limited.
     """
 
-    observer: str = HISTOGRAM
+    observer: str | None = None
     fp32_blocks: tuple[str, ...] = ()
     max_loss: float | None = None
     inspect: bool = False

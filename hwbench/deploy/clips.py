@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -45,9 +46,22 @@ class Clips:
         Raises:
             VideoError: A video cannot be read and the policy is ``raise``, or none at all can be read.
         """
+        yield from self._views(in_order(len(self.dataset), 1))
+
+    def some(self, count: int) -> Iterator[torch.Tensor]:
+        """The views of at most ``count`` clips, spread evenly over all; none, where one of these cannot be read.
+
+        What cannot be read is told by ``views``, which every clip goes through in the end.
+        """
+        total = len(self.dataset)
+        chosen = sorted({i * total // count for i in range(count)} if total else set())
+        with contextlib.suppress(VideoError):
+            yield from (view for _, view in self._views([[index] for index in chosen]))
+
+    def _views(self, order: list[list[int]]) -> Iterator[tuple[int, torch.Tensor]]:
         count = 0
         causes: set[str] = set()
-        for batch in Loader(self.dataset).batches(in_order(len(self.dataset), 1)):
+        for batch in Loader(self.dataset).batches(order):
             causes.update(failure.cause for failure in batch.failures)
             for index in range(len(batch)):
                 yield int(batch.videos[index]), batch.clips[index : index + 1]

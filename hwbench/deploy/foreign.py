@@ -171,11 +171,14 @@ def _made(module: str, function: str) -> nn.Module:
 
 
 class _working_directory:
-    """Modules of the working directory can be imported, as with ``python -m``."""
+    """Modules of the working directory can be imported, after those of Python and of what is installed.
+
+    ``python -m`` puts the directory first, where its ``json.py`` would stand for Python's.
+    """
 
     def __enter__(self) -> None:
         self._path = list(sys.path)
-        sys.path.insert(0, str(Path.cwd()))
+        sys.path.append(str(Path.cwd()))
 
     def __exit__(self, *_: object) -> None:
         sys.path[:] = self._path

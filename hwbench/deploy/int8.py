@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -15,10 +15,17 @@ from hwbench.deploy.blocks import Int8, block_names, choices, qualities, video_t
 from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest import BlockQuality, Quantization
 from hwbench.deploy.original import Original
+from hwbench.deploy.parity import EXACT_DB, least_sqnr_db, sqnr_db
 from hwbench.deploy.progress import Progress, Watch
+from hwbench.errors import ParityFailed
 from hwbench.runtimes.base import Runtime
+from hwbench.runtimes.executorch.scheme import HISTOGRAM, OBSERVERS
 
 PTQ, QAT = "ptq", "qat"
+# Clips that observers are compared on, of those that the file will be; each is a pass in fp32 and one with rounding.
+JUDGED_CLIPS = 16
+# The file differs by so much from the graph that it is made of: the engine rounds products otherwise.
+_LOWERING_DB = 1.0
 
 
 @dataclass(frozen=True)
@@ -30,6 +37,15 @@ class DeployForm:
     inputs: Sequence[torch.Tensor]
 
 
+@dataclass(frozen=True)
+class Trial:
+    """A network quantised by one observer: the observed graph, the module with rounding, and the SQNR of its logits."""
+
+    graph: Any
+    module: nn.Module
+    sqnr_db: float
+
+
 @dataclass
 class Int8Plan:
     """The ways to quantise a network, the wanted one first, each as a record for the manifest and as an engine.
@@ -39,8 +55,9 @@ class Int8Plan:
         form: Its deploy form; left as it is.
         int8: What is asked for.
         validation: Labelled clips, where a loss is limited.
-        watch: Told about the stage ``blocks``.
+        watch: Told about the stages ``blocks`` and ``observers``.
         runtime: Engine of the file; any but ExecuTorch quantises in its own way.
+        judges: Clips (1, 3, T, H, W) that observers are compared on: of those that the file will be.
     """
 
     original: Original
@@ -49,9 +66,14 @@ class Int8Plan:
     validation: Clips | None
     watch: Watch
     runtime: Runtime
+    judges: Iterable[torch.Tensor] = ()
 
     def attempts(self) -> Iterator[Quantization]:
-        """What to try, one after the other, while the file loses too much: more and more blocks in fp32."""
+        """What to try, one after the other, while the file loses too much: more and more blocks in fp32.
+
+        Raises:
+            ParityFailed: No observer reaches the bound that the file will be held against, by more than it could gain.
+        """
         tuned, int8 = self.original.fine_tuned, self.int8
         if not self._ours:
             yield Quantization(PTQ, None)
@@ -61,7 +83,8 @@ class Int8Plan:
             yield from self._keeping(int8.max_loss)
         else:
             found = self._qualities() if int8.inspect else ()
-            yield Quantization(PTQ, int8.observer, int8.fp32_blocks, found)
+            self._require_reachable()
+            yield Quantization(PTQ, self.observer, int8.fp32_blocks, found, observers=self._compared)
 
     def engine(self, quantization: Quantization) -> Runtime:
         """The runtime, quantising in this way."""
@@ -77,10 +100,88 @@ class Int8Plan:
         with quiet():
             from hwbench.runtimes.executorch.quantize import converted, quantized
             from hwbench.runtimes.executorch.scheme import Scheme
+        trial = self._trials.get(self.observer)
+        if trial is not None and quantization.fp32_blocks == self.int8.fp32_blocks:
+            return ExecuTorch(lambda *_: trial.module)
         if not quantization.fp32_blocks and "_observed" in vars(self):
             return ExecuTorch(lambda *_: converted(copy.deepcopy(self._observed)))
-        scheme = Scheme(self.int8.observer, quantization.fp32_blocks)
+        scheme = Scheme(self.observer, quantization.fp32_blocks)
         return ExecuTorch(partial(quantized, scheme=scheme))
+
+    @cached_property
+    def observer(self) -> str:
+        """How ranges are found: as asked for, else by histograms, else by what reaches the best parity.
+
+        Others than histograms are only tried where these are under the bound: each costs a calibration. Where a loss is
+        limited they are not tried: the blocks that suffer stay in fp32 there.
+        """
+        if self.int8.observer is not None or self.int8.max_loss is not None:
+            return self.int8.observer or HISTOGRAM
+        for count, name in enumerate(OBSERVERS):
+            self.watch(Progress("observers", count, None))
+            self._trials[name] = self._trial(name)
+            if name == HISTOGRAM and self._trials[name].sqnr_db >= self._least_db:
+                break
+        self.watch(Progress("observers", len(self._trials), len(self._trials)))
+        return max(self._trials, key=lambda name: self._trials[name].sqnr_db)
+
+    @property
+    def _compared(self) -> dict[str, float]:
+        """Observer -> SQNR, where there was a choice."""
+        return {name: trial.sqnr_db for name, trial in self._trials.items()} if len(self._trials) > 1 else {}
+
+    @property
+    def _least_db(self) -> float:
+        return least_sqnr_db(trained=self.original.weights.trained)
+
+    def _require_reachable(self) -> None:
+        best = self._trials.get(self.observer)
+        if best is not None and best.sqnr_db < self._least_db - _LOWERING_DB:
+            tried = ", ".join(f"{name} {trial.sqnr_db:.1f} dB" for name, trial in self._trials.items())
+            raise ParityFailed(
+                f"int8 does not reach an SQNR of {self._least_db:g} dB against the fp32 original with any observer "
+                f"({tried}); nothing was written. Calibrate with more clips (--calibration-clips) or with videos like "
+                "those the model will see (--calibrate DATA), leave blocks in fp32 (--fp32-block, --blocks prints "
+                "them), or export --precision fp32"
+            )
+
+    @cached_property
+    def _trials(self) -> dict[str, Trial]:
+        """What was tried to choose an observer, by its name."""
+        return {}
+
+    def _trial(self, observer: str) -> Trial:
+        """The network in int8 by one observer, before anything is lowered."""
+        from hwbench.runtimes.executorch.quiet import quiet
+
+        inputs, exact = self._judged
+        with quiet(), torch.no_grad():
+            from hwbench.runtimes.executorch.quantize import converted
+
+            graph = self._graph(observer, self.int8.fp32_blocks)
+            module = converted(copy.deepcopy(graph))
+            rounded = torch.cat([module(x) for x in inputs])
+        found = sqnr_db(exact.double(), rounded.double()) if bool(rounded.isfinite().all()) else -EXACT_DB
+        return Trial(graph, module, found)
+
+    @cached_property
+    def _judged(self) -> tuple[list[torch.Tensor], torch.Tensor]:
+        """Inputs (T, 3, H, W) to compare observers on, and the logits of the deploy form in fp32."""
+        from hwbench.models import fold
+
+        inputs = [fold(view).contiguous() for view in self.judges] or [*self.form.inputs[:JUDGED_CLIPS]]
+        with torch.no_grad():
+            return inputs, torch.cat([self.form.deployed(x) for x in inputs])
+
+    def _graph(self, observer: str, fp32_blocks: tuple[str, ...] = ()) -> Any:
+        from hwbench.runtimes.executorch.quiet import quiet
+
+        with quiet():
+            from hwbench.runtimes.executorch.quantize import observed
+            from hwbench.runtimes.executorch.scheme import Scheme
+
+            deployed = copy.deepcopy(self.form.deployed).eval()
+            return observed(deployed, self.form.example, self.form.inputs, Scheme(observer, fp32_blocks))
 
     @property
     def _ours(self) -> bool:
@@ -100,7 +201,7 @@ class Int8Plan:
             return scores[-1]
 
         for kept in choices(rounding, found, score, least):
-            yield Quantization(PTQ, self.int8.observer, kept, found, max_loss, scores[0])
+            yield Quantization(PTQ, self.observer, kept, found, max_loss, scores[0], observers=self._compared)
 
     def _qualities(self) -> tuple[BlockQuality, ...]:
         return qualities(self._rounding, self.form.inputs, lambda done, all: self.watch(Progress("blocks", done, all)))
@@ -108,14 +209,8 @@ class Int8Plan:
     @cached_property
     def _observed(self) -> Any:
         """The calibrated graph, every block with observers."""
-        from hwbench.runtimes.executorch.quiet import quiet
-
-        with quiet():
-            from hwbench.runtimes.executorch.quantize import observed
-            from hwbench.runtimes.executorch.scheme import Scheme
-
-            deployed = copy.deepcopy(self.form.deployed).eval()
-            return observed(deployed, self.form.example, self.form.inputs, Scheme(self.int8.observer))
+        trial = self._trials.get(self.observer)
+        return self._graph(self.observer) if trial is None or self.int8.fp32_blocks else trial.graph
 
     @cached_property
     def _rounding(self) -> Any:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.data import ClipSpec, Normalisation
 from hwbench.deploy.records import from_plain, to_plain
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
-from hwbench.runtimes import get
+from hwbench.runtimes import check_given, get
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
 from hwbench.workspace import write_text
 
@@ -160,6 +161,8 @@ class Quantization:
         max_loss: Top-1 that was allowed to be lost (share); None where no limit was given.
         top1_int8: Top-1 with every block in int8, in eager PyTorch; None where no limit was given.
         cost: What the blocks in fp32 cost; None where there are none.
+        observers: Observer -> SQNR in dB of the logits in eager PyTorch, of those that were compared to choose one.
+            Empty, and no key of the file, where the one was asked for.
     """
 
     method: str
@@ -169,6 +172,7 @@ class Quantization:
     max_loss: float | None = None
     top1_int8: float | None = None
     cost: Cost | None = None
+    observers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -253,7 +257,10 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
-        write_text(path, json.dumps(to_plain(self), indent=2, allow_nan=False) + "\n")
+        values = to_plain(self)
+        if self.quantization is not None and not self.quantization.observers:
+            del values["quantization"]["observers"]  # as in files of before, which anybody reads
+        write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
@@ -263,8 +270,8 @@ class Manifest:
             InvalidFile: No such file, no JSON, another schema, unknown or missing keys, or a value that does not fit.
         """
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
+            values = read_json(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
         if isinstance(values, dict) and values.get("schema", SCHEMA) not in (1, SCHEMA):
             raise InvalidFile(
@@ -286,7 +293,9 @@ def model_name(runtime: str) -> str:
 
 
 def _updated(values: Any) -> Any:
-    """The contents of a file of schema 1 as of today."""
+    """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
+    if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
+        values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = to_plain(Quantization("ptq", "histogram")) if values.get("precision") == Precision.INT8 else None
@@ -308,8 +317,16 @@ class DeployedModel:
         Raises:
             InvalidFile: A file is missing or damaged, or the two do not belong together.
         """
+        if not (folder / MANIFEST).exists():
+            from hwbench.deploy.staging import settle
+
+            settle(folder)
         manifest = Manifest.read(folder / MANIFEST)
-        path = folder / model_name(manifest.runtime)
+        try:
+            path = folder / model_name(manifest.runtime)
+        except UnknownName as error:
+            raise InvalidFile(f"{folder / MANIFEST}: {error}; export the model again") from None
+        check_given(manifest.runtime, path)
         if not path.is_file() or file_sha256(path) != manifest.sha256:
             raise InvalidFile(f"{path} is not the file that {MANIFEST} describes (sha256); export it again")
         return cls(path, manifest)

@@ -182,13 +182,18 @@ def check_parity(parity: Parity, precision: Precision, *, trained: bool) -> None
                 f"allowed are {MAX_RELATIVE_ERROR:g}; nothing was written. Try another --variant"
             )
         return
-    least = MIN_SQNR_DB if trained else MIN_SQNR_RANDOM_DB
+    least = least_sqnr_db(trained=trained)
     if not parity.sqnr_db >= least:
         raise ParityFailed(
             f"the int8 file has an SQNR of {parity.sqnr_db:.1f} dB against the fp32 original, expected at least "
             f"{least:g} dB; nothing was written. Calibrate with more clips (--calibration-clips) or with videos like "
             "those the model will see (--calibrate DATA), or export --precision fp32"
         )
+
+
+def least_sqnr_db(*, trained: bool) -> float:
+    """SQNR in dB that an int8 file has to reach."""
+    return MIN_SQNR_DB if trained else MIN_SQNR_RANDOM_DB
 
 
 def same_top1(before: torch.Tensor, after: torch.Tensor) -> float:

@@ -15,7 +15,7 @@ from hwbench import __version__
 from hwbench.deploy.blocks import Int8
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.cost import Meter, unmeasured
-from hwbench.deploy.int8 import DeployForm, Int8Plan
+from hwbench.deploy.int8 import JUDGED_CLIPS, DeployForm, Int8Plan
 from hwbench.deploy.manifest import (
     MANIFEST,
     OUTPUT,
@@ -33,6 +33,7 @@ from hwbench.deploy.manifest import (
 from hwbench.deploy.original import Original
 from hwbench.deploy.parity import Comparison, DeployFormError, check_deploy_form, check_parity, compare
 from hwbench.deploy.progress import Progress, Watch
+from hwbench.deploy.run_page import RUN, write_run_page
 from hwbench.deploy.served import served
 from hwbench.deploy.staging import place, staging
 from hwbench.errors import InvalidValue, NotCalibrated
@@ -68,7 +69,7 @@ def export(
     int8: Int8 | None = None,
     meter: Meter | None = None,
 ) -> DeployedModel:
-    """Writes the model and ``manifest.json`` into a folder, over an export of before; other files there stay.
+    """Writes the model, ``manifest.json`` and ``RUN.md`` into a folder, over an export of before; other files stay.
 
     The file is loaded and run in a process of its own before it counts; if anything fails ``out`` stays as it was.
 
@@ -104,7 +105,10 @@ def export(
         calibrated = precision is Precision.INT8 and original.fine_tuned is None
         report = _Report(original, precision, variant, calibration if calibrated else None)
         form, error = _form(report, watch, runtime)
-        plan = Int8Plan(original, form, how, validation, watch, runtime) if precision is Precision.INT8 else None
+        judges = _judges(original, validation)
+        plan = None
+        if precision is Precision.INT8:
+            plan = Int8Plan(original, form, how, validation, watch, runtime, judges)
         attempts: Iterable[Quantization | None] = [None] if plan is None else plan.attempts()
         for quantization in attempts:
             engine = runtime if plan is None or quantization is None else plan.engine(quantization)
@@ -120,6 +124,7 @@ def export(
             built = _costed(report, form, built, plan, folder / "int8.pte", meter, watch)
         manifest = report.manifest(built, parity, accuracy)
         manifest.write(folder / MANIFEST)
+        write_run_page(manifest, folder / RUN)
         place(folder, out, name)
     return DeployedModel(out / name, manifest)
 
@@ -269,6 +274,11 @@ def _compare(original: Original, path: Path, validation: Clips | None, threads: 
     start = None if original.fine_tuned is None else original.fine_tuned.start
     with served(path, threads=threads) as file:
         return compare(original.module, file, clips, lambda done, all: watch(Progress("check", done, all)), start)
+
+
+def _judges(original: Original, validation: Clips | None) -> Iterable[torch.Tensor]:
+    """Clips that observers of int8 are compared on; read when they are looked at."""
+    return _noise(original, _NOISE_CLIPS) if validation is None else validation.some(JUDGED_CLIPS)
 
 
 def _accuracy(original: Original, comparison: Comparison, validation: Clips | None) -> Accuracy:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +15,8 @@ from typing import IO, Any, NoReturn
 import numpy as np
 
 from hwbench.errors import CheckFailed
-from hwbench.runtimes.runners import FloatArray, describe_end, python_runner
+from hwbench.interpreter import python_command, python_environment
+from hwbench.runtimes.runners import FloatArray, describe_end
 
 
 class ServedModel:
@@ -84,15 +83,14 @@ def served(path: Path, *, threads: int = 1, timeout_s: float = 120.0) -> Iterato
     Raises:
         CheckFailed: It does not load or run, or kills its process.
     """
-    runner = python_runner()
     words = [str(path.resolve()), str(threads), str(max(1, round(timeout_s)))]
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hwbench.deploy.serve", *words],
+            python_command("hwbench.deploy.serve", *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
-            env={**os.environ, **runner.env},
+            env=python_environment(),
         )
         try:
             yield ServedModel(path, process, stderr, timeout_s)

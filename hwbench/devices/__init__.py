@@ -6,6 +6,7 @@ from hwbench.devices.device import Device, load_device
 from hwbench.devices.lease import Holder, holder, holders, leased
 from hwbench.devices.probe import Cluster, Cpu, Probe, conditions, probe_device
 from hwbench.devices.state import DeviceState, read_state
+from hwbench.devices.unit import occupant, occupied
 
 __all__ = [
     "Address",
@@ -27,6 +28,8 @@ __all__ = [
     "holders",
     "leased",
     "load_device",
+    "occupant",
+    "occupied",
     "probe_device",
     "read_state",
     "transports",

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shlex
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -175,7 +176,10 @@ class AdbLink:
     def _copy(self, channel: AdbChannel, file: IO[bytes], source: str, most_bytes: int) -> bytes:
         """Takes a file from a channel; returns what came as stderr."""
         count, errors = 0, b""
+        deadline = time.monotonic() + PUSH_S + most_bytes / PUSH_BYTES_PER_S
         while (chunk := channel.read(STALL_S)) is not None:
+            if time.monotonic() > deadline:
+                raise self._lost(f"{count} of {most_bytes} bytes of {printable(source)} came, and no end")
             if chunk.stream is Stream.STDERR:
                 errors = (errors + chunk.data)[:TALK_BYTES]
                 continue
@@ -231,11 +235,16 @@ class AdbLink:
     def _answer(self, command: str) -> str:
         """What a short command prints, as one line."""
         answer = b""
+        deadline = time.monotonic() + ANSWER_S
         channel = self.open(command)
         try:
             channel.end_input()
-            while (chunk := channel.read(ANSWER_S)) is not None and len(answer) < TALK_BYTES:
+            while (chunk := channel.read(max(0.0, deadline - time.monotonic()))) is not None:
                 answer += chunk.data if chunk.stream is Stream.STDOUT else b""
+                if len(answer) > TALK_BYTES:
+                    break
+                if time.monotonic() > deadline:
+                    raise TimeoutError
             if chunk is None:
                 channel.status(ANSWER_S)
         except TimeoutError:

@@ -33,6 +33,8 @@ ANSWER_S = 15.0
 POLL_S = 0.2
 CHUNK_BYTES = 1 << 16
 TALK_BYTES = 1 << 14
+# A status in decimal, and the end of its line.
+STATUS_BYTES = 5
 # What adb ends with when the connection does: by version; any other status was sent by the device.
 _ENDED_WITH = (0, 1, 255)
 
@@ -75,12 +77,15 @@ class AdbChannel:
                 return None
             left = deadline - time.monotonic()
             if self._take(max(0.0, min(left, POLL_S))):
-                continue
-            if self._process.poll() is not None and not self._take(0):
+                if left > 0 or self._chunks or not self._selector.get_map():
+                    continue
+            elif self._process.poll() is not None and not self._take(0):
                 self._end()  # a server that adb started may hold its streams open
+                continue
             elif time.monotonic() - self._heard > SILENCE_S:
                 self._ask()
-            elif left <= 0:
+            # What came may have been talk of adb, of which nothing is given: it may come without end.
+            if left <= 0:
                 raise TimeoutError(f"nothing came in {timeout_s:g} s")
         return self._chunks.popleft()
 
@@ -207,16 +212,17 @@ class Marks:
         talk, mark, rest = self._held.partition(self._begin)
         if mark and b"\n" in rest:
             self.begun = True
-            self.talk = talk
+            self.talk = self.talk or talk
             self._held = rest.partition(b"\n")[2]
-        elif last:
-            self.talk = self._held[:TALK_BYTES]
+        elif last or len(self._held) > TALK_BYTES:
+            self.talk = (self.talk or self._held)[:TALK_BYTES]
+            self._held = self._held[-2 * len(self._begin) :]
         return self.begun
 
 
 def _tail(data: bytes, mark: bytes) -> int:
     """How many of the last bytes may be the beginning of the mark and of what follows it."""
     place = data.rfind(mark)
-    if place >= 0 and b"\n" not in data[place:]:
+    if place >= 0 and b"\n" not in data[place:] and len(data) - place - len(mark) < STATUS_BYTES:
         return len(data) - place
     return next((n for n in range(min(len(mark) - 1, len(data)), 0, -1) if mark.startswith(data[-n:])), 0)

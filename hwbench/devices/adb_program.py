@@ -31,6 +31,7 @@ SETTLE_S = 5.0
 POLL_S = 0.1
 DEFAULT_PORT = 5555
 MAX_WORDS = 300  # of what adb says, in a message
+MAX_ANSWER_BYTES = 1 << 20  # of a call; a list of a hundred devices has 10 KB
 
 READY = "device"
 _PASSING = ("offline", "authorizing", "connecting")
@@ -67,7 +68,8 @@ _MEND = {
     ),
     "unauthorized": (
         'it has not allowed this computer: unlock it and accept the dialog "Allow USB debugging?"; where none comes, '
-        "plug it in again, or revoke the USB debugging authorisations in its developer options"
+        "plug it in again, or revoke the USB debugging authorisations in its developer options; a virtual one allows "
+        "the keys of ~/.android and ADB_VENDOR_KEYS: where adb's server was started with others, adb kill-server"
     ),
     "authorizing": 'it is asking: unlock it and accept the dialog "Allow USB debugging?"',
     "connecting": "it is still connecting; try again in a few seconds, or plug it in again",
@@ -246,7 +248,7 @@ class AdbProgram:
         return frozenset(result.stdout.split()) if result.ok else frozenset()
 
     def call(self, *arguments: str, serial: str | None = None, timeout_s: float = CALL_S) -> CommandResult:
-        """Runs adb to its end, at most ``timeout_s``.
+        """Runs adb to its end, at most ``timeout_s``; of what it says, at most ``MAX_ANSWER_BYTES`` of each stream.
 
         Raises:
             DeviceUnreachable: adb is not installed.
@@ -256,9 +258,7 @@ class AdbProgram:
             process = self.popen(arguments, serial, subprocess.DEVNULL, out, err)
             timed_out = False
             try:
-                process.wait(timeout_s)
-            except subprocess.TimeoutExpired:
-                timed_out = True
+                timed_out = not _ends(process, timeout_s, (out, err))
             finally:
                 process.kill()  # the client only: a server that it has just started has left its group
                 process.wait()
@@ -324,6 +324,20 @@ def _attached(match: re.Match[str]) -> Attached:
     return Attached(serial, match["state"], details.get("model", ""), way)
 
 
+def _ends(process: subprocess.Popen[bytes], timeout_s: float, outputs: Sequence[IO[bytes]]) -> bool:
+    """Whether it ends in this time, without filling the disk: some of what it says comes from a device."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left_s = deadline - time.monotonic()
+        try:
+            process.wait(max(0.0, min(POLL_S, left_s)))
+        except subprocess.TimeoutExpired:
+            if left_s <= 0 or any(os.fstat(file.fileno()).st_size > MAX_ANSWER_BYTES for file in outputs):
+                return False
+        else:
+            return True
+
+
 def _read(file: IO[bytes]) -> str:
     file.seek(0)
-    return file.read().decode(errors="replace")
+    return file.read(MAX_ANSWER_BYTES).decode(errors="replace")

@@ -12,6 +12,7 @@ import re
 MAX_CHARS = 1 << 20
 # Names of models, builds and sensors; the longest known build fingerprints have about 110 characters.
 MAX_NAME = 200
+_CPU_LIST = r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*"
 # Processors beyond this number are none that a command could be bound to (the kernel's own limit is 8192).
 MAX_CPUS = 1024
 
@@ -61,7 +62,7 @@ def fields(text: str, separator: str = ":") -> dict[str, str]:
 
 def parse_cpu_list(text: str) -> tuple[int, ...]:
     """Reads ``0-3,8``; empty for what is none."""
-    if not re.fullmatch(r"[0-9]{1,5}(-[0-9]{1,5})?(,[0-9]{1,5}(-[0-9]{1,5})?)*", text[: 8 * MAX_CPUS]):
+    if len(text) > 8 * MAX_CPUS or not re.fullmatch(_CPU_LIST, text):
         return ()
     cpus: set[int] = set()
     for part in text.split(","):

@@ -24,6 +24,9 @@ from typing import Protocol, Self
 from hwbench.registry import Registry
 from hwbench.workspace import Workspace
 
+# A file that a device gives may be so long unless who fetches it says how long; a large model has some 200 MB.
+MOST_PULL_BYTES = 512 << 20
+
 
 @dataclass(frozen=True)
 class CommandResult:
@@ -127,11 +130,11 @@ class Transport(Protocol):
         """
         ...
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         """Fetches a file from the device; ``target`` is complete or not there.
 
         Raises:
-            DeviceError: There is no such file on the device.
+            DeviceError: There is no such file on the device, or it is longer than ``most_bytes``.
             WorkspaceError: ``target`` cannot be written.
         """
         ...

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import shlex
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
 from hwbench.devices.base import Transport
-from hwbench.devices.journal import Change, Journal, waiting
+from hwbench.devices.journal import Change, Journal, belongs, journal_key, journals, waiting
 from hwbench.devices.knobs import Knob, knobs
 from hwbench.devices.lease import leased
 from hwbench.devices.probe import Probe, conditions, probe_device
-from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, HwbenchError
+from hwbench.devices.unit import boot_of, unit_leased
+from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, HwbenchError, WorkspaceError
 
 Report = Callable[[str], None]
 
@@ -61,6 +63,9 @@ def controlled(
 ) -> Iterator[Control]:
     """Turns the knobs for a block, and puts them back. The caller holds the lease of the device.
 
+    What was turned on one unit is put back on that unit alone: where another one answers at the end, as after a
+    cable was moved, the changes stay in the journal until theirs answers.
+
     Args:
         wanted: ``stock`` does nothing.
         probe: Of the device.
@@ -69,54 +74,121 @@ def controlled(
 
     Raises:
         WorkspaceError: The journal cannot be written; nothing was turned then.
+        DeviceBusy: Another process holds the unit, by another address.
         DeviceLost: The device went away; what was turned is put back when it is reached again.
     """
     if wanted is Conditions.STOCK:
         yield Control()
         return
     tell = report or _silent
-    identity = transport.identity
-    if identity in _controls:
-        yield _controls[identity]  # whoever turned them puts them back
+    key = journal_key(probe.unit, transport.identity)
+    if key in _controls:
+        yield _controls[key]  # whoever turned them puts them back
         return
-    journal = Journal.of(identity)
-    with _ending_on_signals():
-        _controls[identity] = Control(Conditions.CONTROLLED)
+    journal = Journal.of(key)
+    with unit_leased(probe, transport.identity), _ending_on_signals():
+        _controls[key] = Control(Conditions.CONTROLLED)
         try:
-            _controls[identity] = control = _turn(journal, probe, transport)
+            _controls[key] = control = _turn(journal, probe, transport)
             tell(f"held: {', '.join(f'{k}={v}' for k, v in control.held.items()) or 'nothing'}")
             for name, reason in control.free.items():
                 tell(f"not controlled: {name}: {reason}")
             yield control
         finally:
             with _uninterrupted():
-                _put_back(journal, transport, tell)
-            del _controls[identity]
+                _end(journal, probe, transport, tell)
+            del _controls[key]
 
 
-def put_back_left_over(transport: Transport, report: Report | None = None) -> None:
+def put_back_left_over(transport: Transport, report: Report | None = None, expected: str = "") -> None:
     """Puts back what a process that did not come to it has left turned on this device.
 
-    Nothing is done while another process measures on it. The same device reached in another way is recognised by its
-    serial number; another device at the same address is left alone.
+    Nothing is done while another process measures on it. The device is recognised by what ``journal.belongs`` says, by
+    whatever address it was reached. Changes of another unit that was behind the same address stay in the journal, and
+    are told.
+
+    Args:
+        transport: The way to the device.
+        report: Told what was put back, and what waits for another device.
+        expected: The fingerprint in the device file, empty if it has none.
 
     Raises:
         DeviceLost: The device went away.
     """
-    kind = transport.identity.partition(":")[0]
-    unit: str | None = None
-    for journal in waiting():
-        change = next(iter(journal.changes()), None)
-        if change is None or change.identity.partition(":")[0] != kind or change.identity in _controls:
+    tell = report or _silent
+    _tell_foreign(tell)
+    if not any(_may_be_of(change, transport.identity) for journal in waiting() for change in journal.changes()):
+        return
+    probe = probe_device(transport)
+    ours, others = _left_over(transport.identity, probe, expected)
+    if ours:
+        addresses = sorted({transport.identity, *(change.identity for _, change in ours)})
+        with contextlib.suppress(DeviceBusy), contextlib.ExitStack() as stack:
+            for address in addresses:
+                stack.enter_context(leased(address))
+            stack.enter_context(unit_leased(probe, transport.identity))
+            stack.enter_context(_uninterrupted())
+            ours, others = _left_over(transport.identity, probe, expected)  # as it is now that nobody else is there
+            _put_back(ours, transport, tell, left_over=True)
+    _tell_others(others, transport.identity, tell)
+
+
+_Noted = tuple[Journal, Change]
+
+
+def _left_over(identity: str, probe: Probe, expected: str) -> tuple[list[_Noted], list[_Noted]]:
+    """Changes in all journals: those of the unit that answers, and those of others that were at this address."""
+    noted = [(journal, change) for journal in waiting() for change in journal.changes()]
+    free = [one for one in noted if _may_be_of(one[1], identity)]
+    ours = [one for one in free if belongs(one[1], probe, identity, expected)]
+    return ours, [one for one in free if one not in ours and one[1].identity == identity]
+
+
+def _may_be_of(change: Change, identity: str) -> bool:
+    """Whether it is worth asking a device who it is: a board need not be asked about a phone."""
+    if change.key in _controls:
+        return False
+    adb = identity.startswith("adb:") == change.identity.startswith("adb:")
+    return change.identity == identity or (adb and bool(change.unit or change.boot))
+
+
+def _tell_others(noted: Iterable[_Noted], identity: str, tell: Report) -> None:
+    """One line for each other unit that was at this address, once in a process."""
+    by_unit: dict[tuple[Journal, str, str], list[Change]] = {}
+    for journal, change in noted:
+        by_unit.setdefault((journal, change.unit, change.boot), []).append(change)
+    for (journal, unit, _), changes in by_unit.items():
+        names = ", ".join(change.knob for change in changes)
+        who = f"another device (unit {unit})" if unit else "another device"
+        _tell_once(
+            f"{names} of {who} at {identity}: still turned, since {changes[0].at}; expected that device, which is put "
+            f"back when it answers. If it never will: rm {shlex.quote(str(journal.path))}",
+            tell,
+        )
+
+
+def _tell_foreign(tell: Report) -> None:
+    """Journals with lines that are left as they are, since nobody here knows what they say; once in a process."""
+    for journal in journals():
+        try:
+            count = journal.foreign()
+        except WorkspaceError as error:
+            _tell_once(str(error), tell)
             continue
-        if change.identity != transport.identity and not change.unit:
-            continue
-        unit = probe_device(transport).unit if unit is None else unit
-        if change.unit == unit:
-            with contextlib.suppress(DeviceBusy), leased(change.identity), _uninterrupted():
-                _put_back(journal, transport, report or _silent, since=change.at)
-        elif change.identity == transport.identity and report is not None:
-            report(f"{change.knob} of another device at {change.identity} is still turned, since {change.at}")
+        if count:
+            lines = "line" if count == 1 else "lines"
+            _tell_once(
+                f"{journal.path}: {count} {lines} damaged or of a newer hwbench: kept as they are, and what they say "
+                "of a device is not put back; expected changes of this version. Update hwbench, or, if nothing was "
+                f"left turned: rm {shlex.quote(str(journal.path))}",
+                tell,
+            )
+
+
+def _tell_once(text: str, tell: Report) -> None:
+    if tell is not _silent and text not in _told:
+        _told.add(text)
+        tell(text)
 
 
 def _turn(journal: Journal, probe: Probe, transport: Transport) -> Control:
@@ -146,7 +218,8 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
     before, ours = knob.show(transport), knob.wanted(probe, transport)
     if not knob.changes or (knob.tells and before == ours):
         return _words(knob, ours)
-    change = journal.add(Change(transport.identity, probe.unit, name, before, ours))
+    turned = Change(transport.identity, probe.unit, name, before, ours, boot=probe.boot, fingerprint=probe.fingerprint)
+    change = journal.add(turned)
     try:
         knob.set(transport, ours)
         after = knob.show(transport) if knob.tells else ours
@@ -162,9 +235,27 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
     return _words(knob, ours)
 
 
-def _put_back(journal: Journal, transport: Transport, tell: Report, since: str = "") -> None:
+def _end(journal: Journal, probe: Probe, transport: Transport, tell: Report) -> None:
+    """At the end of a block: puts back what stands in the journal of the unit, if that unit still answers."""
+    noted: list[_Noted] = []
+    try:
+        noted += ((journal, change) for change in journal.changes() if belongs(change, probe, transport.identity))
+        if not noted:
+            return
+        # The same kernel, without a start in between: the same unit. Else it is asked again what it is.
+        now = probe if probe.boot and boot_of(transport) == probe.boot else probe_device(transport)
+    except HwbenchError as error:
+        names = ", ".join(change.knob for _, change in reversed(noted)) or "what was turned"
+        tell(f"{names} could not be put back ({error}); the next command that reaches the device does it")
+        return
+    ours = [one for one in noted if belongs(one[1], now, transport.identity)]
+    _put_back(ours, transport, tell)
+    _tell_others((one for one in noted if one not in ours), transport.identity, tell)
+
+
+def _put_back(noted: Sequence[_Noted], transport: Transport, tell: Report, left_over: bool = False) -> None:
     """The last change first. What the device refuses stays in the journal, for the next time."""
-    for change in reversed(journal.changes()):
+    for journal, change in reversed(noted):
         try:
             notes = knobs.get(change.knob)().restore(transport, change.before, change.ours)
             journal.drop(change)
@@ -174,8 +265,8 @@ def _put_back(journal: Journal, transport: Transport, tell: Report, since: str =
         except HwbenchError as error:
             tell(f"{change.knob} could not be put back: {error}; the next command tries again")
         else:
-            if since:
-                tell(f"{change.knob} was left turned by a process that was ended (since {since}); it was put back")
+            if left_over:
+                tell(f"{change.knob} was left turned by a process that was ended (since {change.at}); it was put back")
             for note in notes:
                 tell(f"{change.knob}: {note}")
 
@@ -188,8 +279,10 @@ def _silent(text: str) -> None:
     """For callers who do not want to know."""
 
 
-# Devices that this process has under control, by identity: what stands in their journals is not left over.
+# Devices that this process has under control, by the key of their journals: what stands there is not left over.
 _controls: dict[str, Control] = {}
+# What this process has told once.
+_told: set[str] = set()
 
 
 # Signals that end a process without a word unless they are caught; a terminal that is closed sends the second.
@@ -209,7 +302,10 @@ def _ending_on_signals() -> Iterator[None]:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Keeps the first signal that would end the process until the block is done; a second one counts at once."""
+    """Keeps the first signal that would end the process until the block is done; a second one counts at once.
+
+    One that is ignored stays so, as SIGINT in the background of a script and SIGHUP under nohup.
+    """
     came: list[int] = []
 
     def keep(number: int, frame: FrameType | None) -> None:
@@ -217,7 +313,8 @@ def _uninterrupted() -> Iterator[None]:
         if len(came) > 1:
             raise KeyboardInterrupt
 
-    with _handlers(dict.fromkeys((signal.SIGINT, *_ENDING), keep)):
+    heeded = [number for number in (signal.SIGINT, *_ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
+    with _handlers(dict.fromkeys(heeded, keep)):
         yield
     if came:
         signal.raise_signal(came[0])

@@ -1,25 +1,32 @@
 """Files on a remote device: sent once by their content, checked there, and pruned before they fill it.
 
-Under the work folder lie ``files`` (by sha256, kept between sessions), ``run`` (records of running commands) and
-``tmp/CLIENT`` (files that commands write, and files on their way). A file counts as being there when its size and
-sha256 were found there since the connection was made; only then is it used.
+Under the work folder (``work_folder.py``) lie ``files`` (by sha256, kept between sessions), ``run`` (records of running
+commands) and ``tmp/CLIENT`` (files that commands write, and files on their way). A file counts as being there when its
+size and sha256 were found there since the connection was made; only then is it used.
+
+What a device says is not believed further than it must be: a file that it sends has a greatest size that we name.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from hwbench.devices.base import Address, CommandResult
+from hwbench.devices.answers import number
+from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
+from hwbench.devices.work_folder import CLEAR, HOLD_S, LIST, PREPARE, REFRESH, REFRESH_S
 from hwbench.errors import DeviceError, DeviceLost, InvalidValue, WorkspaceError
-from hwbench.workspace import writing
+from hwbench.printable import printable
+from hwbench.workspace import temporary_beside, writing
 
 # What is kept on a device between sessions. A campaign's models are some hundred MB; a phone has some GB free.
 MOST_BYTES = 2 << 30
@@ -38,23 +45,14 @@ digest() {
 }
 """
 
-# Arguments: work folder as the device file names it, our name. Prints its real path.
-_PREPARE = r"""
-case $1 in "~/"*) work=$HOME/${1#"~/"} ;; *) work=$1 ;; esac
-mkdir -p "$work" || exit 1
-if ! [ -O "$work" ]; then echo "$work belongs to another user" >&2; exit 1; fi
-chmod 700 "$work" 2>/dev/null
-cd "$work" || exit 1
-find tmp -mindepth 1 -maxdepth 1 -mtime +6 -exec rm -rf {} \; >/dev/null 2>&1
-rm -rf "tmp/$2"
-mkdir -p files run "tmp/$2" || exit 1
-pwd -P
-"""
-
-# Arguments: folder, a folder to make where something is missing, then name, size, digest and mode of each file.
+# Arguments: where to write that we use it, its name in files; folder, a folder to make where something is missing, then
+# name, size, digest and mode of each file.
 _SAME = (
     _DIGEST
     + r"""
+# First, so that no other client removes what was found.
+{ echo "$2" >> "$1"; } 2>/dev/null
+shift 2
 folder=$1 part=$2
 shift 2
 missing() { mkdir "$part" && exit 3; exit 1; }
@@ -108,8 +106,6 @@ rm -f "$1/try"
 exit $status
 """
 
-# Argument: the folder of files. Prints their names, the last used first, then KiB and name of each.
-_LIST = 'cd "$1" && ls -t && echo / && du -sk *'
 # Arguments: the folder of files, and names in it.
 _REMOVE = 'cd "$1" && shift && rm -rf "$@"'
 
@@ -119,14 +115,23 @@ _REASONS = {
     "Read-only file system": "the file system is read-only",
     "Permission denied": "permission is denied",
     "Operation not permitted": "permission is denied",
-    "belongs to another user": "the folder belongs to another user",
     "Not a directory": "a part of the path is a file",
     "File exists": "a part of the path is a file",
 }
 _FULL = ("no space is left", "the disk quota is used up")
+# Why a work folder is not used, by the word of PREPARE, which may have a name with it.
+_REFUSALS = {
+    "link": "it is a symbolic link, and might lead anywhere",
+    "owner": "the folder belongs to another user",
+    "foreign": "it holds {0}, which is not of hwbench, and hwbench removes old files from its folder",
+    "shared": "it is a folder that others use, too",
+    "open": "other users of the device may write to it",
+}
+_REFUSAL = re.compile(rf"hwbench: ({'|'.join(_REFUSALS)})\b ?(.*)")
 # Names that pruning may remove: they are ours, and no shell and no option can be made of them.
 _KEPT = re.compile(r"[0-9a-f]{64}(\.[A-Za-z0-9_]{1,32})?")
-_SIZE_AND_DIGEST = re.compile(r"\s*(\d+)\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
+# Of numbers that a device says, so many digits are read as Python can make of them what is meant.
+_SIZE_AND_DIGEST = re.compile(r"\s*([0-9]{1,18})(?![0-9])\s*(?:.*?([0-9a-f]{64}).*)?", re.DOTALL)
 
 
 class Script(Protocol):
@@ -169,23 +174,28 @@ class Depot:
         self._script = script
         self._most_bytes = most_bytes
         self._work: str | None = None
+        self._signed = 0.0
         self._there: dict[tuple[str, str], str] = {}  # name in files, mode -> path
         self._digests: dict[tuple[str, int, int, int], str] = {}
         self._held_bytes: int | None = None
         self._count = 0
 
-    @property
-    def records(self) -> str:
-        """The folder of the records of running commands; it may not exist."""
-        return f"{self._work or self._address.work_dir}/run"
-
     def prepare(self) -> str:
-        """Makes the work folder; returns its absolute path there."""
+        """Makes the work folder, or says there that we still use it; returns its absolute path."""
+        silent_s = time.monotonic() - self._signed
+        if self._work is not None and silent_s > REFRESH_S:
+            if silent_s > HOLD_S / 2:
+                self._there.clear()
+            if self._script(REFRESH, self._work, self._owner).ok:
+                self._signed = time.monotonic()
+            else:
+                self.forget()
         if self._work is None:
-            result = self._script(_PREPARE, self._address.work_dir, self._owner)
+            self._signed = time.monotonic()
+            result = self._script(PREPARE, self._address.work_dir, self._owner)
             if not result.ok:
                 raise self._refused(self._address.work_dir, result.stderr)
-            self._work = result.stdout.removesuffix("\n")
+            self._work = _real_path(result.stdout, self._address)
         return self._work
 
     def forget(self) -> None:
@@ -200,7 +210,7 @@ class Depot:
     def clear(self) -> None:
         """Removes this client's temporary files."""
         if self._work is not None:
-            self._script('rm -rf "$1"', f"{self._work}/tmp/{self._owner}")
+            self._script(CLEAR, self._work, self._owner)
 
     def text(self, content: str) -> str:
         """Brings a text there, for a command that removes it; returns its path."""
@@ -226,11 +236,16 @@ class Depot:
         content = "".join(f"{file.digest} {file.mode} {file.name}\0" for file in files)
         return self._kept(f"{hashlib.sha256(content.encode()).hexdigest()}.d", files, folder=True)
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         """See ``Transport.pull``."""
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        part = temporary_beside(target)
         for _ in range(2):
-            size, digest = self._look(source)
+            size, digest = self._look(source, most_bytes)
+            if size > most_bytes:
+                raise DeviceError(
+                    f"device {self._address.name!r}: {printable(source)} has {size} bytes there; expected at most "
+                    f"{most_bytes}, so it is not fetched; is it the file that is meant?"
+                )
             with writing(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 try:
@@ -242,8 +257,8 @@ class Depot:
                     part.unlink(missing_ok=True)
         raise DeviceError(f"device {self._address.name!r}: {source} changes while it is fetched, or arrives damaged")
 
-    def _look(self, source: str) -> tuple[int, str]:
-        result = self._script(_LOOK, source, timeout_s=SCRIPT_S + self._hash_s())
+    def _look(self, source: str, most_bytes: int) -> tuple[int, str]:
+        result = self._script(_LOOK, source, timeout_s=SCRIPT_S + most_bytes / HASH_BYTES_PER_S)
         if result.status == 3:
             raise DeviceError(f"device {self._address.name!r} has no file {source}")
         found = _SIZE_AND_DIGEST.fullmatch(result.stdout)
@@ -265,15 +280,17 @@ class Depot:
 
     def _kept(self, name: str, files: Sequence[_File], *, folder: bool) -> str:
         """The path of files in ``files``, where they are brought unless they are there."""
+        work = self.prepare()
         key = name, "".join(file.mode for file in files)
         if key not in self._there:
-            place = f"{self.prepare()}/files/{name}"
+            place = f"{work}/files/{name}"
             self._count += 1
-            part = f"{self._work}/tmp/{self._owner}/part.{self._count}"
+            part = f"{work}/tmp/{self._owner}/part.{self._count}"
             where = place if folder else os.path.dirname(place)
             arguments = [argument for file in files for argument in file.arguments]
             limit_s = SCRIPT_S + self._hash_s(files)
-            result = self._script(_SAME, where, part, *arguments, timeout_s=limit_s)
+            uses = f"{work}/live/{self._owner}.uses"
+            result = self._script(_SAME, uses, name, where, part, *arguments, timeout_s=limit_s)
             if result.status == 3:
                 self._make_room(sum(file.size for file in files))
                 source = part if folder else f"{part}/{name}"
@@ -323,15 +340,30 @@ class Depot:
         return self._refused(target, result.stderr if not result.ok else str(error))
 
     def _refused(self, path: str, said: str) -> DeviceError:
-        """An error of the operating system there, as a person needs it."""
+        """An error of the operating system or of ours there, as a person needs it."""
+        if refusal := _REFUSAL.search(said):
+            return DeviceError(self._mended(path, refusal[1], printable(refusal[2], 200)))
         reason = next((ours for theirs, ours in _REASONS.items() if theirs in said), None)
         device = f"device {self._address.name!r}"
         if reason is None:
-            return DeviceError(f"{device}: {path} cannot be written: {plain(said.encode()[-300:])}")
-        mend = f"name another folder there: work_dir = ... in profiles/{self._address.name}/device.toml"
+            return DeviceError(f"{device}: {path} cannot be written: {plain(said[-300:].encode(errors='replace'))}")
+        mend = f"name another folder there: work_dir = ... in {self._file_of_device}"
         if reason in _FULL:
             mend = f"free some there, for example: rm -r {self._work or self._address.work_dir}/files; or {mend}"
         return DeviceError(f"{device}: {path} cannot be written: {reason}; {mend}")
+
+    def _mended(self, path: str, word: str, name: str) -> str:
+        """Why a folder is not used as work folder, and what to write in its place."""
+        own = f"{path.rstrip('/')}/hwbench"
+        better = {"link": name or "...", "foreign": own, "shared": own}.get(word, "...")
+        return (
+            f"device {self._address.name!r}: {path} cannot be used as work folder: {_REFUSALS[word].format(name)}; "
+            f"name a folder of its own: work_dir = {json.dumps(better, ensure_ascii=False)} in {self._file_of_device}"
+        )
+
+    @property
+    def _file_of_device(self) -> str:
+        return f"profiles/{self._address.name}/device.toml"
 
     def _make_room(self, size: int) -> None:
         """Keeps ``files`` below its limit, before so many bytes are added."""
@@ -343,16 +375,24 @@ class Depot:
 
     def _list(self) -> dict[str, int]:
         """Bytes by name, the last used first."""
-        names, _, sizes = self._script(_LIST, f"{self.prepare()}/files").stdout.partition("/\n")
+        return self._list_and_held()[0]
+
+    def _list_and_held(self) -> tuple[dict[str, int], frozenset[str]]:
+        """As ``_list``, and the names that other clients use now."""
+        said = self._script(LIST, self.prepare(), self._owner).stdout
+        names, _, more = said.partition("/\n")
+        sizes, _, held = more.partition("/\n")
         rows = (line.split() for line in sizes.splitlines())
-        known = {row[1]: int(row[0]) * 1024 for row in rows if len(row) == 2 and row[0].isdigit()}
-        return {name: known[name] for name in names.splitlines() if name in known and _KEPT.fullmatch(name)}
+        known = {row[1]: number(row[0]) * 1024 for row in rows if len(row) == 2}
+        ours = {name: known[name] for name in names.splitlines() if name in known and _KEPT.fullmatch(name)}
+        return ours, frozenset(held.splitlines())
 
     def _prune(self, leave_bytes: float) -> int:
-        """Removes files that were not used since the connection was made; returns how many bytes."""
-        used = {name for name, _ in self._there}
+        """Removes files that nobody uses: we since the connection was made, others lately; returns how many bytes."""
+        files, by_others = self._list_and_held()
+        used = by_others | {name for name, _ in self._there}
         held, removed = 0, {}
-        for name, size in self._list().items():
+        for name, size in files.items():
             held += size
             if held > leave_bytes and name not in used:
                 removed[name] = size
@@ -361,9 +401,19 @@ class Depot:
         self._held_bytes = held - sum(removed.values())
         return sum(removed.values())
 
-    def _hash_s(self, files: Sequence[_File] = ()) -> float:
-        """What a device may need to hash so much; 1 GB where the size is not known."""
-        return (sum(file.size for file in files) if files else 1e9) / HASH_BYTES_PER_S
+    def _hash_s(self, files: Sequence[_File]) -> float:
+        """What a device may need to hash so much."""
+        return sum(file.size for file in files) / HASH_BYTES_PER_S
+
+
+def _real_path(said: str, address: Address) -> str:
+    """The path of the work folder, as the device says it."""
+    path = said.removesuffix("\n")
+    if not path.startswith("/") or not path.isprintable() or len(path) > 4096:
+        raise DeviceError(
+            f"device {address.name!r}: expected the path of its work folder, got {plain(said.encode()[:300])}"
+        )
+    return path
 
 
 def safe_name(name: str) -> str:
@@ -378,4 +428,4 @@ def _digest(path: Path) -> str:
 
 
 def _said(result: CommandResult) -> str:
-    return plain((result.stderr or result.stdout).encode()[-300:])
+    return plain((result.stderr or result.stdout)[-300:].encode(errors="replace"))

@@ -22,7 +22,6 @@ host = "pi5.local"
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -34,8 +33,9 @@ from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.probe import Probe, probe_device
+from hwbench.documents import read_toml
 from hwbench.errors import DeviceError, InvalidFile, InvalidValue
-from hwbench.printable import printable
+from hwbench.printable import printable, shown
 from hwbench.registry import suggest
 from hwbench.workspace import Workspace
 
@@ -94,7 +94,8 @@ class Device:
     def transport(self, report: Report | None = None) -> Transport:
         """Opens the way to the device; the caller closes it.
 
-        What a process that was killed has left changed on the device is put back now; ``report`` is told.
+        What a process that was killed has left changed on the device is put back now, if this is the unit on which it
+        was changed; ``report`` is told.
 
         Raises:
             DeviceUnreachable: It does not answer.
@@ -104,7 +105,7 @@ class Device:
         try:
             if self.model:  # before anything is written to it
                 self._check_model(probe_device(transport))
-            put_back_left_over(transport, report)
+            put_back_left_over(transport, report, self.fingerprint)
         except BaseException:
             transport.close()
             raise
@@ -183,17 +184,17 @@ def load_device(workspace: Workspace, name: str) -> Device:
 def read_device(path: Path) -> Device:
     """Reads one ``device.toml``; errors as ``load_device``."""
     try:
-        values = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        values = read_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: expected a TOML file: {error}") from error
     transport = values.get("transport")
     if isinstance(transport, str) and transport not in transports:
-        raise InvalidFile(f"{path}: unknown transport {transport!r}; {suggest(transport, transports.names())}")
+        raise InvalidFile(f"{path}: unknown transport {shown(transport)}; {suggest(transport, transports.names())}")
     tables = (transport,) if isinstance(transport, str) else ()
     options = values.pop(transport, {}) if isinstance(transport, str) else {}
     _check(path, values, KEYS, REQUIRED, tables)
     if not isinstance(options, dict):
-        raise InvalidFile(f"{path}: {transport}: expected a table [{transport}], got {options!r}")
+        raise InvalidFile(f"{path}: {transport}: expected a table [{transport}], got {shown(options)}")
     kind = transports.get(values["transport"])
     _check(path, options, kind.options, kind.required, (), where=f"[{transport}] ")
     return _device(path, values, options)
@@ -209,10 +210,10 @@ def _check(
 ) -> None:
     for key, value in values.items():
         if key not in known:
-            raise InvalidFile(f"{path}: {where}unknown key {key!r}; {suggest(key, [*known, *tables])}")
+            raise InvalidFile(f"{path}: {where}unknown key {shown(key)}; {suggest(key, [*known, *tables])}")
         if type(value) is not known[key]:
             expected = {"int": "a whole number", "str": "a text", "bool": "true or false", "list": "a list"}
-            raise InvalidFile(f"{path}: {where}{key}: expected {expected[known[key].__name__]}, got {value!r}")
+            raise InvalidFile(f"{path}: {where}{key}: expected {expected[known[key].__name__]}, got {shown(value)}")
     for key in required:
         if key not in values:
             raise InvalidFile(f"{path}: {where}the key {key!r} is missing")
@@ -222,24 +223,24 @@ def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]
     if values["schema"] != SCHEMA:
         raise InvalidFile(f"{path}: schema: expected {SCHEMA}, got {values['schema']}; update hwbench")
     if values["name"] != path.parent.name:
-        raise InvalidFile(f"{path}: name: expected {path.parent.name!r} as the folder, got {values['name']!r}")
+        raise InvalidFile(f"{path}: name: expected {path.parent.name!r} as the folder, got {shown(values['name'])}")
     cpus = values.get("cpus", [])
     if any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) != len(cpus):
-        raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {cpus}")
+        raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {shown(cpus)}")
     if values.get("threads", 1) < 1:
         raise InvalidFile(f"{path}: threads: expected at least 1, got {values['threads']}")
     model = values.get("model", [])
     if any(type(name) is not str or not name.strip() for name in model):
-        raise InvalidFile(f"{path}: model: expected names such as ['SM-G960F', 'Pixel 7*'], got {model}")
+        raise InvalidFile(f"{path}: model: expected names such as ['SM-G960F', 'Pixel 7*'], got {shown(model)}")
     for key in ("fingerprint", "unit"):
         if not re.fullmatch(r"([0-9a-f]{16})?", values.get(key, "")):
             raise InvalidFile(
-                f"{path}: {key}: expected 16 hexadecimal digits, got {values[key]!r}; "
+                f"{path}: {key}: expected 16 hexadecimal digits, got {shown(values[key])}; "
                 f"hwbench devices add {values['name']} --force writes it anew"
             )
     profiles = tuple(one.value for one in Conditions)
     if (conditions := values.get("conditions", Conditions.STOCK)) not in profiles:
-        raise InvalidFile(f"{path}: conditions: unknown {conditions!r}; {suggest(conditions, profiles)}")
+        raise InvalidFile(f"{path}: conditions: unknown {shown(conditions)}; {suggest(conditions, profiles)}")
     known = ("description", "threads", "emulated", "work_dir", "runner", "fingerprint", "unit")
     rest: dict[str, Any] = {"work_dir": transports.get(values["transport"]).work_dir}
     rest |= {key: values[key] for key in known if key in values}

@@ -1,4 +1,9 @@
-"""Files of known hosts, in OpenSSH's format (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which keys a host may show."""
+"""Files of known hosts, in OpenSSH's format (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT): which keys a host may show.
+
+They are read here and not by paramiko, which knows no markers: it takes ``@revoked`` for the name of a host, and so
+forgets what was revoked. A file may be the user's own, so ``record`` changes what it says about one host and nothing
+else: other hosts of a line, lines with markers, comments and what cannot be read stay byte for byte.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +12,15 @@ import binascii
 import fnmatch
 import hashlib
 import hmac
+import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hwbench.workspace import write_text
+from hwbench.errors import DeviceError, WorkspaceError
+from hwbench.workspace import write_bytes
 
 SSH_PORT = 22
 
@@ -51,6 +59,8 @@ def host_name(host: str, port: int) -> str:
 def known(host: str, files: Iterable[Path]) -> Known:
     """What files say about a host; those that cannot be read say nothing.
 
+    A key that is revoked for a name is revoked on all ports of it; OpenSSH asks for the port that the line names.
+
     Args:
         host: As ``host_name`` gives it.
         files: The first that names a key counts as its place.
@@ -59,23 +69,52 @@ def known(host: str, files: Iterable[Path]) -> Known:
     for path in files:
         for number, line in enumerate(_lines(path), 1):
             entry = _parse(line)
-            if entry is None or not _matches(entry.hosts, host):
+            if entry is None:
                 continue
-            if entry.marker == "@revoked":
+            if entry.marker == "@revoked" and _matches(entry.hosts, host, _portless(host)):
                 found.revoked.add(entry.data)
-            elif not entry.marker:
+            elif not entry.marker and _matches(entry.hosts, host):
                 found.keys.setdefault(HostKey(host, entry.kind, entry.data), f"{path}:{number}")
     return found
 
 
-def record(path: Path, key: HostKey) -> None:
-    """Writes a key into a file in place of what the file says about that host.
+def _portless(host: str) -> str:
+    return host.removeprefix("[").rpartition("]:")[0] or host
+
+
+def record(path: Path, key: HostKey, files: Iterable[Path] = ()) -> None:
+    """Writes a key into a file in place of what the file says about that host; all else in it stays as it is.
+
+    A line that names the host among others loses its name alone. Where it names it by a pattern (``*.local``), the host
+    is taken out of the pattern (``*.local,!pi5.local``). Lines with a marker stay: what was revoked stays revoked.
+
+    Args:
+        path: The file; a symbolic link stays one.
+        key: What the host shows.
+        files: Others that say what the host may show.
 
     Raises:
-        WorkspaceError: The file cannot be written.
+        DeviceError: The key is revoked, by this file or one of the others.
+        WorkspaceError: The file cannot be read or written.
     """
-    kept = [line for line in _lines(path) if (entry := _parse(line)) is None or not _matches(entry.hosts, key.host)]
-    write_text(path, "".join(f"{line}\n" for line in [*kept, key.line]))
+    if key.data in known(key.host, [path, *files]).revoked:
+        raise DeviceError(
+            f"{key.host} shows {key.kind} {key.sha256}, which is marked @revoked; nothing is recorded. Expected a new "
+            "host key there: rm /etc/ssh/ssh_host_*; ssh-keygen -A. If the mark is wrong, take its line out by hand"
+        )
+    try:
+        data, mode = path.read_bytes(), path.stat().st_mode & 0o777
+    except FileNotFoundError:
+        data, mode = b"", None
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot read {path}, so nothing is recorded in it: {error.strerror}; make it readable, then run the same "
+            "command again"
+        ) from error
+    target = Path(os.path.realpath(path))
+    write_bytes(target, _recorded(data, key))
+    if mode is not None:
+        target.chmod(mode)
 
 
 class _Entry(NamedTuple):
@@ -85,15 +124,42 @@ class _Entry(NamedTuple):
     data: bytes
 
 
-def _lines(path: Path) -> list[str]:
+def _recorded(data: bytes, key: HostKey) -> bytes:
+    """The bytes of a file in which this key is the only one of its host."""
+    # At line feeds only, as OpenSSH: other ends of lines that Python knows may stand in a comment.
+    kept = b"".join(_without(line, key.host) for line in re.findall(rb"[^\n]*\n|[^\n]+", data))
+    end = b"" if kept.endswith(b"\n") or not kept else b"\n"
+    return kept + end + key.line.encode() + b"\n"
+
+
+def _without(line: bytes, host: str) -> bytes:
+    """A line that says nothing more about a host; empty where it said nothing else."""
+    entry = _parse(line)
+    if entry is None or entry.marker or not _matches(entry.hosts, host):
+        return line
+    if entry.hosts.startswith("|"):
+        return b""
+    others = [pattern for pattern in entry.hosts.split(",") if pattern.lower() != host]
+    if _matches(",".join(others), host):
+        others.append(f"!{host}")
+    if all(pattern.startswith("!") for pattern in others):
+        return b""
+    return line.replace(_bytes(entry.hosts), _bytes(",".join(others)), 1)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogateescape")
+
+
+def _lines(path: Path) -> list[bytes]:
     try:
-        return path.read_text(errors="replace").splitlines()
+        return path.read_bytes().split(b"\n")
     except OSError:
         return []
 
 
-def _parse(line: str) -> _Entry | None:
-    words = line.split()
+def _parse(line: bytes) -> _Entry | None:
+    words = [word.decode(errors="surrogateescape") for word in line.split()]
     marker = words.pop(0) if words and words[0].startswith("@") else ""
     if len(words) < 3 or words[0].startswith("#"):
         return None
@@ -103,15 +169,19 @@ def _parse(line: str) -> _Entry | None:
         return None
 
 
-def _matches(hosts: str, host: str) -> bool:
-    """Whether a list of patterns, or a hashed name, means the host; a pattern with ``!`` in front takes it out."""
+def _matches(hosts: str, *names: str) -> bool:
+    """Whether a list of patterns, or a hashed name, means a host by one of its names.
+
+    A pattern with ``!`` in front takes the host out.
+    """
     if hosts.startswith("|1|"):
-        return _hashed(hosts, host)
+        return any(_hashed(hosts, name) for name in names)
     found = False
     for pattern in hosts.lower().split(","):
         negated = pattern.startswith("!")
         # Only * and ? have a meaning there; brackets stand for themselves.
-        if fnmatch.fnmatchcase(host, pattern.removeprefix("!").replace("[", "[[]")):
+        plain = pattern.removeprefix("!").replace("[", "[[]")
+        if any(fnmatch.fnmatchcase(name, plain) for name in names):
             if negated:
                 return False
             found = True

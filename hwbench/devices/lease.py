@@ -2,7 +2,10 @@
 
 A lease is a lock on a file of the user's state folder, so it ends with the process that holds it, however that ends,
 and counts for all workspaces. The file says who holds it, for the message to whoever comes second. Within a process a
-lease may be taken again.
+lease may be taken again. Nobody waits for a lease: one that is held is refused, so leases cannot lock each other out
+for ever, in whatever order they are taken.
+
+One device may have several addresses; ``unit.py`` takes the leases that hold for all of them.
 """
 
 from __future__ import annotations
@@ -25,7 +28,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
+from hwbench.documents import read_json
 from hwbench.errors import DeviceBusy
+from hwbench.printable import printable
 from hwbench.workspace import writing
 
 _held: Counter[str] = Counter()
@@ -40,24 +45,31 @@ SHOWN_COMMAND = 200
 
 @dataclass(frozen=True)
 class Holder:
-    """Who has a device: process number, machine, command line and the time since when (UTC, ISO 8601)."""
+    """Who has a device: process number, machine, command line and the time since when (UTC, ISO 8601).
+
+    ``address`` is the way that the holder took to the device, where ``identity`` is a name of the unit.
+    """
 
     identity: str
     pid: int
     machine: str
     command: str
     since: str
+    address: str = ""
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.machine} ({self.command}) since {self.since}"
+        way = f", as {self.address}," if self.address else ""
+        words = f"process {self.pid} on {self.machine} ({self.command}){way} since {self.since}"
+        return printable(words, 2 * SHOWN_COMMAND)
 
 
 @contextmanager
-def leased(identity: str) -> Iterator[None]:
-    """Holds a device while the block runs.
+def leased(identity: str, address: str = "") -> Iterator[None]:
+    """Holds a device by one of its names while the block runs.
 
     Args:
-        identity: Of the transport: the same device under two names is one device.
+        identity: Of the transport, or a name of the unit.
+        address: Of the transport, where ``identity`` is a name of the unit.
 
     Raises:
         DeviceBusy: Another process holds it; says which, and since when.
@@ -65,7 +77,7 @@ def leased(identity: str) -> Iterator[None]:
     """
     with _guard:
         if not _held[identity]:
-            _files[identity] = _take(identity)
+            _files[identity] = _take(identity, address)
         _held[identity] += 1
     try:
         yield
@@ -107,20 +119,18 @@ def _path(identity: str) -> Path:
     return folder() / f"{hashlib.sha256(identity.encode()).hexdigest()[:16]}.json"
 
 
-def _take(identity: str) -> IO[str]:
+def _take(identity: str, address: str) -> IO[str]:
     path = _path(identity)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+")
     try:
         if not _lock(file, _PATIENCE_S):
-            raise DeviceBusy(
-                f"the device {identity} is in use by {_read(file, identity)}; two at a time would measure each other: "
-                "wait until it has ended, or end it"
-            )
+            raise DeviceBusy(_in_use(address or identity, _read(file, identity)))
         with writing(path):
             file.truncate(0)
-            json.dump(asdict(_ourselves(identity)), file)
+            # Without what is empty: an older hwbench knows no address.
+            json.dump({key: value for key, value in asdict(_ourselves(identity, address)).items() if value}, file)
             file.flush()
     except BaseException:
         file.close()
@@ -140,16 +150,29 @@ def _lock(file: IO[str], patience_s: float = 0.0) -> bool:
         time.sleep(_PAUSE_S)
 
 
-def _ourselves(identity: str) -> Holder:
+def _in_use(device: str, user: Holder) -> str:
+    said = (
+        f"the device {device} is in use by {user}; two at a time would measure each other: wait until it has ended, or "
+        "end it"
+    )
+    if user.address in ("", device):
+        return said
+    return (
+        f"{said}. If {device} and {user.address} are two devices, one is a copy of the other's system: give it a "
+        "number of its own, there as root: rm /etc/machine-id; systemd-machine-id-setup; reboot"
+    )
+
+
+def _ourselves(identity: str, address: str) -> Holder:
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])[:SHOWN_COMMAND]
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return Holder(identity, os.getpid(), platform.node(), command, since)
+    return Holder(identity, os.getpid(), platform.node(), command, since, address)
 
 
 def _read(file: IO[str], identity: str) -> Holder:
     """What the holder wrote; it may be about to."""
     try:
-        values = json.loads(file.read())
+        values = read_json(file.read())
         return Holder(**values)
     except (ValueError, TypeError):
         return Holder(identity, 0, "this machine", "a command that has just begun", "this moment")

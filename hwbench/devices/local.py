@@ -11,21 +11,22 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from hwbench.devices.base import Address, CommandResult, TransportKind, transports
+from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult, TransportKind, transports
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
-from hwbench.workspace import writing
+from hwbench.workspace import temporary_beside, writing
 
 # As a shell says it.
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 # The end of what a process wrote to stderr; enough for a message, not for a log.
 TAIL_BYTES = 4096
-# Between SIGKILL to a group and the end of its members.
+# Between SIGKILL to a group and the end of its members and pipes.
 KILL_S = 5.0
 
 
@@ -52,21 +53,19 @@ class LocalTransport:
             given.write(stdin.encode())
             given.seek(0)
             try:
-                process = _start(argv, env, given, subprocess.PIPE)
+                group = _Group(argv, env, given, subprocess.PIPE)
             except OSError as error:
                 return _not_started(argv, error)
+            deadline = time.monotonic() + timeout_s
             try:
-                out, err = process.communicate(timeout=timeout_s)
-            except subprocess.TimeoutExpired:
-                _kill_group(process)
-                out, err = _rest(process)
-                return CommandResult(process.returncode, _text(out), _text(err), timed_out=True)
+                group.read(deadline)
+                group.wait(deadline)
+            except TimeoutError:
+                return CommandResult(group.end(), _text(group.out), _text(group.err), timed_out=True)
             except BaseException:
-                _kill_group(process)
-                _rest(process)
+                group.end()
                 raise
-            _kill_group(process)
-            return CommandResult(process.returncode, _text(out), _text(err))
+            return CommandResult(group.end(), _text(group.out), _text(group.err))
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> LocalProcess:
         process = LocalProcess(argv, env)
@@ -90,10 +89,12 @@ class LocalTransport:
                 os.symlink(path, os.path.join(folder, name))
         return folder
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         if not os.path.isfile(source):
             raise DeviceError(f"the local device has no file {source}")
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        if (size := os.path.getsize(source)) > most_bytes:
+            raise DeviceError(f"the local device: {source} has {size} bytes; expected at most {most_bytes}")
+        part = temporary_beside(target)
         with writing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -131,15 +132,15 @@ class LocalProcess:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close
         self._buffer = b""
         self._ended = False
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: _Group | None = None
         self._failed: CommandResult | None = None
         try:
-            self._process = _start(argv, env, subprocess.DEVNULL, self._stderr)
+            self._process = _Group(argv, env, subprocess.DEVNULL, self._stderr)
         except OSError as error:
             self._failed = _not_started(argv, error)
 
     def read_line(self, timeout_s: float) -> str | None:
-        if self._process is None or self._process.stdout is None:
+        if self._process is None:
             return None
         deadline = time.monotonic() + timeout_s
         with selectors.DefaultSelector() as selector:
@@ -157,17 +158,16 @@ class LocalProcess:
 
     def kill(self) -> None:
         if self._process is not None:
-            _kill_group(self._process)
+            self._process.kill()
 
     def wait(self, timeout_s: float) -> CommandResult:
         if self._process is None:
             assert self._failed is not None
             return self._failed
         try:
-            status = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+            status = self._process.wait(time.monotonic() + timeout_s)
+        except TimeoutError:
             raise TimeoutError(f"the process has not ended after {timeout_s:g} s") from None
-        _kill_group(self._process)
         size = self._stderr.seek(0, os.SEEK_END)
         self._stderr.seek(max(0, size - TAIL_BYTES))
         return CommandResult(status, "", _text(self._stderr.read()))
@@ -175,23 +175,115 @@ class LocalProcess:
     def close(self) -> None:
         """Ends the process and frees what it held."""
         if self._process is not None:
-            _kill_group(self._process)
-            _rest(self._process)
+            self._process.end()
         self._stderr.close()
 
 
-def _start(
-    argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | IO[bytes], stderr: int | IO[bytes]
-) -> subprocess.Popen[bytes]:
-    # A session of its own: Ctrl-C at the terminal reaches only us, and its children are found by its group.
-    return subprocess.Popen(
-        list(argv),
-        stdin=stdin,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        env={**os.environ, **(env or {})},
-        start_new_session=True,
-    )
+class _Group:
+    """A command and what it starts: the process group that the command leads.
+
+    The number of the group is that of its leader, and somebody else's soon after the leader was waited for. So the
+    group is signalled before, never after: its leader is waited for here alone, and the group killed just before.
+    ``out`` and ``err`` are what ``read`` has read.
+    """
+
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | IO[bytes], stderr: int | IO[bytes]
+    ) -> None:
+        # A session of its own: Ctrl-C at the terminal reaches only us, and its children are found by its group.
+        self._leader = subprocess.Popen(
+            list(argv),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            env={**os.environ, **(env or {})},
+            start_new_session=True,
+        )
+        self._signalling = threading.Lock()
+        self.out, self.err = bytearray(), bytearray()
+
+    @property
+    def pid(self) -> int:
+        """The number of the leader, and of the group; only until ``wait`` has returned."""
+        return self._leader.pid
+
+    @property
+    def stdout(self) -> IO[bytes]:
+        """What the leader and its children write."""
+        assert self._leader.stdout is not None
+        return self._leader.stdout
+
+    def read(self, deadline: float) -> None:
+        """Reads the pipes to their ends.
+
+        Raises:
+            TimeoutError: Someone still holds them open at the deadline.
+        """
+        with selectors.DefaultSelector() as selector:
+            for pipe, target in ((self._leader.stdout, self.out), (self._leader.stderr, self.err)):
+                if pipe is not None and not pipe.closed:
+                    selector.register(pipe, selectors.EVENT_READ, target)
+            while selector.get_map():
+                left = deadline - time.monotonic()
+                ready = selector.select(left) if left > 0 else []
+                if not ready:
+                    raise TimeoutError
+                for key, _ in ready:
+                    data = os.read(key.fd, 1 << 16)
+                    key.data.extend(data)
+                    if not data:
+                        selector.unregister(key.fileobj)
+
+    def kill(self) -> None:
+        """Kills every member; does nothing once the leader was waited for."""
+        with self._signalling:
+            self._kill()
+
+    def wait(self, deadline: float) -> int:
+        """Waits for the leader, kills what it leaves in its group, and gives its status.
+
+        Raises:
+            TimeoutError: It runs on at the deadline.
+        """
+        pause_s = 0.0005
+        while not self._ended():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            time.sleep(min(pause_s, left))
+            pause_s = min(2 * pause_s, 0.05)
+        with self._signalling:
+            self._kill()
+            return self._leader.wait()
+
+    def end(self) -> int:
+        """Kills every member, reads what is left in the pipes, and closes them; gives the status of the leader."""
+        self.kill()
+        deadline = time.monotonic() + KILL_S
+        with contextlib.suppress(TimeoutError):
+            self.wait(deadline)
+        with contextlib.suppress(TimeoutError):  # someone outside the group may still hold them open
+            self.read(deadline)
+        for pipe in (self._leader.stdout, self._leader.stderr):
+            if pipe is not None:
+                pipe.close()
+        return self._leader.returncode if self._leader.returncode is not None else -signal.SIGKILL
+
+    def _ended(self) -> bool:
+        """The leader has ended; its number stays its own until ``wait`` frees it."""
+        if self._leader.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):  # macOS: nothing looks without waiting, so what it leaves there runs on
+            return self._leader.poll() is not None
+        try:
+            return os.waitid(os.P_PID, self._leader.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # where SIGCHLD is ignored, the system has waited for it
+            return self._leader.poll() is not None
+
+    def _kill(self) -> None:
+        if self._leader.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._leader.pid, signal.SIGKILL)
 
 
 def _not_started(argv: Sequence[str], error: OSError) -> CommandResult:
@@ -199,24 +291,8 @@ def _not_started(argv: Sequence[str], error: OSError) -> CommandResult:
     return CommandResult(NOT_FOUND if missing else NOT_EXECUTABLE, "", f"{argv[0]}: {error.strerror}")
 
 
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-
-
-def _rest(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """What is left in the pipes of a killed process; someone outside its group may still hold them open."""
-    try:
-        return process.communicate(timeout=KILL_S)
-    except subprocess.TimeoutExpired as error:
-        for pipe in (process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
-        return error.stdout or b"", error.stderr or b""
-
-
-def _text(value: bytes | None) -> str:
-    return (value or b"").decode(errors="replace")
+def _text(value: bytes | bytearray) -> str:
+    return value.decode(errors="replace")
 
 
 def _connect(address: Address) -> LocalTransport:

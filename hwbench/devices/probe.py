@@ -80,6 +80,8 @@ _ARM_PARTS = {
 _MACHINES = {0x03: "i686", 0x28: "armv7l", 0x3E: "x86_64", 0xB7: "aarch64", 0xF3: "riscv64"}
 _WIDE = frozenset({"aarch64", "armv8l", "x86_64"})
 _NARROW = frozenset({"armeabi-v7a", "armeabi", "armv7l", "x86", "i686"})
+# What devices say that have no number of their own: of phones without one, of emulators, of images not yet started.
+_NO_SERIAL = re.compile(r"unknown|uninitialized|0+|0123456789abcdef|EMULATOR\w*", re.IGNORECASE)
 _CPU_FILE = re.compile(r"/sys/devices/system/cpu/cpu(\d+)/(?:cpufreq/)?(\w+)")
 
 
@@ -316,8 +318,10 @@ def _libc(parts: Mapping[str, str]) -> str:
 
 def _unit(parts: Mapping[str, str]) -> str:
     for name in ("ro.serialno", "/proc/device-tree/serial-number", "/etc/machine-id"):
+        if _NO_SERIAL.fullmatch(parts.get(name, "")):
+            return ""  # of all devices that were given none; the next source would make another unit of those added
         if parts.get(name):
-            return hashlib.sha256(parts[name].encode()).hexdigest()[:16]
+            return hashlib.sha256(parts[name].encode(errors="surrogatepass")).hexdigest()[:16]
     return ""
 
 

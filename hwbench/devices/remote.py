@@ -17,16 +17,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hwbench.devices.base import Address, CommandResult
+from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
 from hwbench.devices.depot import Depot
 from hwbench.devices.link import Link, Stream
-from hwbench.devices.supervisor import BEAT_S, LEASE_S, STAMP, Chore, Order, Supervised
+from hwbench.devices.supervisor import BEAT_S, HERE, LEASE_S, STAMP, Chore, Order, Supervised
+from hwbench.devices.work_folder import OURS, PLACE
 from hwbench.errors import DeviceError, DeviceLost, DeviceUnreachable, HwbenchError
 
 # Pauses before the attempts to connect again; about half a minute in all, as long as a Wi-Fi or an adbd takes.
 PAUSES_S = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
-# What may pass between the time limit of a command and its last word: the start of shells on a slow device, the way.
-ANSWER_S = 30.0
+# What may pass here between the time limit of a command and its last word, whatever the device sends: the start of
+# shells on a slow device, the way there; and what it printed, which a slow network brings at this rate.
+ANSWER_S, OUTPUT_BYTES_PER_S = 30.0, 100_000
+# What lines that are there already may cost beyond the time limit of who reads them.
+LINE_S = 1.0
 # A command may write this much where it is held in memory; results of such a size belong in a file.
 MOST_OUTPUT_BYTES = 64 << 20
 # The end of what a process wrote to stderr; enough for a message, not for a log.
@@ -34,29 +38,48 @@ TAIL_BYTES = 4096
 # Scripts of ours that only look at a few files.
 SCRIPT_S = 60.0
 
-# Ends what nobody watches any more. A record says who watches and what runs: two lines of process number and start.
-# Arguments: the folder of records, our name. Prints how many were ended.
+# Ends what nobody watches any more. A record says who watches and what runs: two lines of process number and start, and
+# a third of the start of the machine, which records of older versions lack. Records are believed in a folder that is
+# ours alone, and only files of ours there: the folder may be one that others made, in a place where all may write.
+# Arguments: the work folder, our name. Prints how many were ended.
 SWEEP = (
     STAMP
+    + HERE
+    + PLACE
+    + OURS
     + r"""
 same() { [ "$1" ] && [ "$2" ] && stamp "$1" && [ "$stamped" = "$2" ]; }
-case $1 in "~/"*) folder=$HOME/${1#"~/"} ;; *) folder=$1 ;; esac
-ended=0
-for record in "$folder"/run/*; do
-  [ -f "$record" ] || continue
-  watcher= watched= pid= start=
-  { read -r watcher watched; read -r pid start; } < "$record"
-  case $watcher$watched$pid$start in *[!0-9]*) continue ;; esac
-  name=${record##*/}
-  # A watcher of state Z is dead, and nobody has asked for its end.
-  [ "${name%%.*}" != "$2" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
-  if same "$pid" "$start"; then
-    kill -9 "-$pid" 2>/dev/null
-    kill -9 "$pid" 2>/dev/null
-    ended=$((ended+1))
+sweep() {
+  for record in run/*; do
+    name=${record##*/}
+    hex "${name%%.*}" 16 && [ -f "$record" ] && [ -O "$record" ] && ! [ -L "$record" ] || continue
+    watcher= watched= pid= start= was= host=
+    { read -r watcher watched; read -r pid start; read -r was host; } < "$record"
+    case $watcher$watched$pid$start in *[!0-9]*) continue ;; esac
+    if [ "$was" ] && [ "$was" != "$boot" ]; then
+      # Nothing runs on after a start; what another machine runs that has this folder, too, is not ours to end.
+      [ "$host" = "$node" ] && rm -f "$record"
+      continue
+    fi
+    # A watcher of state Z is dead, and nobody has asked for its end.
+    [ "${name%%.*}" != "$own" ] && same "$watcher" "$watched" && [ "$state" != Z ] && continue
+    if same "$pid" "$start"; then
+      kill -9 "-$pid" 2>/dev/null
+      kill -9 "$pid" 2>/dev/null
+      ended=$((ended+1))
+    fi
+    rm -f "$record"
+  done
+}
+place "$1"
+own=$2 ended=0
+if ! [ -L "$folder" ] && cd "$folder" 2>/dev/null; then
+  set -- run/*
+  if [ -e "$1" ] && ours . && ours run; then
+    here 2>/dev/null
+    sweep
   fi
-  rm -f "$record"
-done
+fi
 echo "$ended"
 """
 )
@@ -109,9 +132,6 @@ class RemoteTransport:
 
     def spawn(self, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> RemoteProcess:
         with self._using():
-            # Without a work folder there is no record of the process; it is watched all the same.
-            with contextlib.suppress(DeviceError):
-                self._depot.prepare()
             self._beater = self._beater or _Beater()
             command = Supervised(self._link, Order(argv, env or {}, self._record()))
             process = RemoteProcess(self, command)
@@ -127,9 +147,9 @@ class RemoteTransport:
         with self._using():
             return self._depot.push_all(sources)
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         with self._using():
-            self._depot.pull(source, target)
+            self._depot.pull(source, target, most_bytes=most_bytes)
 
     def temporary(self, name: str) -> str:
         with self._using():
@@ -197,8 +217,14 @@ class RemoteTransport:
         self._swept = True
 
     def _record(self) -> str:
+        """A file for the record of a command; none without a work folder of ours: it is watched all the same."""
         self._count += 1
-        return f"{self._depot.records}/{self._owner}.{self._count}"
+        try:
+            return f"{self._depot.prepare()}/run/{self._owner}.{self._count}"
+        except DeviceLost:
+            raise
+        except DeviceError:
+            return ""
 
     def _script(self, text: str, *arguments: str, timeout_s: float = SCRIPT_S) -> CommandResult:
         return self._run(Chore(text, arguments, timeout_s))
@@ -215,18 +241,20 @@ class RemoteTransport:
 
     def _collect(self, command: Supervised, timeout_s: float) -> CommandResult:
         output = {stream: bytearray() for stream in Stream}
-        start = heard = beat = time.monotonic()
+        start = beat = time.monotonic()
         while not command.ended:
-            try:
+            with contextlib.suppress(TimeoutError):
                 stream, data = command.read(min(1.0, BEAT_S))
-            except TimeoutError:
-                if time.monotonic() > max(start + timeout_s, heard) + ANSWER_S:
-                    raise DeviceLost(f"no answer {ANSWER_S:.0f} s after the time limit of the command") from None
-            else:
-                heard = time.monotonic()
                 output[stream] += data
                 if len(output[stream]) > MOST_OUTPUT_BYTES:
                     raise DeviceError(too_much(stream))
+            # The device ends the command; this holds where the device does not do what it should.
+            on_the_way_s = sum(map(len, output.values())) / OUTPUT_BYTES_PER_S
+            if not command.ended and time.monotonic() > start + timeout_s + ANSWER_S + on_the_way_s:
+                raise DeviceLost(
+                    f"the command did not end within {ANSWER_S:.0f} s after its time limit of {timeout_s:g} s, "
+                    "which the device should have held; start it anew"
+                )
             if time.monotonic() - beat >= BEAT_S:
                 command.beat()
                 beat = time.monotonic()
@@ -293,9 +321,12 @@ class RemoteProcess:
             raise self._gone
         if self._result is not None:
             return False
+        left_s = deadline - time.monotonic()
+        if left_s < -LINE_S:
+            raise TimeoutError(late)
         try:
             with self._transport._noticing():
-                self._read(max(0.0, deadline - time.monotonic()))
+                self._read(max(0.0, left_s))
         except TimeoutError:
             raise TimeoutError(late) from None
         except DeviceError as error:

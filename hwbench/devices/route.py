@@ -1,10 +1,12 @@
 """The way to a device over SSH, as its device file and ``~/.ssh/config`` say it: the hosts in between, then the device.
 
-What the device file says counts before the configuration, as the command line does for ``ssh``.
+What the device file says counts before the configuration, as the command line does for ``ssh``; also where a line of
+the configuration refers to it, such as ``%p`` in ProxyCommand.
 """
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import glob
 import re
@@ -12,20 +14,24 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hwbench.devices.base import Address
 from hwbench.devices.known_hosts import SSH_PORT, host_name
 from hwbench.errors import InvalidFile, InvalidValue
 
+if TYPE_CHECKING:
+    import paramiko
+
 DEFAULT_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-SYSTEM_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
+SYSTEM_KNOWN_HOSTS = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 # A chain of hosts that name each other as their jump host has no end.
 MOST_HOPS = 8
 # A configuration that includes itself has no end either; OpenSSH has the same limit.
 MOST_INCLUDES = 16
 _HOST = re.compile(r"[A-Za-z0-9_:][A-Za-z0-9_.:%-]*")
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]*")
+_TOKEN = re.compile(r"%(.?)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -73,9 +79,8 @@ def route(address: Address) -> tuple[Hop, ...]:
     config = _Config(Path.home() / ".ssh" / "config")
     options = address.options
     host = _checked(str(options["host"]), _HOST, "host", address)
-    said = config.lookup(host)
-    own = {name: str(options[name]) for name in ("user", "port") if name in options}
-    device = _hop(host, {**said, **own}, address, str(options.get("identity", "")))
+    said = config.lookup(host, _own(address, options.get("user"), options.get("port")))
+    device = _hop(host, said, address, str(options.get("identity", "")))
     if device.user == "root" and options.get("user") != "root":
         raise InvalidValue(
             f"device {address.name!r}: expected a user who may do less than root; name one as user = ... under [ssh] "
@@ -105,31 +110,57 @@ def _jumps(text: str, config: _Config, address: Address, left: int) -> Iterator[
             )
         user, _, place = word.strip().removeprefix("ssh://").rpartition("@")
         host, port = _host_and_port(place)
-        said = config.lookup(_checked(host, _HOST, "jump", address))
+        own = _own(address, user or None, port or None)
+        said = config.lookup(_checked(host, _HOST, "jump", address), own)
         if not number:
             yield from _jumps(said.get("proxyjump", ""), config, address, left - 1)
-        own = {name: value for name, value in (("user", user), ("port", port)) if value}
-        hop = _hop(host, {**said, **own}, address)
+        hop = _hop(host, said, address)
         yield replace(hop, command="") if number else hop
 
 
 def _hop(name: str, said: Mapping[str, Any], address: Address, identity: str = "") -> Hop:
     given = [identity] if identity else said.get("identityfile", [])
     keys = tuple(_path(key, address) for key in given) or tuple(Path.home() / ".ssh" / key for key in DEFAULT_KEYS)
-    port = str(said.get("port", SSH_PORT))
-    if not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise InvalidValue(f"device {address.name!r}: port: expected a number from 1 to 65535, got {port}")
+    host = _checked(said.get("hostname", name), _HOST, "host", address)
+    port = _port(str(said.get("port", SSH_PORT)), address)
+    user = _checked(said.get("user") or getpass.getuser(), _USER, "user", address)
+    command = said.get("proxycommand") or ""
+    tokens = {"%": "%", "h": host, "n": name, "p": str(port), "r": user}
     return Hop(
-        host=_checked(said.get("hostname", name), _HOST, "host", address),
-        port=int(port),
-        user=_checked(said.get("user") or getpass.getuser(), _USER, "user", address),
+        host=host,
+        port=port,
+        user=user,
         keys=keys,
         only_keys=bool(identity) or said.get("identitiesonly") == "yes",
         agent=bool(address.options.get("agent", False)),
         known_hosts=_known_hosts(said, address),
         alias=said.get("hostkeyalias", ""),
-        command="" if said.get("proxycommand", "none") == "none" else said["proxycommand"],
+        command=_filled(command, tokens, address),
     )
+
+
+def _own(address: Address, user: Any, port: Any) -> dict[str, str]:
+    """What counts before the configuration, in its words."""
+    own = {"User": str(user)} if user is not None else {}
+    if user is not None:
+        _checked(own["User"], _USER, "user", address)
+    return own | ({"Port": str(_port(str(port), address))} if port is not None else {})
+
+
+def _port(text: str, address: Address) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 5 or not 0 < int(text) < 1 << 16:
+        raise InvalidValue(f"device {address.name!r}: port: expected a number from 1 to 65535, got {text[:80]}")
+    return int(text)
+
+
+def _filled(command: str, tokens: Mapping[str, str], address: Address) -> str:
+    """A ProxyCommand with its tokens filled in, as ssh does it: ``%h %p %r %n`` and ``%%``."""
+    for token in _TOKEN.findall(command):
+        if token not in tokens:
+            raise InvalidValue(
+                f"device {address.name!r}: ProxyCommand in ~/.ssh/config: expected %h, %n, %p, %r or %%, got %{token}"
+            )
+    return _TOKEN.sub(lambda match: tokens[match[1]], command)
 
 
 def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) -> str:
@@ -142,8 +173,9 @@ def _checked(text: str, pattern: re.Pattern[str], key: str, address: Address) ->
 def _known_hosts(said: Mapping[str, Any], address: Address) -> tuple[Path, ...]:
     own = own_known_hosts(address)
     users = shlex.split(said.get("userknownhostsfile", "~/.ssh/known_hosts ~/.ssh/known_hosts2"))
-    named = (Path(word).expanduser() for word in users if word != "none")
-    return (*([own] if own else []), *named, SYSTEM_KNOWN_HOSTS)
+    system = shlex.split(said.get("globalknownhostsfile", SYSTEM_KNOWN_HOSTS))
+    named = (Path(word).expanduser() for word in (*users, *system) if word != "none")
+    return (*([own] if own else []), *named)
 
 
 def _path(text: str, address: Address) -> Path:
@@ -164,18 +196,42 @@ class _Config:
     """``~/.ssh/config``, or nothing where there is none."""
 
     def __init__(self, path: Path) -> None:
+        self._path = path
+        self._text = ""
+        with self._reading():
+            self._text = "\n".join(_config_lines(path, MOST_INCLUDES))
+            self._parsed({})
+
+    def lookup(self, name: str, own: Mapping[str, str]) -> dict[str, Any]:
+        """What it says about a host, by keywords in small letters; ``identityfile`` is a list.
+
+        The tokens of ``proxycommand`` are not filled in.
+
+        Args:
+            name: The host's name or alias.
+            own: Keywords and values that count before those of the file, wherever it refers to them.
+        """
+        with self._reading():
+            return dict(self._parsed(own).lookup(name))
+
+    def _parsed(self, own: Mapping[str, str]) -> paramiko.SSHConfig:
         import paramiko
 
-        self._path = path
-        try:
-            text = "\n".join(_config_lines(path, MOST_INCLUDES))
-            self._config = paramiko.SSHConfig.from_text(text)
-        except (OSError, UnicodeDecodeError, paramiko.ConfigParseError) as error:
-            raise InvalidFile(f"{path}: expected a configuration of ssh: {error}") from error
+        class Config(paramiko.SSHConfig):  # type: ignore[misc]
+            # paramiko knows neither %n nor %%.
+            TOKENS_BY_CONFIG_KEY: ClassVar = {**paramiko.SSHConfig.TOKENS_BY_CONFIG_KEY, "proxycommand": []}
 
-    def lookup(self, name: str) -> dict[str, Any]:
-        """What it says about a host, by keywords in small letters; ``identityfile`` is a list."""
-        return dict(self._config.lookup(name))
+        first = "".join(f"{keyword} {value}\n" for keyword, value in own.items())
+        return Config.from_text(f"{first}{self._text}")
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        import paramiko
+
+        try:
+            yield
+        except (OSError, UnicodeDecodeError, paramiko.ConfigParseError) as error:
+            raise InvalidFile(f"{self._path}: expected a configuration of ssh: {error}") from error
 
 
 def _config_lines(path: Path, left: int) -> Iterator[str]:

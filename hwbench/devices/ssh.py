@@ -8,7 +8,7 @@ import os
 import selectors
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,11 @@ from hwbench.workspace import writing
 if TYPE_CHECKING:
     import paramiko
 
-BLOCK_BYTES = 1 << 15
+BLOCK_BYTES, REQUEST_BYTES = 1 << 15, 1 << 18
+# One answer of a server that is there, which may have much to do.
+CALL_S = 60.0
+# A file that moves more slowly than this for its whole length does not move.
+SLOWEST_BYTES_PER_S = 50_000
 # What an ssh server makes of ours where a shell cannot be started.
 _NO_SESSION = "the SSH server takes no further session"
 
@@ -54,6 +58,7 @@ class SshLink:
     def open(self, command: str) -> SshChannel:
         with self._talking("open a shell"):
             channel = self._connection.transport.open_session(timeout=HANDSHAKE_S)
+            self._connection.bound(channel)
             channel.settimeout(STALL_S)
             channel.exec_command(command)
             return SshChannel(channel, self._connection)
@@ -64,11 +69,12 @@ class SshLink:
         except OSError as error:
             raise WorkspaceError(f"cannot read {source}: {error.strerror}") from error
         with file:
+            limit_s = _transfer_s(os.fstat(file.fileno()).st_size)
             sftp = self._files()
             if sftp is None:
-                self._put_by_shell(file, target)
+                self._put_by_shell(file, target, limit_s)
                 return
-            with self._talking(f"write {target}"), sftp.open(target, "wb") as there:
+            with self._talking(f"write {target}", limit_s), sftp.open(target, "wb") as there:
                 there.set_pipelined(True)
                 while block := file.read(BLOCK_BYTES):
                     there.write(block)
@@ -76,11 +82,12 @@ class SshLink:
     def get(self, source: str, target: Path, most_bytes: int) -> None:
         with writing(target), target.open("wb") as file:
             held = 0
-            for block in self._blocks(source, most_bytes):
-                held += len(block)
-                if held > most_bytes:
-                    raise DeviceError(f"{source} is longer than the {most_bytes} bytes it was said to have")
-                file.write(block)
+            with contextlib.closing(self._blocks(source, most_bytes)) as blocks:
+                for block in blocks:
+                    held += len(block)
+                    if held > most_bytes:
+                        raise DeviceError(f"{source} is longer than the {most_bytes} bytes it was said to have")
+                    file.write(block)
 
     def reconnect(self) -> None:
         self.close()
@@ -107,13 +114,14 @@ class SshLink:
         return self._connections[-1].transport if self._connections else None
 
     @contextlib.contextmanager
-    def _talking(self, what: str) -> Iterator[None]:
+    def _talking(self, what: str, limit_s: float | None = None) -> Iterator[None]:
         """Makes of paramiko's exceptions ours: the connection ended, or the device refuses something."""
         import paramiko
 
         connection = self._connection
         try:
-            yield
+            with connection.within(CALL_S if limit_s is None else limit_s, what):
+                yield
         except TimeoutError as error:
             connection.close()
             raise DeviceLost(f"{connection.hop} gave no answer for {STALL_S:.0f} s") from error
@@ -141,32 +149,39 @@ class SshLink:
                 else:
                     assert self._sftp is not None
                     self._sftp.get_channel().settimeout(STALL_S)
+                    self._connection.bound(self._sftp.get_channel())
         return self._sftp
 
-    def _put_by_shell(self, file: Any, target: str) -> None:
+    def _put_by_shell(self, file: Any, target: str, limit_s: float) -> None:
         channel = self.open(_in_sh(f"exec cat > {shlex.quote(target)}"))
+        said = b""
         try:
-            while block := file.read(BLOCK_BYTES):
-                channel.write(block)
-            channel.end_input()
-            said = b"".join(chunk.data for chunk in _chunks(channel) if chunk.stream is Stream.STDERR)
-            if channel.status(STALL_S):
-                raise DeviceError(f"cannot write {target}: {plain(said[-300:])}")
+            with self._talking(f"write {target}", limit_s):
+                while block := file.read(BLOCK_BYTES):
+                    channel.write(block)
+                channel.end_input()
+                for chunk in _chunks(channel):
+                    said = (said + chunk.data)[-300:] if chunk.stream is Stream.STDERR else said
+                if channel.status(STALL_S):
+                    raise DeviceError(f"cannot write {target}: {plain(said)}")
         finally:
             channel.close()
 
-    def _blocks(self, source: str, most_bytes: int) -> Iterator[bytes]:
+    def _blocks(self, source: str, most_bytes: int) -> Generator[bytes, None, None]:
+        limit_s = _transfer_s(most_bytes)
         sftp = self._files()
         if sftp is None:
-            yield from self._blocks_by_shell(source)
+            with self._talking(f"give {source}", limit_s):
+                yield from self._blocks_by_shell(source)
             return
-        with self._talking(f"read {source}"), sftp.open(source, "rb") as there:
-            # Asked for in advance; the device's word for the size is not taken.
-            there.prefetch(most_bytes)
-            while block := there.read(BLOCK_BYTES):
+        with self._talking(f"read {source}", limit_s), sftp.open(source, "rb") as there:
+            # Asked for one by one: of what is asked for in advance a server may send any multiple, and all of it waits
+            # in memory. Servers give up to this at once.
+            there.MAX_REQUEST_SIZE = REQUEST_BYTES
+            while block := there.read(REQUEST_BYTES):
                 yield block
 
-    def _blocks_by_shell(self, source: str) -> Iterator[bytes]:
+    def _blocks_by_shell(self, source: str) -> Generator[bytes, None, None]:
         word = os.urandom(16).hex()
         # What a login script prints comes before the word.
         channel = self.open(_in_sh(f"echo {word}; exec cat {shlex.quote(source)}"))
@@ -216,7 +231,8 @@ class SshChannel:
 
     def write(self, data: bytes) -> None:
         try:
-            self._channel.sendall(data)
+            with self._connection.within(STALL_S + len(data) / SLOWEST_BYTES_PER_S, "take what was sent"):
+                self._channel.sendall(data)
         except TimeoutError as error:
             self._connection.close()
             raise DeviceLost(f"{self._connection.hop} took nothing for {STALL_S:.0f} s") from error
@@ -240,7 +256,7 @@ class SshChannel:
 
     def close(self) -> None:
         self._selector.close()
-        with contextlib.suppress(OSError, EOFError):
+        with contextlib.suppress(OSError, EOFError), self._connection.within(STALL_S, "let go of a command"):
             self._channel.close()
 
     def _check(self) -> None:
@@ -274,13 +290,19 @@ def trust(address: Address, key: HostKey) -> Path:
     """Records a host key for a device, in place of what its own file said about that host; returns the file.
 
     Raises:
-        WorkspaceError: The file cannot be written, or there is no workspace.
+        DeviceError: The key is revoked.
+        WorkspaceError: The file cannot be read or written, or there is no workspace.
     """
     path = own_known_hosts(address)
     if path is None:
         raise WorkspaceError(f"device {address.name!r}: no workspace to record its host key in; make one: hwbench init")
-    record(path, key)
+    record(path, key, (file for hop in route(address) if hop.name == key.host for file in hop.known_hosts))
     return path
+
+
+def _transfer_s(size: int) -> float:
+    """What a file of so many bytes may take."""
+    return CALL_S + size / SLOWEST_BYTES_PER_S
 
 
 def _in_sh(line: str) -> str:

@@ -2,7 +2,8 @@
 
 Who is at the other end is checked at every host on the way, and nothing is taken on trust: a key that no file of known
 hosts names is refused until ``trust`` has recorded it. Logins are by key, from files or an agent, never by password.
-A connection over which nothing came for ``STALL_S``, although the other end was asked, has ended.
+A connection over which nothing came for ``STALL_S``, although the other end was asked, has ended. So has one whose
+other end talks, but does not do what it was asked for (``Connection.within``), or sends more than it may.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ CONNECT_S, HANDSHAKE_S, LOGIN_S = 10.0, 20.0, 20.0
 # The other end is asked for a sign of life this often, and given up when there was none for so long. Wi-Fi that roams
 # is away for a few seconds.
 PING_S, STALL_S = 5.0, 30.0
+# A login may take so long with all keys; and so often a second it is looked whether something took too long.
+ALL_LOGINS_S, LOOK_S = 120.0, 1.0
+# Of what a command prints, the other end may send 2 MiB before we take it; more than this it was not allowed to.
+MOST_WAITING_BYTES = 16 << 20
 
 
 class Connection:
@@ -47,6 +52,9 @@ class Connection:
         self.hop = hop
         self._address = address
         self._stalled = False
+        self._fault = ""
+        self._limits: dict[object, tuple[float, str]] = {}
+        self._bounded: list[weakref.ref[paramiko.Channel]] = []
         self._command: subprocess.Popen[bytes] | None = None
         sock = self._socket(through)
         try:
@@ -65,11 +73,13 @@ class Connection:
     @property
     def alive(self) -> bool:
         """Both ends are there."""
-        return bool(self.transport.is_active()) and not self._stalled
+        return bool(self.transport.is_active()) and not self._stalled and not self._fault
 
     @property
     def why(self) -> str:
         """What became of it."""
+        if self._fault:
+            return f"{self.hop} {self._fault}"
         if self._stalled:
             return f"{self.hop} gave no sign of life for {STALL_S:.0f} s: is it still in this network?"
         return f"the connection to {self.hop} ended: was it switched off, or its SSH server?"
@@ -87,8 +97,26 @@ class Connection:
     def log_in(self) -> None:
         """Checks who the host is, then logs in."""
         self._check_host_key()
-        self._authenticate()
-        self._watch()
+        threading.Thread(target=self._end_when_stalled, daemon=True, name="hwbench-ssh-watch").start()
+        with self.within(ALL_LOGINS_S, "let us log in"):
+            self._authenticate()
+        # Asks for a sign of life.
+        transport = weakref.proxy(self.transport)
+        self.transport.packetizer.set_keepalive(PING_S, lambda: _ping(transport))
+
+    @contextlib.contextmanager
+    def within(self, limit_s: float, what: str) -> Iterator[None]:
+        """Ends the connection when this takes longer, whatever is heard meanwhile; so whoever waits gets an error."""
+        key = object()
+        self._limits[key] = (time.monotonic() + limit_s, f"did not {what} within {limit_s:.0f} s")
+        try:
+            yield
+        finally:
+            del self._limits[key]
+
+    def bound(self, channel: paramiko.Channel) -> None:
+        """Ends the connection when more waits in a channel than the other end was allowed to send."""
+        self._bounded = [*(one for one in self._bounded if one() is not None), weakref.ref(channel)]
 
     def close(self) -> None:
         """Ends it; calling it again does nothing."""
@@ -102,17 +130,16 @@ class Connection:
             self._command.wait()
             self._command = None
 
-    def _watch(self) -> None:
-        """Asks for a sign of life, and ends the connection when there was none for long."""
-        transport = weakref.proxy(self.transport)
-        self.transport.packetizer.set_keepalive(PING_S, lambda: _ping(transport))
-        threading.Thread(target=self._end_when_stalled, daemon=True, name="hwbench-ssh-watch").start()
-
     def _end_when_stalled(self) -> None:
         while self.transport.is_active():
-            time.sleep(1.0)
-            if time.monotonic() - self.transport.packetizer.heard > STALL_S:
-                self._stalled = True
+            time.sleep(LOOK_S)
+            now = time.monotonic()
+            self._stalled = self._stalled or now - self.transport.packetizer.heard > STALL_S
+            late = [what for limit, what in list(self._limits.values()) if now > limit]
+            if any(_waiting(channel()) > MOST_WAITING_BYTES for channel in self._bounded):
+                late.append("sends more than was asked for")
+            self._fault = self._fault or next(iter(late), "")
+            if self._stalled or self._fault:
                 self.transport.close()
 
     def _socket(self, through: paramiko.Transport | None) -> Any:
@@ -239,6 +266,11 @@ class Connection:
 
     def _unreachable(self, reason: str) -> DeviceUnreachable:
         return DeviceUnreachable(f"device {self._address.name!r}: {reason}")
+
+
+def _waiting(channel: paramiko.Channel | None) -> int:
+    """Bytes that came over a channel and were not taken."""
+    return 0 if channel is None else len(channel.in_buffer) + len(channel.in_stderr_buffer)
 
 
 def _watched() -> type[paramiko.packet.Packetizer]:

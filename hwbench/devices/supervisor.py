@@ -46,6 +46,16 @@ stamp() {
 }
 """
 
+# Which start of which machine this is: the numbers of processes and their starts mean nothing after the next one, nor
+# on another machine that has the same folder over a network.
+HERE = r"""
+here() {
+  boot= node=
+  read -r boot < /proc/sys/kernel/random/boot_id
+  read -r node < /proc/sys/kernel/hostname
+}
+"""
+
 _DESCENDANTS = r"""
 descendants() {
   found=" $1 " grown=1
@@ -71,6 +81,7 @@ trap : HUP INT
 trap 'how=late' USR1
 """
     + STAMP
+    + HERE
     + _DESCENDANTS
     + r"""
 end() {
@@ -91,7 +102,7 @@ stamp $$
 watched=$stamped
 stamp "$pid"
 start=$stamped timer= watch=
-if [ "$record" ]; then { echo "$$ $watched"; echo "$pid $start"; } > "$record"; fi
+if [ "$record" ]; then here; { echo "$$ $watched"; echo "$pid $start"; echo "$boot $node"; } > "$record"; fi
 # Ends the sleep of a subshell with it; its $! is ours until it has started one.
 leave='case $! in "$pid" | "$timer") ;; *) kill -9 "$!" ;; esac; exit 0'
 if [ "$limit" ]; then
@@ -265,7 +276,7 @@ class Supervised:
         A status of 128 + a signal's number is taken for that signal, as a shell reports it.
         """
         words = (self._framed[Stream.STDOUT].trailer or b"").split()
-        if len(words) != 2 or not words[0].isdigit():
+        if len(words) != 2 or not words[0].isdigit() or int(words[0]) > 255:
             raise DeviceError(f"expected an exit status from the device, got {plain(b' '.join(words))}")
         status = int(words[0])
         return (128 - status if status - 128 in SIGNALS else status), words[1] == b"late"

@@ -8,6 +8,9 @@ tables blocks in a row: what a boundary between blocks costs) or ``network`` (a 
 that failed has an outcome and a reason and no numbers. ``conditions`` is a digest of the state of the device; all rows
 of a table were taken under the same.
 
+A reason is what a device said, and tables are opened in spreadsheets: one that would be a formula there (``=``, ``+``,
+``-``, ``@`` in front) has an apostrophe before it in the file, which reading takes away again.
+
 The first line may also hold what the A/A test found there and then (see ``Repeatability``), relative:
 
     ; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31
@@ -32,6 +35,7 @@ from pathlib import Path
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency.distance import distance
 from hwbench.latency.probes import is_boundary_probe
+from hwbench.printable import printable
 from hwbench.specs import (
     AUTO,
     LOCAL,
@@ -60,6 +64,8 @@ _BETWEEN = "between_runs"
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _REASON_CHARACTERS = 200
+# What begins so is a formula to spreadsheets, also in full width; ``'`` in front makes it text.
+_FORMULA = re.compile(r"'*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 
 
 class Role(enum.StrEnum):
@@ -334,9 +340,18 @@ def _cells(row: LatencyRow) -> list[str]:
     if row.stats is not None:
         numbers = [f"{getattr(row.stats, name):.4g}" for name in _NUMBERS]
         counts = [str(getattr(row.stats, name)) for name in _COUNTS]
-    reason = " ".join(row.reason.split())[:_REASON_CHARACTERS]
-    ends = [row.measured_on, row.conditions, reason]
+    # As long as ever, so that a table which is read and written again stays the same.
+    reason = printable(row.reason)[:_REASON_CHARACTERS].rstrip()
+    ends = [row.measured_on, _as_text(printable(row.conditions)), _as_text(reason)]
     return [row.role.value, row.workload.key, row.outcome.value, *numbers, *counts, *ends]
+
+
+def _as_text(cell: str) -> str:
+    return f"'{cell}" if _FORMULA.match(cell) else cell
+
+
+def _from_text(cell: str) -> str:
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 def _aa_values(aa: SelfCheck) -> dict[str, object]:
@@ -405,8 +420,8 @@ def _parse_row(number: int, cells: list[str]) -> LatencyRow:
             outcome=outcome,
             stats=_parse_stats(values) if outcome is Outcome.OK else None,
             measured_on=values["measured_on"],
-            conditions=values["conditions"],
-            reason=values["reason"],
+            conditions=_from_text(values["conditions"]),
+            reason=_from_text(values["reason"]),
         )
     except (ValueError, HwbenchError) as error:
         raise InvalidValue(f"line {number}: {error}") from None

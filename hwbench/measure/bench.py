@@ -16,8 +16,7 @@ from hwbench.devices import (
     Process,
     Transport,
     controlled,
-    leased,
-    probe_device,
+    occupied,
 )
 from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
@@ -36,6 +35,8 @@ class Bench:
     the device is held still.
     ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
     ``probe`` asks the runner to tell the clock and other users of the core; runners in Python do not.
+    ``sent`` are the files here by their paths on the device: what is known of a file is read from this one, never from
+    what the device sends back.
     """
 
     transport: Transport
@@ -47,6 +48,13 @@ class Bench:
     control: Control = field(default_factory=Control)
     again: Callable[[], object] = lambda: None
     probe: bool = False
+    sent: dict[str, Path] = field(default_factory=dict, compare=False, repr=False)
+
+    def push(self, source: Path) -> str:
+        """Brings a file to the device and remembers which it is; errors as ``Transport.push``."""
+        there = self.transport.push(source)
+        self.sent[there] = source
+        return there
 
     def options(self, timing: Timing, undisturbed: Undisturbed | None = None, **rest: object) -> protocol.Options:
         """Arguments of the runner under a protocol, which is told what core and memory are like undisturbed."""
@@ -74,13 +82,13 @@ class Bench:
     def run(self, options: protocol.Options, timeout_s: float) -> CommandResult:
         """Runs the runner to its end; errors as ``Transport.run``."""
         if self.runner.kind == EXECUTOR_RUNNER:
-            return Upstream(self.transport, self.runner).run(options, timeout_s)
+            return Upstream(self.transport, self.runner, self.sent).run(options, timeout_s)
         return self.transport.run(self.command(options), timeout_s=timeout_s, env=self.runner.env)
 
     def spawn(self, options: protocol.Options) -> Process:
         """Starts the runner, whose lines are to be read; errors as ``Transport.spawn``."""
         if self.runner.kind == EXECUTOR_RUNNER:
-            return Upstream(self.transport, self.runner).spawn(options)
+            return Upstream(self.transport, self.runner, self.sent).spawn(options)
         return self.transport.spawn(self.command(options), env=self.runner.env)
 
 
@@ -114,8 +122,7 @@ def open_bench(
     """
     check_runtime(device, runtime)
     threads = threads or device.threads
-    with device.transport(report) as transport, leased(transport.identity):
-        probe = probe_device(transport)
+    with device.transport(report) as transport, occupied(transport, report) as probe:
         device.recognise(probe)
         cpus = device.pinned(threads, probe)
         installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)

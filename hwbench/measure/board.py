@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hwbench.devices import Probe, Transport
-from hwbench.devices.answers import sections
+from hwbench.devices.answers import clean, sections
 from hwbench.errors import DeviceError
 from hwbench.runtimes.native.cross import ALIASES, LOADERS
 
@@ -20,8 +21,10 @@ echo "== compilers"; for c in c++ g++ clang++; do command -v "$c"; done
 echo "== programs"; for c in tar gzip taskset logcat; do command -v "$c" >/dev/null 2>&1 && echo "$c"; done
 echo "== end"
 """
+# Nor is anything taken from the folder where it is asked, which ``-c`` puts first; ``-P`` came with Python 3.11.
 _PYTHON = """
 import sys
+sys.path = [folder for folder in sys.path if folder]
 from importlib import metadata
 def version(name):
     try:
@@ -95,9 +98,9 @@ def ask_board(transport: Transport, machine: str) -> Board:
     if "end" not in found:
         raise DeviceError(f"the device does not say what it has: expected a shell, got: {result.stderr[:200]!r}")
     return Board(
-        loader=found["loader"].partition("\n")[0],
-        compilers=tuple(line for line in found["compilers"].splitlines() if line.startswith("/")),
-        programs=frozenset(found["programs"].split()),
+        loader=found.get("loader", "").partition("\n")[0],
+        compilers=tuple(clean(line) for line in found.get("compilers", "").splitlines() if line.startswith("/")),
+        programs=frozenset(found.get("programs", "").split()),
     )
 
 
@@ -108,9 +111,10 @@ def ask_python(transport: Transport, command: str) -> BoardPython | None:
     if not result.ok or len(words) != 5 or words[0] != "hwbench":
         return None
     major, _, minor = words[1].partition(".")
-    if not (major.isdecimal() and minor.isdecimal()):
+    if not (re.fullmatch(r"[0-9]{1,3}", major) and re.fullmatch(r"[0-9]{1,3}", minor)):
         return None
-    return BoardPython(command, (int(major), int(minor)), words[2].partition("+")[0], *words[3:])
+    executorch, torch, numpy = (clean(word, 40) for word in words[2:])
+    return BoardPython(command, (int(major), int(minor)), executorch.partition("+")[0], torch, numpy)
 
 
 def compile_there(transport: Transport, archive: str, compiler: str) -> str:

@@ -13,7 +13,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections import deque
@@ -25,6 +24,7 @@ from typing import IO, Any
 
 from hwbench import errors
 from hwbench.errors import HwbenchError
+from hwbench.interpreter import python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Workload
 
@@ -71,11 +71,8 @@ def _available_bytes() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, with one thread for numerics and with this very package importable wherever it lies."""
-    package = str(Path(__file__).resolve().parents[2])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    return {**os.environ, **own, "PYTHONPATH": os.pathsep.join(paths)}
+    """Ours, with one thread for numerics."""
+    return python_environment({"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"})
 
 
 class Builder:
@@ -231,7 +228,7 @@ class _Worker:
         self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end
         # A session of its own: Ctrl-C at the terminal reaches only us, and we end it.
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "hwbench.measure.build_worker", runtime, *imports],
+            python_command("hwbench.measure.build_worker", runtime, *imports),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -2,7 +2,9 @@
 
 The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
 that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
-nothing stale is ever measured; a file whose digest does not match its description is built again.
+nothing stale is ever measured; a file whose digest does not match its description is built again, as is one that
+somebody else can write. A folder that somebody else can write is refused. What has not been used for longest goes when
+the cache grows beyond its limit (``hwbench.measure.room``).
 """
 
 from __future__ import annotations
@@ -18,7 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
+from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text, writing
@@ -60,6 +65,7 @@ NOT_SOURCES = (
 
 # Who has this file locked builds into the folder.
 LOCK = "building.lock"
+_HOLDS = "what lies there is run"
 
 
 def engine_version(runtime: str) -> str:
@@ -119,12 +125,20 @@ class ArtifactCache:
         return hashlib.sha256(f"{workload.key}\n{self._engine}".encode()).hexdigest()
 
     def load(self, workload: Workload) -> Artifact | None:
-        """The built file, or None where there is none, it is damaged, or it is not of this workload."""
+        """The built file, or None where there is none, it is damaged, or it is not of this workload.
+
+        Raises:
+            WorkspaceError: Somebody else can write the folder.
+        """
+        check_own(self.root, _HOLDS)
+        description = self._description(workload)
+        stamp(self.root, description)
         try:
-            values = json.loads(self._description(workload).read_text())
+            values = read_json(description.read_text())
             artifact = artifact_from_json(values, self.root)
             whole = artifact.workload == workload and file_sha256(artifact.path) == artifact.sha256
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, HwbenchError):
+            whole = whole and is_own(description) and is_own(artifact.path)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, HwbenchError):
             return None
         return artifact if whole else None
 
@@ -135,20 +149,28 @@ class ArtifactCache:
             WorkspaceError: The cache cannot be written.
         """
         text = json.dumps(artifact_to_json(artifact), indent=2, sort_keys=True)
-        write_text(self._description(artifact.workload), text + "\n")
+        description = self._description(artifact.workload)
+        with writing(self.root):
+            keep_to_us(artifact.path)
+            write_text(description, text + "\n")
+            keep_to_us(description)
+        stamp(self.root, description)
 
     @contextmanager
     def building(self) -> Iterator[None]:
         """Holds the right to build into this folder while the block runs; other processes wait until it is free.
 
         Who waited finds in the cache what the other one built. The right ends with the process that holds it, and a
-        process that has it may take it again.
+        process that has it may take it again. At its end what is too much for the folder goes.
 
         Raises:
-            WorkspaceError: The cache cannot be written.
+            InvalidValue: The limit of the cache is no size.
+            WorkspaceError: The cache cannot be written, or somebody else can write it.
         """
         with writing(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
+            make_own_folder(self.root, _HOLDS)
+        use(self.root)
+        limit_bytes()  # one that is no size is told before anything is built
         held = _building.setdefault(self.root.resolve(), _Turn())
         with held.guard:
             if held.count == 0:
@@ -162,7 +184,10 @@ class ArtifactCache:
             with held.guard:
                 held.count -= 1
                 if held.count == 0 and held.file is not None:
-                    held.file.close()
+                    try:
+                        trim_builds(self.root)
+                    finally:
+                        held.file.close()
 
     def _description(self, workload: Workload) -> Path:
         return self.root / f"{self.key(workload)}.json"

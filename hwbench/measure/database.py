@@ -1,4 +1,8 @@
-"""The file of the measurement store: opened, migrated and checked; every write is whole or not there."""
+"""The file of the measurement store: opened, migrated and checked; every write is whole or not there.
+
+A transaction that has ended is on the disk. The journal is SQLite's rollback journal and not its write-ahead log, which
+needs memory that all processes share: it fails on network disks, and between containers that share a folder.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, WorkspaceError
+from hwbench.measure.checked import Checked
 from hwbench.measure.migrations import ForeignDatabase, migrate
 from hwbench.workspace import writing
 
@@ -30,7 +36,8 @@ _REFUSED = {
 class Database:
     """A SQLite file of the schema in ``migrations``; opened on construction, made and migrated when needed.
 
-    Use from one thread. ``connection`` is for what only SQLite itself can do, such as interrupting it in a test.
+    Opening it costs by the size of the file at most once a day (``checked``). Use from one thread. ``connection`` is
+    for what only SQLite itself can do, such as interrupting it in a test.
 
     Raises:
         InvalidFile: The file is damaged, of another program, or of a newer version of hwbench.
@@ -40,19 +47,22 @@ class Database:
     def __init__(self, path: Path) -> None:
         self.path = path
         with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        with self._guard():
-            self.connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+            make_folder(path.parent)
+        self._checked = Checked(path)
         try:
+            with self._guard():
+                self.connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
             with self._guard():
                 self._prepare()
         except BaseException:
-            self.connection.close()
+            self.close()
             raise
 
     def close(self) -> None:
         """Closes the file; everything written is already in it."""
-        self.connection.close()
+        if hasattr(self, "connection"):
+            self.connection.close()
+        self._checked.close()
 
     def select(self, query: str, values: Sequence[object] = ()) -> list[Any]:
         """All rows that a query finds."""
@@ -85,14 +95,18 @@ class Database:
     def _prepare(self) -> None:
         db = self.connection
         db.execute("PRAGMA foreign_keys = ON")
-        db.execute("PRAGMA synchronous = FULL")
+        # FULL does not sync the folder after it has removed the journal of a transaction: after a power cut the journal
+        # may be there again, and takes the last transaction back.
+        db.execute("PRAGMA synchronous = EXTRA")
         try:
             migrate(db)
         except ForeignDatabase as error:
             raise InvalidFile(self._advice(str(error))) from error
-        (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise InvalidFile(self._advice(f"it is damaged: {verdict}"))
+        if self._checked.due:
+            (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise InvalidFile(self._advice(f"it is damaged: {verdict}"))
+            self._checked.passed()
 
     @contextmanager
     def _guard(self) -> Iterator[None]:

@@ -23,6 +23,7 @@ from hwbench.measure.board import (
     compile_there,
     machine_of,
 )
+from hwbench.measure.room import use
 from hwbench.runtimes.kits import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
 from hwbench.runtimes.native.cross import install_command
 from hwbench.runtimes.runners import (
@@ -111,6 +112,7 @@ def install_runner(
         WorkspaceError: The cache cannot be written.
     """
     check_runtime(device, runtime)
+    use(cache_dir)
     say = report or (lambda _: None)
     start = time.monotonic()
     if device.transport_name == LOCAL and device.runner in ("", NATIVE, PYTHON):

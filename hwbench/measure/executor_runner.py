@@ -3,6 +3,8 @@
 It runs one file per process and logs one line per execution, to stderr or, on Android, to the log of the system. So a
 visit here is one process: a few executions that are thrown away, by the time that one takes, then the samples. What it
 does not tell (processor time, switches, memory) is 0 in the answers.
+
+What is known of a model, and the list of the visits, is read from the files here that were sent, not from the device.
 """
 
 from __future__ import annotations
@@ -14,23 +16,26 @@ import signal
 import statistics
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hwbench.devices import CommandResult, Process, Transport
+from hwbench.devices.answers import number as whole_number
 from hwbench.devices.answers import sections
-from hwbench.errors import DeviceError, DeviceLost, HwbenchError
+from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue
 from hwbench.runtimes.machine import hottest
 from hwbench.runtimes.protocol import SENTINEL, Error, Options, parse_line
 from hwbench.runtimes.python_models import PteLayout, arrays, mix, pte_layout
 from hwbench.runtimes.python_runner import Entry, read_list, shuffled
 from hwbench.runtimes.runners import Runner, describe_end
 
-_ITERATION = re.compile(r"Iteration (\d+) of (\d+): ([0-9.]+) ms")
-_LOADED = re.compile(r"Model loaded in ([0-9.]+) ms")
-_COMPLAINT = re.compile(r"^[EF] [0-9:.]+ executorch:[^ ]*\] (.*)$", re.MULTILINE)
+# Nine digits of milliseconds are eleven days; of executions, more than any visit has.
+_MS = r"([0-9]{1,9}(?:\.[0-9]{1,20})?) ms"
+_ITERATION = re.compile(rf"Iteration ([0-9]{{1,9}}) of [0-9]{{1,9}}: {_MS}")
+_LOADED = re.compile(rf"Model loaded in {_MS}")
+_COMPLAINT = re.compile(r"^[EF] [0-9:.]+ executorch:[^ \n]*\] (.*)$", re.MULTILINE)
 # Executions that tell how long one takes.
 _PILOT = 3
 # Starting a process and loading a model, on top of the limit of the visit.
@@ -74,6 +79,10 @@ class _TimedOut(Exception):
     pass
 
 
+class UnusableRunner(DeviceError):
+    """No file can be measured with this program; what is wrong with one file is that file's failure."""
+
+
 @dataclass
 class Upstream:
     """An ``executor_runner`` on a device, called as the other runners are.
@@ -81,12 +90,15 @@ class Upstream:
     Args:
         transport: Open, to the device.
         runner: Its command.
+        sent: The files here by their paths on the device.
     """
 
     transport: Transport
     runner: Runner
+    sent: Mapping[str, Path] = field(default_factory=dict)
     _inputs: dict[str, str] = field(default_factory=dict)
     _folder: Path = Path()
+    _has_logged: bool = False
 
     def run(self, options: Options, timeout_s: float) -> CommandResult:
         """Everything that a runner says to the end; errors as ``Transport.run``."""
@@ -136,9 +148,7 @@ class Upstream:
         yield _line("end")
 
     def _entries(self, options: Options) -> list[Entry]:
-        listing = self._folder / "list.tsv"
-        self.transport.pull(options.list, listing)
-        return read_list(str(listing), options.rounds)
+        return read_list(str(self._here(options.list)), options.rounds)
 
     def _visit(
         self, entry: Entry, number: int, kind: str, options: Options, pilots: dict[str, Answer]
@@ -193,14 +203,24 @@ class Upstream:
         ]
         argv = ["sh", "-c", _SCRIPT, "sh", str(min(options.cpus, default=0)), mask, *words]
         result = self.transport.run(argv, timeout_s=options.timeout_s + _LOAD_LIMIT_S, env=self.runner.env)
-        return read_answer(result, count)
+        answer = read_answer(result, count, has_logged=self._has_logged)
+        self._has_logged = True
+        return answer
+
+    def _here(self, path: str) -> Path:
+        """The file here that lies at this path on the device: what the device sends back may be another.
+
+        Raises:
+            InvalidValue: None was sent there.
+        """
+        if path not in self.sent:
+            raise InvalidValue(f"{path} was not sent from here; expected a file that the bench has pushed")
+        return self.sent[path]
 
     def _layout(self, path: str) -> PteLayout:
-        """Shapes and orders of the axes of a file that lies on the device."""
-        copy = self._folder / "model.pte"
-        self.transport.pull(path, copy)
+        """Shapes and orders of the axes of a file that was sent to the device."""
         try:
-            return pte_layout(copy)
+            return pte_layout(self._here(path))
         except Exception as error:  # a bad file fails in the reader as it likes
             raise _Failed("load", f"{type(error).__name__}: {' '.join(str(error).split())[:300]}") from error
 
@@ -226,35 +246,43 @@ def plan(executions_ns: Sequence[int], options: Options) -> tuple[int, int]:
     return warm, max(1, min(wanted, math.ceil(options.max_ms / one_ms)))
 
 
-def read_answer(result: CommandResult, count: int) -> Answer:
+def read_answer(result: CommandResult, count: int, *, has_logged: bool = False) -> Answer:
     """Reads what it logged.
 
+    Args:
+        result: What became of its process.
+        count: Executions that it was asked for.
+        has_logged: It has logged times before, so that a log without any is about this file.
+
     Raises:
-        DeviceError: It does not start, cannot be bound to processors, or logs no times.
+        UnusableRunner: It does not start, cannot be bound to processors, or logs no times.
     """
     if result.timed_out:
         raise _TimedOut
     parts = sections(result.stdout)
     before = result.stdout.partition("\n== ")[0]
     log = "\n".join((before, parts.get("log", ""), result.stderr))
-    times = {int(found[1]): round(float(found[3]) * 1e6) for found in _ITERATION.finditer(log)}
+    times = {int(found[1]): round(float(found[2]) * 1e6) for found in _ITERATION.finditer(log)}
     loaded = _LOADED.search(log)
     if result.status in (126, 127):
         said = describe_end(result.status, result.stderr)
-        raise DeviceError(f"the executor_runner cannot be started, or there is no taskset on the device: {said}")
+        raise UnusableRunner(f"the executor_runner cannot be started, or there is no taskset on the device: {said}")
     if result.status != 0:
         status = result.status if result.status < 128 else 128 - result.status  # as a shell says a signal
         complaints = _COMPLAINT.findall(log) or [log]
         raise _Failed("run" if loaded else "load", describe_end(status, complaints[-1]))
-    if len(times) < count:
-        raise DeviceError(
+    missing = next((at for at in range(1, count + 1) if at not in times), 0)
+    if missing and (times or has_logged or "Iteration " in log):
+        raise _Failed("parse", f"expected {count} lines 'Iteration N of M: x ms', no such line reads for N = {missing}")
+    if missing:
+        raise UnusableRunner(
             f"the executor_runner logged {len(times)} of {count} executions; expected lines 'Iteration N of M: x ms', "
             "as ExecuTorch 1.3 and newer write them when built with -DEXECUTORCH_ENABLE_LOGGING=ON"
         )
     return Answer(
         executions_ns=tuple(max(1, times[at]) for at in range(1, count + 1)),
         load_ns=round(float(loaded[1]) * 1e6) if loaded else 0,
-        clock_khz=_number(parts.get("clock", "")),
+        clock_khz=whole_number(parts.get("clock", "")),
         temp_mc=_hottest(parts.get("zones", "")),
     )
 
@@ -274,10 +302,6 @@ def _session(answer: Answer, warm: int, start: int) -> dict[str, Any]:
 def _hottest(zones: str) -> int:
     named = [line.rpartition(" ") for line in zones.splitlines()]
     return hottest([(kind.lower(), temp) for kind, _, temp in named])
-
-
-def _number(text: str) -> int:
-    return int(text) if text.strip().isdecimal() else 0
 
 
 def _line(kind: str, **values: Any) -> str:

@@ -89,7 +89,12 @@ _SCHEMA_4 = (
     "ALTER TABLE sessions ADD COLUMN memory REAL NOT NULL DEFAULT 0",  # whether others use last cache and memory
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4)
+_SCHEMA_5 = (
+    "ALTER TABLE sessions ADD COLUMN boot TEXT NOT NULL DEFAULT ''",  # start of the host; empty: of before, not known
+    "ALTER TABLE sessions ADD COLUMN boot_s REAL NOT NULL DEFAULT 0",  # seconds from it to the session
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
 
 LATEST = len(MIGRATIONS)
 

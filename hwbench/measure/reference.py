@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,17 +85,20 @@ class Reference:
         bench, limit = self.bench, STARTUP_S + self.timing.timeout_s
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
-            listing.write_text(f"{protocol.SENTINEL}\t{bench.transport.push(self.path)}\n")
-            pushed = bench.transport.push(listing)
+            listing.write_text(f"{protocol.SENTINEL}\t{bench.push(self.path)}\n")
+            pushed = bench.push(listing)
             options = bench.options(self.timing, self.drift.undisturbed, list=pushed, rounds=MAX_REFERENCE_VISITS)
-            process = bench.spawn(options)
+            process, since = bench.spawn(options), time.monotonic()
             try:
                 while not enough() and (line := process.read_line(limit)) is not None:
+                    if time.monotonic() - since > 2 * limit:
+                        return  # it talks and comes to no end; so it will in the turn that follows
                     message = protocol.parse_line(line)
-                    if isinstance(message, protocol.Error):
+                    if isinstance(message, protocol.Error) and message.id == protocol.SENTINEL:
                         raise self.broken(message)
                     if isinstance(message, protocol.Visit):
                         yield message
+                        since = time.monotonic()
             except (TimeoutError, protocol.MalformedLine):
                 return  # the turn that follows meets the same and says so
             finally:

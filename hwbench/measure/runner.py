@@ -21,6 +21,7 @@ from hwbench.measure.campaign import Failure
 from hwbench.measure.drift import Drift, Pauses, Undisturbed, between
 from hwbench.measure.quality import doubt
 from hwbench.measure.reference import Reference, median_s
+from hwbench.printable import printable
 from hwbench.runtimes import protocol
 from hwbench.runtimes.runners import STARTUP_S, describe_end
 from hwbench.specs import Artifact, Outcome, Session, Timing
@@ -31,8 +32,12 @@ GRACE_S = 5.0
 MAX_IDLE_STARTS = 3
 # A file during which the device goes away, or the runner is killed for memory, may be innocent; so often it is not.
 MAX_STRIKES = 3
+# A runner that talks and comes to no end of a visit: so many times what the longest visit may take, with the sentinel.
+MAX_IDLE_VISITS = 3
 # Exit status of a runner that was called wrongly.
 _USAGE = 2
+# What became of a file by the stage at which it failed.
+_OUTCOMES = {"load": Outcome.LOAD, "parse": Outcome.PARSE}
 
 
 def measure_sessions(
@@ -135,6 +140,10 @@ def _session(visit: protocol.Visit, load: protocol.Load | None, drift: float) ->
     )
 
 
+class _Stopped(Exception):
+    """The runner was ended from here."""
+
+
 @dataclass
 class _Handed:
     """A session that was handed over: the time at its middle, and what its drift is known to be by now."""
@@ -198,7 +207,7 @@ class _Turn:
 
     def run_once(self, seed: int) -> None:
         """Starts the runner for the visits left, and reads until it ends, or until the machine has become hot."""
-        transport, timing = self.bench.transport, self.timing
+        bench, timing = self.bench, self.timing
         if self._gone:
             self.bench.again()
             self._gone = False
@@ -207,18 +216,18 @@ class _Turn:
             listing.write_text("".join(self._list_lines()))
             if not self.unfinished:
                 return
-            options = self.bench.options(
+            options = bench.options(
                 timing,
                 self.undisturbed,
-                list=transport.push(listing),
+                list=bench.push(listing),
                 seed=seed,
-                sentinel=transport.push(self.reference.path) if self.reference else "",
+                sentinel=bench.push(self.reference.path) if self.reference else "",
                 sentinel_every=timing.sentinel_every,
             )
             self._current = ""
             self.stopped = False
             self._told = len(self._handed)
-            process = self.bench.spawn(options)
+            process = bench.spawn(options)
             try:
                 for line in self._lines(process):
                     self._take(line)
@@ -231,7 +240,7 @@ class _Turn:
         for id, visits in self._left.items():
             if visits:
                 try:
-                    path = self.bench.transport.push(self.artifacts[int(id)].path)
+                    path = self.bench.push(self.artifacts[int(id)].path)
                 except WorkspaceError as error:  # of this file; what the device refuses would hold for all
                     self._fail(id, Outcome.PUSH, str(error))
                 else:
@@ -240,20 +249,40 @@ class _Turn:
     def _lines(self, process: Process) -> Iterator[str]:
         """The lines of the runner; at its end, what its end means."""
         limit = STARTUP_S
-        while True:
-            try:
-                line = process.read_line(limit)
-            except TimeoutError:
-                process.kill()
-                # A device out of reach says nothing either; asking it raises then.
-                self.bench.transport.run(["true"], timeout_s=STARTUP_S)
-                self._timed_out(f"said nothing for {limit:.0f} s")
-                return
-            if line is None:
-                break
-            yield line
-            limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
+        longest = MAX_IDLE_VISITS * (STARTUP_S + self.timing.timeout_s + GRACE_S)
+        visits_left, since = -1, 0.0
+        try:
+            while (line := self._read(process, limit, heard=visits_left >= 0)) is not None:
+                if visits_left != (visits_left := sum(self._left.values())):
+                    since = time.monotonic()
+                elif time.monotonic() - since > longest:
+                    process.kill()
+                    self._timed_out(f"talked for {longest:.0f} s without the end of a visit")
+                    return
+                yield line
+                limit = self.timing.timeout_s + GRACE_S + (0 if self._loads else STARTUP_S)
+        except _Stopped:
+            return
         self._ended(process)
+
+    def _read(self, process: Process, limit: float, *, heard: bool) -> str | None:
+        """The next line, None at the end; ``_Stopped`` where the runner had to be ended and what that means is said."""
+        try:
+            return process.read_line(limit)
+        except TimeoutError:
+            process.kill()
+            # A device out of reach says nothing either; asking it raises then.
+            self.bench.transport.run(["true"], timeout_s=STARTUP_S)
+            self._timed_out(f"said nothing for {limit:.0f} s")
+        except DeviceError as error:
+            # More in one line than memory is for, or its shell there was ended; closer words are about the device, and
+            # so are any before the first line.
+            if type(error) is not DeviceError or not heard:
+                raise
+            process.kill()
+            self.last_end = str(error)
+            self._strike(Outcome.PARSE, str(error))
+        raise _Stopped
 
     def _take(self, line: str) -> None:
         try:
@@ -273,16 +302,17 @@ class _Turn:
             case protocol.Visit():
                 self._session(message)
             case protocol.Error(id=protocol.SENTINEL):
-                assert self.reference is not None
-                raise self.reference.broken(message)
+                if self.reference is not None:  # one that nobody asked for says nothing
+                    raise self.reference.broken(message)
             case protocol.Error():
-                self._fail(message.id, Outcome.LOAD if message.stage == "load" else Outcome.CRASH, message.reason)
+                self._fail(message.id, _OUTCOMES.get(message.stage, Outcome.CRASH), message.reason)
             case protocol.End():
                 self._current = ""
 
     def _sentinel(self, visit: protocol.Visit) -> None:
-        """Notes what the sentinel says; one that was disturbed itself says nothing."""
-        assert self.reference is not None
+        """Notes what the sentinel says; one that was disturbed itself, or that nobody asked for, says nothing."""
+        if self.reference is None:
+            return
         drift = self.reference.drift
         self.progress += 1
         if self._to_ns is not None and doubt(_session(visit, None, 1.0)):
@@ -385,4 +415,6 @@ class _Turn:
         if self._left.get(id):
             self._left[id] = 0
             self.progress += 1
-            self.failures.append(Failure(self.artifacts[int(id)].workload, outcome, reason))
+            workload = self.artifacts[int(id)].workload
+            words = printable(reason, protocol.MAX_REASON) or "no reason was given"
+            self.failures.append(Failure(workload, outcome, words))

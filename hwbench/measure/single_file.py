@@ -35,9 +35,9 @@ def check_artifact(
         if input is not None:
             raw = Path(folder, "input.raw")
             raw.write_bytes(input.astype("<f4", order="C").tobytes())
-            given = transport.push(raw)
+            given = bench.push(raw)
         options = protocol.Options(
-            check=transport.push(path),
+            check=bench.push(path),
             input=given,
             output=output,
             threads=bench.threads,
@@ -91,8 +91,8 @@ def profile_ops(path: Path, *, bench: Bench, timing: Timing | None = None) -> Op
     timing = timing or Timing()
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         listing = Path(folder, "list.tsv")
-        listing.write_text(f"0\t{bench.transport.push(path)}\n")
-        options = bench.options(timing, list=bench.transport.push(listing), profile=True)
+        listing.write_text(f"0\t{bench.push(path)}\n")
+        options = bench.options(timing, list=bench.push(listing), profile=True)
         result = bench.run(options, timing.timeout_s + STARTUP_S)
     try:
         messages = [protocol.parse_line(line) for line in result.stdout.splitlines()]

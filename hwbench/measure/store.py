@@ -2,22 +2,21 @@
 
 A row (``measurements``) is one workload on one target under one ``Timing`` and one set of conditions, made from one
 build. Rows that differ in any of these are never pooled. Sessions are committed one by one as they come, so a process
-that is killed loses the session under way and nothing else. The file uses SQLite's rollback journal: after a crash the
-next reader restores it, and it stays a single file which may be copied or lie on a network disk. Several processes may
-write at once.
+that is killed, or a machine that loses its power, loses the session under way and nothing else. The file uses SQLite's
+rollback journal: after a crash the next reader restores it, and it stays a single file which may be copied or lie on a
+network disk. Several processes may write at once.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import math
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hwbench.errors import InvalidValue
 from hwbench.measure.copying import copy_rows
@@ -36,6 +35,8 @@ from hwbench.measure.stored import (
     trusted,
     write_samples,
 )
+from hwbench.measure.uptime import boot_id, since_boot_s
+from hwbench.printable import printable_lines
 from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
 # So many sessions tell how far latencies follow the clock: those of a batch, and about as many milliseconds to read.
@@ -227,9 +228,9 @@ class MeasurementStore:
         with self.database.transaction() as db:
             added = db.execute(
                 f"INSERT INTO sessions (measurement, attempt, samples_ns, {', '.join(SESSION_NUMBERS)}, suspect, "
-                "taken_at, run) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
-                f"{', '.join('?' * len(numbers))}, ?, ?, ?)",
-                (row, row, write_samples(session), *numbers, suspect, _now(), run),
+                "taken_at, run, boot, boot_s) VALUES (?, (SELECT attempt FROM measurements WHERE id = ?), ?, "
+                f"{', '.join('?' * len(numbers))}, ?, ?, ?, ?, ?)",
+                (row, row, write_samples(session), *numbers, suspect, _now(), run, boot_id(), since_boot_s()),
             )
             return int(added.lastrowid or 0)
 
@@ -255,7 +256,7 @@ class MeasurementStore:
         if outcome is Outcome.OK or not reason:
             raise InvalidValue("a failure needs an outcome other than ok and a reason in words")
         with self.database.transaction() as db:
-            self._end(db, row, outcome, reason)
+            self._end(db, row, outcome, printable_lines(reason) or "the reason has no character that can be shown")
 
     def adopt(
         self,
@@ -341,11 +342,13 @@ class MeasurementStore:
     ) -> Iterator[tuple[Workload, list[list[Session]]]]:
         """The sessions of every row that was measured anew, those of each occasion together, in the order taken.
 
-        An occasion ends where the next session came more than ``apart_s`` later; rows with one occasion are left out,
-        and so are suspect sessions and those taken under emulation.
+        An occasion ends where the next session came more than ``apart_s`` later, by the time since the host started
+        where both know it, else by the clock. Rows with one occasion are left out, and so are suspect sessions and
+        those taken under emulation.
         """
         rows = self.database.select(
-            f"SELECT m.id, m.workload, s.taken_at, s.samples_ns, {', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
+            "SELECT m.id, m.workload, s.taken_at, s.boot, s.boot_s, s.samples_ns, "
+            f"{', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
             "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
             "WHERE m.target = ? AND m.conditions = ? AND m.attempt > 1 AND NOT m.emulated AND s.suspect = '' "
             "ORDER BY m.id, s.id",
@@ -353,10 +356,10 @@ class MeasurementStore:
         )
         for (_, workload), those in itertools.groupby(rows, lambda row: row[:2]):
             occasions: list[list[Session]] = []
-            before = -math.inf
-            for _, _, taken_at, samples, *numbers in those:
-                now = datetime.fromisoformat(taken_at).timestamp()
-                if now - before > apart_s:
+            before: _When | None = None
+            for _, _, taken_at, boot, boot_s, samples, *numbers in those:
+                now = _When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s)
+                if before is None or now.after_s(before) > apart_s:
                     occasions.append([])
                 occasions[-1].append(read_session(samples, numbers))
                 before = now
@@ -458,6 +461,20 @@ class MeasurementStore:
 
 _ATTEMPT = "measurement = ? AND attempt = (SELECT attempt FROM measurements AS m WHERE m.id = measurement)"
 _IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND build = ?"
+
+
+class _When(NamedTuple):
+    """When a session was taken: by the clock, and since a start of the host."""
+
+    clock_s: float
+    boot: str
+    boot_s: float
+
+    def after_s(self, before: _When) -> float:
+        """Seconds from another session to this one; a clock may have been set in between, a time since a start not."""
+        if self.boot and self.boot == before.boot:
+            return self.boot_s - before.boot_s
+        return self.clock_s - before.clock_s
 
 
 def _now() -> str:

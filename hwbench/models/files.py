@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import struct
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ from typing import Any
 import torch
 
 from hwbench.errors import InvalidFile
+from hwbench.printable import printable
 
 _FAILURES = (
     RuntimeError, ValueError, KeyError, EOFError, TypeError, AttributeError, OSError, MemoryError, IndexError,
-    AssertionError, pickle.UnpicklingError,
+    AssertionError, ArithmeticError, struct.error, pickle.UnpicklingError,
 )  # fmt: skip
 # What torch says where a pickle names a class or a function that is not on its list.
 _NEEDS_CODE = ("unsupported global", "unsupported class", "can only build", "can only reduce", "can only create")
@@ -55,5 +57,5 @@ def _cause(error: BaseException) -> str:
                 "and reading those would run code from the file"
             )
         return "damaged, or another kind of file (not plain values and tensors)"
-    first = (str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0][:160]
+    first = printable((str(error).strip().splitlines() or [type(error).__name__])[0].partition(". ")[0], 160)
     return f"damaged, or another kind of file ({first})"

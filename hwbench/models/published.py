@@ -6,7 +6,7 @@ import difflib
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models.efficient_x3d import EfficientX3d
 from hwbench.models.files import read_tensors
+from hwbench.models.plausible import Findings, examined
 from hwbench.models.weights import Form, Weights, form_of, names_in, translated, without_shortcut_norm
 from hwbench.specs import Network
 
@@ -29,8 +30,10 @@ _INSIDE = ("model_state", "state_dict", "weights")
 _WRAPPERS = ("module.", "model.")
 _PROJECTION = "projection.model"
 _COUNTER = "num_batches_tracked"
-# Lines of a diff; a network of another kind would fill pages.
+# Lines of a diff for each kind of difference; a network of another kind would fill pages. What is beyond stands in one.
 _MAX_GROUPS = 6
+# Kinds of numbers that weights come in; each becomes float32 without another value.
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -73,7 +76,8 @@ class Published:
             head: Without it the last layer is left out, whose width is the number of classes.
 
         Raises:
-            InvalidFile: Names or shapes do not fit; the message is a diff in the names of the file.
+            InvalidFile: Names or shapes do not fit, or a tensor is one that no trained network has
+                (``hwbench.models.plausible``); the message is a diff in the names of the file.
         """
         with torch.device("meta"):
             wanted = EfficientX3d.of(network.blocks).state_dict()
@@ -84,13 +88,33 @@ class Published:
         # Counters are no weights; old files lack them.
         missing = {n: torch.zeros_like(v, device="cpu") for n, v in expected.items() if n.endswith(_COUNTER)}
         given = missing | given
-        difference = diff(_described(expected), _described(given))
-        if difference:
+        difference = diff({name: str(tuple(v.shape)) for name, v in expected.items()}, _described(given))
+        usable = {n: v for n, v in given.items() if n in expected and n not in difference.differ}
+        damaged = _lines(self._examined(usable).impossible)
+        if difference or damaged:
+            what = "weights of another network than" if difference else "damaged weights of"
             raise InvalidFile(
-                f"{self.path}: weights of another network than {network.name} (form {self.form}, {len(self.weights)} "
-                f"tensors)\n{difference}"
+                f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)\n"
+                + "\n".join([*([str(difference)] if difference else []), *damaged])
             )
         return translated(given, Form.EFFICIENT)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is strange about tensors that can be used, one line for each kind, with their names in the file."""
+        plain = {name: value for name, value in self.weights.items() if not _kind(name, value)}
+        return tuple(line.strip() for line in _lines(self._examined(plain).doubtful))
+
+    def _examined(self, weights: Weights) -> Findings:
+        """Findings under the names of the file."""
+        names = {ours or name: name for name, ours in names_in(weights, self.form, Form.EFFICIENT).items()}
+        findings = examined({ours: weights[name] for ours, name in names.items()})
+        return Findings(
+            *(
+                {what: [names[ours] for ours in found] for what, found in kind.items()}
+                for kind in (findings.impossible, findings.doubtful)
+            )
+        )
 
 
 def read_published(path: Path) -> Published:
@@ -142,16 +166,40 @@ def diff(expected: Mapping[str, str], given: Mapping[str, str]) -> Difference:
     )
 
 
+def _lines(findings: Mapping[str, list[str]]) -> list[str]:
+    """A line for each kind of layer with a finding."""
+    return [line for what, names in findings.items() for line in _grouped(what, names, lambda name: "")]
+
+
 def _grouped(kind: str, names: Iterable[str], note: Any) -> list[str]:
+    """Every name, those that differ in their numbers alone in one line; what is beyond the limit in the last line."""
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
         groups[re.sub(r"\d+", "*", name)].append(name)
-    lines = []
-    for alike in [*groups.values()][:_MAX_GROUPS]:
-        count = f" ({len(alike)} such: {_pattern(alike)})" if len(alike) > 1 else ""
-        lines.append(f"  {kind}: {alike[0]}{count}{note(alike[0])}")
-    rest = [name for alike in [*groups.values()][_MAX_GROUPS:] for name in alike]
-    return [*lines, f"  {kind}: and {len(rest)} more"] if rest else lines
+    texts = [_alike(alike) for alike in groups.values()]
+    lines = [f"  {kind}: {text}{note(alike[0])}" for text, alike in zip(texts, groups.values())][:_MAX_GROUPS]
+    rest = sum(len(alike) for alike in [*groups.values()][_MAX_GROUPS:])
+    return [*lines, f"  {kind}: and {rest} more: {'; '.join(texts[_MAX_GROUPS:])}"] if rest else lines
+
+
+def _alike(names: list[str]) -> str:
+    """The first of names that differ in their numbers alone, and which others there are: ``* = 2/0, 2/2, 3/0-4``."""
+    if len(names) == 1:
+        return names[0]
+    numbers = sorted(tuple(map(int, re.findall(r"\d+", name))) for name in names)
+    columns = [column for column in zip(*numbers) if len(set(column)) > 1]
+    return f"{names[0]} ({len(names)} such: {_pattern(names)}, * = {_ranges([*zip(*columns)])})"
+
+
+def _ranges(rows: Sequence[tuple[int, ...]]) -> str:
+    """Sorted rows of numbers, with runs in the last of them as one."""
+    runs: list[tuple[tuple[int, ...], int]] = []
+    for row in rows:
+        if runs and row[:-1] == runs[-1][0][:-1] and row[-1] == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], row[-1])
+        else:
+            runs.append((row, row[-1]))
+    return ", ".join("/".join(map(str, first)) + (f"-{last}" if last != first[-1] else "") for first, last in runs)
 
 
 def _pattern(names: list[str]) -> str:
@@ -167,7 +215,14 @@ def _described(weights: Weights) -> dict[str, str]:
 
 
 def _kind(name: str, value: torch.Tensor) -> str:
-    return "" if value.is_floating_point() or name.endswith(_COUNTER) else f" {value.dtype}"
+    """What makes a tensor no plain one of floats (a counter: of integers), as a word behind its shape."""
+    if value.layout is not torch.strided:
+        return f" {value.layout}"
+    if value.is_meta:
+        return " without values (meta)"
+    if name.endswith(_COUNTER):
+        return "" if value.dtype is torch.long else f" {value.dtype}"
+    return "" if value.dtype in _FLOATS else f" {value.dtype}"
 
 
 def _in_form(wanted: Weights, form: Form) -> dict[str, str]:

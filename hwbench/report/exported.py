@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.runtimes import get, names, of_file
 
@@ -50,7 +50,7 @@ def read_exported(path: Path) -> ExportedModel:
     folder = path if path.is_dir() else path.parent
     manifest = folder / MANIFEST
     try:
-        values = json.loads(manifest.read_text(encoding="utf-8"))
+        values = read_json(manifest.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InvalidFile(
             f"{path}: expected the folder of an exported model, found no {MANIFEST}; "

@@ -1,9 +1,14 @@
-"""HTML that is escaped by construction: plain text becomes text, only ``element`` makes tags."""
+"""HTML that is escaped by construction: plain text becomes text, only ``element`` makes tags.
+
+What is no character in plain text (escape codes, what reverses the direction of reading) is left out.
+"""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+
+from hwbench.printable import printable_lines
 
 _VOID = ("br", "input", "meta", "wbr")
 
@@ -20,7 +25,7 @@ def element(name: str, /, *children: str, **attributes: str) -> Html:
     A trailing underscore of an attribute's name is dropped and other underscores become hyphens: ``class_``,
     ``aria_label``.
     """
-    pairs = "".join(f' {key.rstrip("_").replace("_", "-")}="{html.escape(value)}"' for key, value in attributes.items())
+    pairs = "".join(f' {key.rstrip("_").replace("_", "-")}="{_escaped(value)}"' for key, value in attributes.items())
     if name in _VOID:
         return Html(f"<{name}{pairs}>")
     return Html(f"<{name}{pairs}>{join(children)}</{name}>")
@@ -28,7 +33,11 @@ def element(name: str, /, *children: str, **attributes: str) -> Html:
 
 def join(children: Iterable[str]) -> Html:
     """Children one after the other; those that are no ``Html`` are escaped."""
-    return Html("".join(child if isinstance(child, Html) else html.escape(child) for child in children))
+    return Html("".join(child if isinstance(child, Html) else _escaped(child) for child in children))
+
+
+def _escaped(text: str) -> str:
+    return html.escape(printable_lines(text))
 
 
 def script(code: str) -> Html:

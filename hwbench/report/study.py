@@ -6,7 +6,6 @@ What cannot be had is a ``Missing`` with the reason in words; a report is writte
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from hwbench.devices import load_device
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError
 from hwbench.latency import AdditivePredictor, LatencyTable, Position, load_table, table_path
 from hwbench.measure.store import MeasurementStore
@@ -271,7 +271,7 @@ def _searched(journal: Path) -> tuple[str, str] | None:
     found = []
     for line in lines:
         with contextlib.suppress(ValueError):
-            entry = json.loads(line)
+            entry = read_json(line)
             found += [v for k, v in entry.items() if k.startswith("datetime_")] if isinstance(entry, dict) else []
     dates = sorted(value[:19] for value in found if isinstance(value, str) and _DATE.match(value))
     return (dates[0], dates[-1]) if dates else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
-from hwbench.errors import UnknownName
+from hwbench.errors import InvalidFile, UnknownName
 from hwbench.registry import suggest
 from hwbench.runtimes.base import Form, Runtime, runtimes
 
@@ -45,4 +45,22 @@ def of_file(path: Path) -> str | None:
     return next((endings[e] for e in sorted(endings, key=len, reverse=True) if path.name.endswith(e)), None)
 
 
-__all__ = ["Form", "Runtime", "get", "names", "of_file", "runtimes"]
+# Runtimes whose files are working state of the build cache: they name code, and hold no weights.
+INTERNAL = frozenset({"torch"})
+
+
+def check_given(runtime: str, path: Path) -> None:
+    """Refuses a file that only the build cache has a use for; ``path`` was given by a user, or lies with an export.
+
+    Raises:
+        InvalidFile: A file of eager PyTorch.
+    """
+    if runtime in INTERNAL:
+        raise InvalidFile(
+            f"{path}: expected an exported model (.pte, .onnx or .ts); a file for --runtime {runtime} names code of "
+            f"hwbench, and none is taken from a file: name the network, as in hwbench bench zoo:x3d-xs "
+            f"--runtime {runtime}"
+        )
+
+
+__all__ = ["INTERNAL", "Form", "Runtime", "check_given", "get", "names", "of_file", "runtimes"]

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-# A factory of ours: from the key of a workload to its module in original form and an example (N, 3, T, H, W).
+# One of ``python_models.FACTORIES``: from the key of a workload to its module in original form and an example
+# (N, 3, T, H, W).
 FACTORY = "hwbench.models:eager_workload"
 
 
@@ -27,7 +28,8 @@ class EagerTorch:
 
     The file holds no weights. It names the workload, and the runner makes the module in its *original* form, 5-D
     (N, C, T, H, W) in, with random weights: a baseline is the plain network, not the form that was rewritten for
-    another engine. So ``module`` and ``example`` are not looked at, and only speed can be asked of such a file.
+    another engine. So ``module`` and ``example`` are not looked at, and only speed can be asked of such a file. It is
+    working state of the build cache, not an export: none is taken from a user.
     """
 
     name: ClassVar[str] = "torch"

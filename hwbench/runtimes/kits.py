@@ -6,22 +6,25 @@ import gzip
 import hashlib
 import io
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwbench.runtimes.base import installed_version
+from hwbench.runtimes.native import kept
 from hwbench.runtimes.native.build import SOURCES, Wheel, sources
 from hwbench.runtimes.native.cross import LOADERS, build_for, libc_files, wheel_for
 from hwbench.runtimes.runners import NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Runner
-from hwbench.workspace import write_bytes
+from hwbench.workspace import writing
 
 _HWBENCH = Path(__file__).resolve().parents[1]
 # Modules of ours that the Python runner imports for .pte files, on a device that has no hwbench.
 _PYTHON_FILES = (
     "__init__.py",
     "errors.py",
+    "printable.py",
     "registry.py",
     "units.py",
     "specs/*.py",
@@ -92,9 +95,8 @@ def sources_kit(machine: str, cache_dir: Path, report: Callable[[str], None] | N
     The archive holds ``sh build.sh COMPILER...``, which makes ``runner`` beside it.
     """
     wheel = wheel_for(machine, cache_dir, report)
-    archive = cache_dir / f"runner-sources-{machine}-{digest((*sources(), *wheel.libraries))[:16]}.tar.gz"
-    if not archive.is_file():
-        write_bytes(archive, _tar(wheel))
+    stem, ending = f"runner-sources-{machine}-{digest((*sources(), *wheel.libraries))[:16]}", ".tar.gz"
+    archive = kept.taken(cache_dir, stem, ending) or _kept(_tar(wheel), cache_dir, stem, ending)
     return Kit(NATIVE_BOARD, (archive,), ("{}/runner",), wheel.libraries)
 
 
@@ -105,10 +107,17 @@ def python_kit(python: str, cache_dir: Path) -> Kit:
         WorkspaceError: The cache cannot be written.
     """
     data = _zip()
-    archive = cache_dir / f"runner-{hashlib.sha256(data).hexdigest()[:16]}.pyz"
-    if not archive.is_file():
-        write_bytes(archive, data)
+    stem, ending = f"runner-{hashlib.sha256(data).hexdigest()[:16]}", ".pyz"
+    archive = kept.taken(cache_dir, stem, ending) or _kept(data, cache_dir, stem, ending)
     return Kit(PYTHON, (archive,), (python, "-P", f"{{}}/{archive.name}"))
+
+
+def _kept(data: bytes, cache_dir: Path, stem: str, ending: str) -> Path:
+    kept.own_folder(cache_dir)
+    with writing(cache_dir), tempfile.TemporaryDirectory(prefix=".kit-", dir=cache_dir) as folder:
+        made = Path(folder, "archive")
+        made.write_bytes(data)
+        return kept.keep(made, cache_dir, stem, ending)
 
 
 def digest(files: Sequence[Path]) -> str:

@@ -121,4 +121,5 @@ def _read(path: str) -> str:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+    # The lengths of numbers of 64 bits: Python refuses to read ones of thousands of digits.
+    return int(text) if text.isdecimal() and len(text) < 20 else 0

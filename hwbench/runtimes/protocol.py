@@ -44,19 +44,23 @@ Answers are JSON objects, one per line, flushed, told apart by ``kind``:
     sentinel  as session
     ops       id, total_ns, ops: [[name, ns, executions], ...] in the order of execution, wrappers included
     check     shape, load_ns, first_ns
-    error     id, stage (load or run), reason
+    error     id, stage (load or run; parse: what another program said could not be read), reason
     end       all visits are done
 
 Exit status 2 says that the arguments are wrong, 1 that a check failed (an ``error`` line says how).
+
+A runner is on a device, which may be broken or worse, so no line is believed: ``parse_line`` bounds lengths, depths and
+numbers, and what it returns can be computed with and stored as it is. Whole numbers are from 0 to 2**63 - 1.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
+
+from hwbench.printable import printable
 
 VERSION = 4
 """Rises when a sample of a new runner, or what its sessions vary by, means something else than before."""
@@ -70,6 +74,15 @@ MAX_COPIES = 32
 
 SENTINEL = "sentinel"
 """The id under which the reference file is reported."""
+
+# A visit to an operation of a microsecond, a hundred times as long as usual, has ten million characters of samples.
+MAX_LINE_CHARS = 1 << 24
+# What runners count in, and the most that SQLite stores.
+MAX_NUMBER = (1 << 63) - 1
+# The kernel's own limit of processors; no tensor of a model has so many axes.
+MAX_CPUS, MAX_AXES = 8192, 64
+# A reason is read by people; names of operations have up to some hundred characters.
+MAX_REASON, MAX_NAME = 2000, 1000
 
 # Events that only wrap others.
 WRAPPERS = frozenset({"Method::execute", "OPERATOR_CALL", "DELEGATE_CALL"})
@@ -207,11 +220,14 @@ def parse_line(line: str) -> Message:
     """Reads one line of a runner.
 
     Raises:
-        MalformedLine: It is no message, a field is missing or of the wrong type, or a time is not above zero.
+        MalformedLine: It is no message, a field is missing or of the wrong type, or a time is not above zero; too long,
+            too deep, or a number out of range.
     """
+    if len(line) > MAX_LINE_CHARS:
+        raise MalformedLine(f"longer than {MAX_LINE_CHARS} characters: {line[:120]!r}")
     try:
         values = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MalformedLine(f"not JSON: {line[:120]!r}") from error
     if not isinstance(values, dict):
         raise MalformedLine(f"not an object: {line[:120]!r}")
@@ -219,18 +235,19 @@ def parse_line(line: str) -> Message:
     try:
         return _message(kind, values)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise MalformedLine(f"{kind} line: {error!s}: {line[:120]!r}") from error
+        name = printable(kind, 20) if isinstance(kind, str) else "unknown"
+        raise MalformedLine(f"{name} line: {printable(str(error), 200)}: {line[:120]!r}") from error
 
 
 def _message(kind: Any, values: Mapping[str, Any]) -> Message:
     match kind:
         case "start":
-            versions = {str(name): str(value) for name, value in values["versions"].items()}
+            versions = {_short(name): _short(value) for name, value in values["versions"].items()}
             return Start(
                 _text(values, "runner"),
                 versions,
                 _count(values, "threads"),
-                _counts(values, "cpus"),
+                _counts(values, "cpus", MAX_CPUS),
                 _count(values, "pid"),
             )
         case "begin":
@@ -240,12 +257,13 @@ def _message(kind: Any, values: Mapping[str, Any]) -> Message:
         case "session" | "sentinel":
             return _visit(values)
         case "ops":
-            ops = tuple((str(name), _finite(ns), int(count)) for name, ns, count in values["ops"])
+            ops = tuple(_operation(*words) for words in values["ops"])
             return Operations(_text(values, "id"), _time(values, "total_ns"), ops)
         case "check":
-            return Checked(_counts(values, "shape"), _time(values, "load_ns"), _time(values, "first_ns"))
+            return Checked(_counts(values, "shape", MAX_AXES), _time(values, "load_ns"), _time(values, "first_ns"))
         case "error":
-            return Error(_text(values, "id"), _text(values, "stage"), _text(values, "reason"))
+            reason = _text(values, "reason", MAX_REASON) or "no reason was given"
+            return Error(_text(values, "id"), _text(values, "stage"), reason)
         case "end":
             return End()
     raise ValueError("unknown kind")
@@ -268,16 +286,26 @@ def _visit(values: Mapping[str, Any]) -> Visit:
     )
 
 
-def _text(values: Mapping[str, Any], name: str) -> str:
+def _operation(name: Any, ns: Any, count: Any) -> tuple[str, float, int]:
+    if type(ns) not in (int, float) or not 0 <= ns <= MAX_NUMBER:
+        raise ValueError("ops: expected finite times")
+    return _short(name), float(ns), _count({"ops": count}, "ops")
+
+
+def _text(values: Mapping[str, Any], name: str, limit: int = MAX_NAME) -> str:
     if not isinstance(values[name], str):
         raise TypeError(f"{name}: expected text")
-    return str(values[name])
+    return printable(values[name][: 2 * limit], limit)
+
+
+def _short(value: Any) -> str:
+    return _text({"a name": value}, "a name")
 
 
 def _count(values: Mapping[str, Any], name: str) -> int:
     value = values[name]
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{name}: expected a whole number, not negative")
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise TypeError(f"{name}: expected a whole number from 0 to 2**63 - 1")
     return value
 
 
@@ -288,17 +316,10 @@ def _time(values: Mapping[str, Any], name: str) -> int:
     return value
 
 
-def _counts(values: Mapping[str, Any], name: str) -> tuple[int, ...]:
-    if not isinstance(values[name], list):
-        raise TypeError(f"{name}: expected a list")
+def _counts(values: Mapping[str, Any], name: str, most: int = MAX_LINE_CHARS) -> tuple[int, ...]:
+    if not isinstance(values[name], list) or len(values[name]) > most:
+        raise TypeError(f"{name}: expected a list of at most {most}")
     return tuple(_count({name: value}, name) for value in values[name])
-
-
-def _finite(value: Any) -> float:
-    number = float(value)
-    if not math.isfinite(number) or number < 0:
-        raise ValueError("ops: expected finite times")
-    return number
 
 
 def leaves(ops: Sequence[tuple[str, float, int]]) -> tuple[tuple[str, float, int], ...]:

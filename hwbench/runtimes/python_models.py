@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from torch import nn
 
 EAGER_SUFFIX, ONNX_SUFFIX, SCRIPT_SUFFIX = ".eager.json", ".onnx", ".ts"
+# The factories that an ``.eager.json`` may name, and where each is. The list is closed: a file chooses one of these and
+# gives it plain text, and reaches no other code. A factory takes a text and returns a module and an example; it reads
+# and writes nothing.
+FACTORIES = {
+    "hwbench.models:eager_workload": ("hwbench.models", "eager_workload"),
+    "hwbench.testing.models:small_net": ("hwbench.testing.models", "small_net"),
+}
 _FLOAT = 6  # ScalarType::Float
 _MASK = (1 << 64) - 1
 
@@ -232,14 +240,31 @@ def _stored(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 
 def engine(threads: int) -> Any:
-    """The bindings of the ExecuTorch runtime, with a thread pool of that size."""
+    """The bindings of the ExecuTorch runtime, with a thread pool of that size; for one thread with none, as in C++."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from executorch.extension.pybindings import portable_lib
         from executorch.kernels import quantized  # noqa: F401  # registers the kernels that the C++ runner links
     if portable_lib._threadpool_get_thread_count() != threads:
         portable_lib._unsafe_reset_threadpool(threads)
+    _guard_pool(portable_lib, alone=threads == 1)
     return portable_lib
+
+
+# ``NoThreadPoolGuard::set_enabled(bool)`` of ExecuTorch, for the calling thread; the bindings do not offer it.
+_GUARD = "_ZN10executorch9extension10threadpool17NoThreadPoolGuard11set_enabledEb"
+
+
+def _guard_pool(bindings: Any, *, alone: bool) -> None:
+    """Whether files that this thread loads from now on are to compute without a pool.
+
+    A pool of one thread computes the same, in 5 to 10 % more time (X3D-XS in fp32).
+    """
+    library = Path(bindings.__file__).parents[2] / "lib" / "libexecutorch_threadpool.so"
+    with contextlib.suppress(OSError, AttributeError):  # another build of the runtime; then the pool of one stays
+        enable = ctypes.CDLL(str(library))[_GUARD]
+        enable.argtypes, enable.restype = [ctypes.c_bool], None
+        enable(alone)
 
 
 class TorchModel:
@@ -299,25 +324,19 @@ class EagerModel(TorchModel):
 def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor]:
     """The module that an ``.eager.json`` names, in eval mode, and an example of its input.
 
-    The file holds ``module``, the place ``package.module:function`` of a factory inside hwbench, and ``argument``, the
-    text that it is called with; the factory returns the module and the example.
+    The file holds ``module``, the name of one of ``FACTORIES``, and ``argument``, the text that it is called with.
 
     Raises:
-        Failure: The file does not say so, or the factory is not one of ours.
+        Failure: The file does not say so, or the factory is not one of these.
     """
     values = json.loads(path.read_text())
-    place, argument = (
-        (values.get(name) for name in ("module", "argument")) if isinstance(values, dict) else (None, None)
-    )
-    if not isinstance(place, str) or not isinstance(argument, str):
-        raise Failure("load", f'{path.name}: expected {{"module": "hwbench...:function", "argument": "text"}}')
-    name, colon, function = place.partition(":")
-    if not colon or name.partition(".")[0] != "hwbench":
-        raise Failure("load", f"{path.name}: expected a factory inside hwbench, got {place!r}")
-    factory = getattr(importlib.import_module(name), function, None)
-    if factory is None:
-        raise Failure("load", f"{path.name}: {name} has no {function!r}")
-    module, example = factory(argument)
+    name, argument = (values.get(key) for key in ("module", "argument")) if isinstance(values, dict) else (None, None)
+    if not isinstance(name, str) or not isinstance(argument, str):
+        raise Failure("load", f'{path.name}: expected {{"module": "{next(iter(FACTORIES))}", "argument": "text"}}')
+    if name not in FACTORIES:
+        raise Failure("load", f"{path.name}: expected a factory inside hwbench ({', '.join(FACTORIES)}), got {name!r}")
+    place, function = FACTORIES[name]
+    module, example = getattr(importlib.import_module(place), function)(argument)
     return module.eval(), example
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.errors import CheckFailed, InvalidFile, MissingDependency
+from hwbench.interpreter import python_command, python_path
 from hwbench.runtimes import protocol
 from hwbench.runtimes.native.build import build_runner
 
@@ -50,9 +51,7 @@ class Runner:
 
 def python_runner() -> Runner:
     """``hwbench.runtimes.python_runner`` of this installation, in this interpreter."""
-    package = str(Path(__file__).resolve().parents[2])
-    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    return Runner(PYTHON, (sys.executable, "-P", "-m", "hwbench.runtimes.python_runner"), {"PYTHONPATH": paths})
+    return Runner(PYTHON, python_command("hwbench.runtimes.python_runner"), {"PYTHONPATH": python_path()})
 
 
 def choose_runner(runtime: str, cache_dir: Path, report: Callable[[str], None] | None = None) -> Runner:
@@ -153,9 +152,13 @@ def read_check(name: str, status: int, stdout: str, stderr: str, answer: Path) -
     checked = [message for message in messages if isinstance(message, protocol.Checked)]
     if status != 0 or not checked:
         raise CheckFailed(f"{name}: the process that ran it ended: {describe_end(status, stderr)}")
-    values = np.fromfile(answer, dtype=np.float32)
     shape = checked[0].shape
-    if values.size != int(np.prod(shape)):
+    try:
+        values = np.fromfile(answer, dtype=np.float32)
+    except OSError as error:
+        raise CheckFailed(f"{name}: the runner says {shape} and left no output: {error.strerror}") from error
+    # Not by numpy, whose products wrap around; an axis of 0 would hide any other.
+    if min(shape, default=1) < 1 or values.size != math.prod(shape):
         raise CheckFailed(f"{name}: the runner says {shape}, its output has {values.size} values")
     return CheckResult(values.reshape(shape), checked[0].load_ns * 1e-9, checked[0].first_ns * 1e-9)
 

@@ -15,7 +15,8 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.printable import printable
 from hwbench.search.settings import Settings
 from hwbench.workspace import writing
 
@@ -47,8 +48,9 @@ def open_study(
             file = _Journal(folder / JOURNAL)
             try:
                 study = _load(file, settings, sampler)
-                _agree(study, settings, folder.name)
-                _reclaim(study, num_choices)
+                with _damage_told(file.path):
+                    _agree(study, settings, folder.name)
+                    _reclaim(study, num_choices)
                 yield study
             except Exception:
                 if file.failure is not None:  # Optuna goes on after it, and fails in other words
@@ -77,7 +79,7 @@ class _Journal(JournalFileBackend):
 
 def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampler) -> Study:
     path = file.path
-    try:
+    with _damage_told(path):
         _check_lines(path)
         storage = JournalStorage(file)
         name = path.parent.name
@@ -89,15 +91,21 @@ def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampl
             )
         if study.user_attrs or not study.get_trials(deepcopy=False):
             return study
-    except OSError:
+    raise InvalidFile(f"{path}: is no journal of a search; choose another name with --study")
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """The journal is replayed without checks: what a damaged line raises, at once or later, can be anything."""
+    try:
+        yield
+    except (OSError, HwbenchError):
         raise
     except Exception as error:
-        # the journal is replayed without checks: what a damaged line raises can be anything
+        why = f"{type(error).__name__}: {printable(str(error), 300)}"
         raise InvalidFile(
-            f"{path}: damaged ({type(error).__name__}: {error}); remove the folder to start the study again, or choose "
-            "another name with --study"
+            f"{path}: damaged ({why}); remove the folder to start the study again, or choose another name with --study"
         ) from None
-    raise InvalidFile(f"{path}: is no journal of a search; choose another name with --study")
 
 
 def _agree(study: Study, settings: Settings, name: str) -> None:

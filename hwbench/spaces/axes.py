@@ -10,6 +10,9 @@ from hwbench.errors import InvalidValue
 from hwbench.spaces.fields import Fields
 from hwbench.specs import ACTIVATIONS, Kernel, format_kernel, parse_kernel
 
+# The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
+MAX_BLOCKS = 1000
+
 Read = Callable[[Fields, str], tuple[Any, ...]]
 
 
@@ -42,6 +45,22 @@ def counts(fields: Fields, name: str) -> tuple[int, ...]:
     values = fields.integers(name)
     if min(values) < 1:
         raise fields.error(name, "expected whole numbers, at least 1", list(values))
+    return values
+
+
+def depths(fields: Fields, name: str) -> tuple[int, ...]:
+    """Numbers of blocks, at least 1 and at most ``MAX_BLOCKS``."""
+    values = counts(fields, name)
+    if max(values) > MAX_BLOCKS:
+        raise fields.error(name, f"expected at most {MAX_BLOCKS} blocks", list(values))
+    return values
+
+
+def depth_series(fields: Fields, name: str) -> tuple[int, ...]:
+    """The number of blocks of each stage of one network."""
+    values = fields.series(name)
+    if sum(values) > MAX_BLOCKS or min(values) < 1:
+        raise fields.error(name, f"expected at least 1 block in each, and at most {MAX_BLOCKS} in all", list(values))
     return values
 
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hwbench.documents import read_toml
 from hwbench.errors import InvalidFile
+from hwbench.printable import shown
 from hwbench.registry import suggest
 
 T = TypeVar("T")
 
 SCHEMA = 1
+# Products of three still fit into a float; a network has no number near it.
+MAX_VALUE = 1e18
 
 
 class Fields:
@@ -35,8 +38,8 @@ class Fields:
             InvalidFile: It cannot be read, is no TOML, or is of another schema.
         """
         try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            values = read_toml(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as TOML: {error}") from None
         fields = cls(values, path)
         schema = fields.integer("schema")
@@ -106,11 +109,11 @@ class Fields:
         for name in self._values:
             if name not in self._known:
                 inside = f" in [{self.where}]" if self.where else ""
-                raise InvalidFile(f"{self.path}: unknown key {name!r}{inside}; {suggest(name, self._known)}")
+                raise InvalidFile(f"{self.path}: unknown key {shown(name)}{inside}; {suggest(name, self._known)}")
 
     def error(self, name: str, expected: str, got: object) -> InvalidFile:
         """The error that a value of this table does not fit."""
-        return InvalidFile(f"{self.path}: {self._place(name)}: {expected}, got {got!r}")
+        return InvalidFile(f"{self.path}: {self._place(name)}: {expected}, got {shown(got)}")
 
     def _place(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where else name
@@ -119,7 +122,7 @@ class Fields:
         self._known.add(name)
         if name not in self._values:
             near = [key for key in self._values if key not in self._known]
-            hint = f"; the file has {', '.join(sorted(near))}" if near else ""
+            hint = f"; the file has {', '.join(sorted(near))[:200]}" if near else ""
             raise InvalidFile(f"{self.path}: key {self._place(name)!r} is missing{hint}")
         return self._values[name]
 
@@ -142,11 +145,11 @@ class Fields:
         return value
 
     def _as_integer(self, name: str, value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
             raise self.error(name, "expected a whole number, at least 0", value)
         return value
 
     def _as_number(self, name: str, value: Any) -> float:
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_VALUE:
             raise self.error(name, "expected a number, at least 0", value)
         return float(value)

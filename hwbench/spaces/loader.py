@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from hwbench.spaces.families import families
 from hwbench.spaces.family import Family
 from hwbench.spaces.fields import Fields
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
-from hwbench.spaces.stages import Stage
+from hwbench.spaces.stages import MAX_CHOICES, Stage
 from hwbench.workspace import Workspace
 
 
@@ -63,6 +64,8 @@ def _stage(family: Family, fields: Fields) -> Stage:
     axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
     constants = {axis.name: _constant(axis, fields) for axis in family.constants}
     stage = Stage(tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()))
+    if math.prod(len(values) for values in axes.values()) > MAX_CHOICES:
+        raise fields.error(", ".join(axes), f"expected at most {MAX_CHOICES} combinations", "more")
     wrong = family.check(stage)
     if wrong is not None:
         name, expected = wrong

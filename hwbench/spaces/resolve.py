@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
+from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.spaces.cards import load_card
@@ -32,7 +32,7 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
     if colon and head == "zoo":
         return load_card(workspace, tail).network(num_classes)
     if colon and "=" not in tail:
-        return _member(workspace, _from_study(workspace, head, tail), num_classes)
+        return _of_study(workspace, head, tail, num_classes)
     if not colon:
         raise InvalidValue(_expected(workspace, text))
     return _member(workspace, Architecture.parse(text.strip()), num_classes)
@@ -53,12 +53,28 @@ def load_result(workspace: Workspace, study: str) -> dict[str, object]:
             f'hwbench search --budget "12 ms" --study {study}'
         )
     try:
-        result = json.loads(path.read_text(encoding="utf-8"))
+        result = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: damaged: {error}; run the search again, it goes on from its journal") from None
     if not isinstance(result, dict):
         raise InvalidFile(f"{path}: expected one JSON object; run the search again, it goes on from its journal")
     return result
+
+
+def _of_study(workspace: Workspace, study: str, which: str, num_classes: int | None) -> Network:
+    architecture = _from_study(workspace, study, which)
+    try:
+        return _member(workspace, architecture, num_classes)
+    except InvalidFile:
+        raise
+    except (InvalidValue, UnknownName) as error:
+        if num_classes is None:
+            raise
+        raise InvalidFile(f"{_result(workspace, study)}: its best is {architecture.key[:200]}: {error}") from None
+
+
+def _result(workspace: Workspace, study: str) -> Path:
+    return workspace.studies / study / RESULT
 
 
 def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
@@ -69,7 +85,10 @@ def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
     key = best.get("architecture") if isinstance(best, dict) else None
     if not isinstance(key, str):
         raise InvalidFile(f"{path}: has no best architecture; run the search again, it goes on from its journal")
-    return Architecture.parse(key)
+    try:
+        return Architecture.parse(key)
+    except InvalidValue as error:
+        raise InvalidFile(f"{path}: {error}; run the search again, it goes on from its journal") from None
 
 
 def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:

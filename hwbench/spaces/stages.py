@@ -11,6 +11,8 @@ from typing import Any
 from hwbench.spaces.axes import write
 
 CLIP_CHANNELS = 3
+# Of one stage; the largest space here has 810.
+MAX_CHOICES = 100_000
 
 
 @dataclass(frozen=True, order=True)

@@ -59,7 +59,7 @@ class Field:
         """
         if self.type is FieldType.KERNEL:
             return parse_kernel(text)
-        if not (text.isascii() and text.isdecimal()):
+        if not re.fullmatch(r"[0-9]{1,18}", text):
             raise InvalidValue(f"expected a whole number instead of {self.letters + text!r}")
         return int(text)
 
@@ -92,7 +92,7 @@ def parse_kernel(text: str) -> Kernel:
         return GLOBAL
     kernels = []
     for part in text.split("+"):
-        match = re.fullmatch(r"([0-9]+)x([0-9]+)x([0-9]+)", part)
+        match = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})x([0-9]{1,9})", part)
         if match is None or any(int(g) % 2 == 0 for g in match.groups()):
             raise InvalidValue(f"kernel: expected odd TxHxW such as 3x3x3 or 1x3x3+3x1x1, got {text!r}")
         kernels.append((int(match[1]), int(match[2]), int(match[3])))

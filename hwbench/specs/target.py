@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hwbench.errors import InvalidValue
@@ -32,7 +33,7 @@ class Target:
         """Reads what ``key`` prints."""
         parts = key.split("/")
         runtime, dash, version = parts[1].partition("-") if len(parts) == 3 else ("", "", "")
-        if not dash or parts[2][:1] != "t" or not parts[2][1:].isdecimal():
+        if not dash or not re.fullmatch(r"t[0-9]{1,9}", parts[2]):
             raise InvalidValue(f"target: expected DEVICE/RUNTIME-VERSION/tTHREADS, got {key!r}")
         return cls(parts[0], runtime, version, int(parts[2][1:]))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hwbench.errors import InvalidValue
 
-_KEY = re.compile(r"(\d+)x(\d+)x(\d+)x(\d+)x(\d+)")
+_KEY = re.compile("x".join(5 * [r"([0-9]{1,18})"]))
 
 
 class Precision(enum.StrEnum):

@@ -5,8 +5,7 @@ sessions and a moment, which is mostly inside a commit, or inside a statement of
 open, its file must be intact, every session that was acknowledged must be in it, and at most one more; rows that were
 finished stay finished. The next process goes on; when all rows are done, each has exactly the sessions that it needs.
 
-A kill leaves what the process had handed to the system. That nothing is lost when the power goes rests on SQLite, which
-the store tells to wait for the disk (``PRAGMA synchronous = FULL``).
+A kill leaves what the process had handed to the system; what a power cut leaves is ``hwbench.testing.power``.
 """
 
 from __future__ import annotations

@@ -35,6 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.devices import CommandResult
+from hwbench.devices.base import MOST_PULL_BYTES
 from hwbench.errors import DeviceError, WorkspaceError
 from hwbench.latency import macs, operations
 from hwbench.runtimes.machine import Machine, Usage
@@ -356,7 +357,7 @@ class PhoneTransport:
         (folder,) = {str(Path(self.push(source)).parent) for source in sources}
         return folder
 
-    def pull(self, source: str, target: Path) -> None:
+    def pull(self, source: str, target: Path, *, most_bytes: int = MOST_PULL_BYTES) -> None:
         raise DeviceError(f"the simulated phone has no file {source}")
 
     def temporary(self, name: str) -> str:

@@ -19,8 +19,10 @@ import torch
 from torch import nn
 
 from hwbench.data import ClipSpec, Normalisation
+from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.models.files import read_tensors
+from hwbench.printable import printable
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.train.quantized import Quantization, unpacked
 from hwbench.train.recipe import Recipe
@@ -98,11 +100,12 @@ def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
         meta, weights = values["meta"], dict(values["weights"])
         if values["digest"] != _digest(meta, weights):
             raise InvalidFile(f"{path}: damaged: its contents do not match their digest; train or copy it again")
-        checkpoint = _from_meta(json.loads(meta))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {error}") from None
+        checkpoint = _from_meta(read_json(meta))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise InvalidFile(f"{path}: damaged checkpoint: {type(error).__name__}: {printable(str(error), 300)}") from None
     except HwbenchError as error:
-        raise InvalidFile(str(error) if str(path) in str(error) else f"{path}: damaged checkpoint: {error}") from None
+        said = printable(str(error), 1000)
+        raise InvalidFile(said if str(path) in said else f"{path}: damaged checkpoint: {said}") from None
     return _located(checkpoint, path, data), weights
 
 

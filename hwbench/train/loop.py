@@ -149,6 +149,7 @@ class _Run:
             position.epoch, position.batch = position.epoch + 1, 0
             position.seconds = time.monotonic() - start
             position.log_bytes = log.length
+            log.sync()  # the state that follows knows of these lines
             self.resume.save(self.state)
         self.state.module.load_state_dict(self.state.average)
         self.state.module.eval()

@@ -16,6 +16,7 @@ from torch import nn
 
 from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.train.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
@@ -25,7 +26,7 @@ from hwbench.train.metrics import Scores, evaluate
 from hwbench.train.quantized import Quantization, calibrated, packed, require_same
 from hwbench.train.recipe import Recipe
 from hwbench.train.resources import Resources
-from hwbench.train.state import RESUME, check_same_run
+from hwbench.train.state import check_same_run, remove_states
 from hwbench.workspace import Workspace, writing
 
 CHECKPOINT = "checkpoint.pt"
@@ -202,7 +203,7 @@ def train(
         checkpoint = replace(checkpoint, quantization=start.quantization)
         weights = packed(module, start.original())
     checkpoint = save_checkpoint(path, checkpoint, weights)
-    (run_dir / RESUME).unlink(missing_ok=True)
+    remove_states(run_dir)
     return Trained(checkpoint)
 
 
@@ -225,7 +226,7 @@ def _identity(network: Network, start: Start | FineTuning | None) -> dict[str, s
 def _locked(run_dir: Path) -> Iterator[None]:
     """Keeps a second process out of the folder; a killed process holds nothing."""
     with writing(run_dir):
-        run_dir.mkdir(parents=True, exist_ok=True)
+        make_folder(run_dir)
         file = (run_dir / ".lock").open("w")
     with file:
         try:
@@ -249,8 +250,9 @@ def initial(network: Network, recipe: Recipe, start: Start | None = None) -> nn.
 
 def start_over(run_dir: Path) -> None:
     """Removes the files of a run, and nothing else that is in its folder."""
-    for name in (CHECKPOINT, RESUME, METRICS):
+    for name in (CHECKPOINT, METRICS):
         (run_dir / name).unlink(missing_ok=True)
+    remove_states(run_dir)
 
 
 def score(

@@ -88,3 +88,41 @@ def test_how_this_machine_is_doing_is_told_as_of_any_device(workspace, capsys):
     assert status == 0
     assert {"hardware", "memory", "cores"} <= set(found)
     assert all(found[name]["ok"] or found[name]["advice"] for name in ("hardware", "memory", "cores"))
+
+
+def test_19_24_clean_removes_what_can_be_made_again_and_says_how_much(workspace, capsys):
+    MeasurementStore(workspace.store).close()
+    MeasurementStore(workspace.verified / "table-20260101T000000Z.sqlite").close()
+    workspace.cache.mkdir()
+    (workspace.cache / f"{'ab' * 32}.pte").write_bytes(bytes(5000))
+    (workspace.cache / f"{'ab' * 32}.json").write_text("{}")
+    (workspace.cache / "runner-0123456789abcdef").write_bytes(bytes(3000))
+    (workspace.cache / "executorch-1.5.1-aarch64-0123" / "lib").mkdir(parents=True)
+    (workspace.cache / "executorch-1.5.1-aarch64-0123" / "lib" / "libexecutorch.so").write_bytes(bytes(1000))
+    table = workspace.root / "profiles" / "local" / "executorch-1.5.1.int8.t1.csv"
+    table.write_text("kept")
+    status, out, _ = run(capsys, "--json")
+    assert status == 0
+    assert "cleaned" not in json.loads(out)
+    assert findings(out)["build cache"]["found"] == "8.8 KiB of at most 10.0 GiB"
+    status, out, err = run(capsys, "--clean", "--json")
+    assert status == 0
+    cleaned = json.loads(out)["cleaned"]
+    assert cleaned["cache"] == {"removed_bytes": 9002, "removed_files": 4, "kept_bytes": 0}
+    assert cleaned["verified"]["removed_files"] == 2
+    assert "cache: 8.8 KiB removed" in err.replace("\n", "")
+    assert [path.name for path in workspace.cache.iterdir()] == [".users"]
+    assert list(workspace.verified.iterdir()) == []
+    assert workspace.store.is_file()
+    assert table.read_text() == "kept"
+    status, out, _ = run(capsys, "--clean")
+    assert status == 0
+    assert "0 B of at most 10.0 GiB" in out
+
+
+def test_19_24_a_limit_that_is_no_size_is_told(workspace, capsys, monkeypatch):
+    monkeypatch.setenv("HWBENCH_CACHE_LIMIT", "much")
+    status, out, err = run(capsys, "--json")
+    assert status == 5
+    assert not findings(out)["build cache"]["ok"]
+    assert "HWBENCH_CACHE_LIMIT" in err

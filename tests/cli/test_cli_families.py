@@ -84,4 +84,3 @@ def test_r2plus1d_goes_through_the_whole_loop(run, workspace):
     timed = run("bench", "runs/micro/int8/model.pte", "--threads", "1")
     assert timed["median_ms"] > 0
     assert timed["precision"] == "int8"
-

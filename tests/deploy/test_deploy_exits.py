@@ -48,7 +48,7 @@ def test_an_export_for_another_engine_takes_the_place(workspace: Workspace, orig
     out = workspace.root / "replaced"
     for name in ("onnx", "torchscript"):
         export(original, out, precision=Precision.FP32, runtime=get(name))
-        assert {path.name for path in out.iterdir()} == {"manifest.json", "model" + get(name).suffix}
+        assert {path.name for path in out.iterdir()} == {"RUN.md", "manifest.json", "model" + get(name).suffix}
 
 
 def test_the_baseline_is_no_exit(workspace: Workspace, original: Original) -> None:

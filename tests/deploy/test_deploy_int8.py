@@ -193,7 +193,7 @@ def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
     )
     how, accuracy = result.manifest.quantization, result.manifest.accuracy
     assert how is not None
-    assert how.fp32_blocks[0] == "s2.pathway0_res0"
+    assert "s2.pathway0_res0" in how.fp32_blocks
     assert len(how.fp32_blocks) <= 2, "the file may need one more than the simulation"
     assert how.cost is not None
     assert how.cost.difference_ms == pytest.approx(0.5)
@@ -202,7 +202,7 @@ def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
     assert how.top1_int8 < 1.0 == accuracy.top1_before == accuracy.top1_after
     assert result.manifest.delegation == DelegationReport(1)
     assert result.manifest.parity.sqnr_db > 20
-    assert sorted(path.name for path in result.path.parent.iterdir()) == [MANIFEST, "model.pte"]
+    assert sorted(path.name for path in result.path.parent.iterdir()) == ["RUN.md", MANIFEST, "model.pte"]
     assert Manifest.read(result.path.with_name(MANIFEST)) == result.manifest
 
 

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import json
 import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hwbench.deploy.manifest import MANIFEST, MODEL
-from hwbench.deploy.staging import place, staging
+from hwbench.deploy.staging import place, settle, staging
 from hwbench.errors import InvalidValue, WorkspaceError
 
 
@@ -108,6 +109,59 @@ def test_what_a_killed_export_left_is_swept_after_a_day(tmp_path: Path) -> None:
         os.utime(out / name, (time.time() - age_s,) * 2)
     export(out, "one")
     assert names(out) == [".export.new.tmp", MANIFEST, MODEL]
+
+
+def test_19_23_a_step_of_the_clock_does_not_sweep_an_export_that_lives(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with staging(out) as folder:
+        put(folder, "slow")
+        os.utime(folder, (time.time() - 30 * 24 * 3600,) * 2)  # as if the clock had stepped forward by a month
+        export(out, "quick")
+        assert folder.is_dir()
+        place(folder, out)
+    assert (out / MODEL).read_text() == json.loads((out / MANIFEST).read_text()) == "slow"
+    assert names(out) == [MANIFEST, MODEL]
+
+
+def killed_while_placing(out: Path, step: int) -> None:
+    """Makes an export and dies by SIGKILL before the ``step``-th change of a name; 0: while the files are made."""
+    left = step
+
+    def killing(real: object) -> object:
+        def call(self: Path, *arguments: object, **options: object) -> object:
+            nonlocal left
+            if self.exists():
+                left -= 1
+                if not left:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return real(self, *arguments, **options)
+
+        return call
+
+    with staging(out) as folder:
+        (folder / MODEL).write_text("two")
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+        (folder / MANIFEST).write_text(json.dumps("two"))
+        Path.unlink, Path.replace = killing(Path.unlink), killing(Path.replace)
+        place(folder, out)
+
+
+@pytest.mark.parametrize("step", range(4))
+def test_19_23_what_a_kill_left_is_swept_at_once_and_finished_where_it_was_complete(tmp_path: Path, step: int) -> None:
+    out = tmp_path / "out"
+    export(out, "one")
+    process = os.fork()
+    if process == 0:
+        try:
+            killed_while_placing(out, step)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == -signal.SIGKILL
+    settle(out)
+    assert (out / MODEL).read_text() == json.loads((out / MANIFEST).read_text()) == ("two" if step else "one")
+    export(out, "three")
+    assert names(out) == [MANIFEST, MODEL]
 
 
 def test_a_file_in_the_way_is_told(tmp_path: Path) -> None:

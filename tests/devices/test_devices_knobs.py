@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 import warnings
 from dataclasses import replace
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import phones
 import pytest
+from waiting import heeding, in_the_background
 
 from hwbench.devices import Device, Probe, conditions, journal, lease, probe_device
 from hwbench.devices.control import Conditions, controlled, put_back_left_over
@@ -291,11 +293,18 @@ with leased(device.identity), controlled(Conditions.CONTROLLED, probe_device(dev
 
 
 @pytest.fixture
-def holder(tmp_path):
+def start():
+    """How the process that holds a device is started; a test may have it another way."""
+    return heeding
+
+
+@pytest.fixture
+def holder(tmp_path, start):
     """A device, and a process that has it under control."""
     device = phone(tmp_path, "s9").rooted()
     before = device.snapshot()
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(device.root)], stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-c", HOLD, str(device.root)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=start)
     assert process.stdout.readline() == "held\n"
     yield device, before, process
     process.kill()
@@ -310,6 +319,33 @@ def test_a_signal_puts_everything_back(holder, number):
     assert process.wait(20) in (128 + number, -signal.SIGINT, 1)
     assert device.snapshot() == before
     assert journal.waiting() == []
+
+
+@pytest.mark.parametrize("start", [in_the_background])
+def test_19_29_in_the_background_sigterm_puts_everything_back_and_the_rest_is_ignored(holder, start):
+    device, before, process = holder
+    held = device.snapshot()
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT):
+        process.send_signal(number)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(0.3)
+    assert device.snapshot() == held != before
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 128 + signal.SIGTERM
+    assert device.snapshot() == before
+    assert journal.waiting() == []
+
+
+def test_19_29_what_is_ignored_does_not_end_the_putting_back():
+    code = """
+    import os, signal
+    from hwbench.devices.control import _uninterrupted
+    with _uninterrupted():
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, preexec_fn=in_the_background)
 
 
 def test_after_kill_9_the_next_contact_puts_everything_back(holder):

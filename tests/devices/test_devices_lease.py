@@ -5,6 +5,7 @@ import sys
 import threading
 
 import pytest
+from waiting import heeding
 
 from hwbench.devices import holder, leased
 from hwbench.errors import DeviceBusy, WorkspaceError
@@ -30,7 +31,8 @@ def other():
     started = []
 
     def start(identity):
-        process = subprocess.Popen([sys.executable, "-c", HOLD, identity], stdout=subprocess.PIPE, text=True)
+        argv = [sys.executable, "-c", HOLD, identity]
+        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, preexec_fn=heeding)
         started.append(process)
         assert process.stdout.readline() == "held\n"
         return process

@@ -6,6 +6,7 @@ import textwrap
 import time
 
 import pytest
+from waiting import heeding
 
 from hwbench.devices.base import Address, transports
 from hwbench.devices.local import LocalTransport
@@ -54,7 +55,8 @@ def test_an_interrupt_does_not_leave_the_command_running(tmp_path):
     LocalTransport().run(["sh", "-c", script, "sh", sys.argv[1]], timeout_s=60)
     """
     mark = tmp_path / "pid"
-    process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code), str(mark)], stderr=subprocess.DEVNULL)
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(mark)]
+    process = subprocess.Popen(argv, stderr=subprocess.DEVNULL, preexec_fn=heeding)
     deadline = time.monotonic() + 30
     while not (mark.exists() and mark.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)

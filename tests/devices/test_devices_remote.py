@@ -129,15 +129,18 @@ def test_what_a_dead_client_left_over_is_ended_and_what_a_live_one_runs_is_not(c
 
 def test_a_number_that_was_given_to_another_process_is_not_killed(work, link):
     (work / "run").mkdir(parents=True)
+    for folder in (work, work / "run"):
+        folder.chmod(0o700)
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
-    (work / "run" / "0123.1").write_text(f"999999 1\n{stranger.pid} 12345\n")
-    (work / "run" / "0123.2").write_text(f"999999 1\n{stranger.pid}\n")
-    (work / "run" / "0123.3").write_text("$(touch here) x\n-1 5\n")
+    owner = "0123456789abcdef"
+    (work / "run" / f"{owner}.1").write_text(f"999999 1\n{stranger.pid} 12345\n")
+    (work / "run" / f"{owner}.2").write_text(f"999999 1\n{stranger.pid}\n")
+    (work / "run" / f"{owner}.3").write_text("$(touch here) x\n-1 5\n")
     try:
         with opened(link, work) as transport:
             assert transport.run(["true"], timeout_s=20).ok
         assert stranger.poll() is None
-        assert not (work / "run" / "0123.1").exists()
+        assert not (work / "run" / f"{owner}.1").exists()
     finally:
         stranger.kill()
         stranger.wait()
@@ -146,7 +149,7 @@ def test_a_number_that_was_given_to_another_process_is_not_killed(work, link):
 def test_without_setsid_children_are_found_as_descendants(tmp_path, work):
     tools = tmp_path / "tools"
     tools.mkdir()
-    for name in ("sh", "sleep", "rm", "mkdir", "chmod", "find", "test", "cat"):
+    for name in ("sh", "sleep", "rm", "mkdir", "chmod", "ls", "test", "cat"):
         (tools / name).symlink_to(shutil.which(name))
     with opened(ShellLink(env={"PATH": str(tools)}), work) as transport:
         mark = transport.temporary("mark")

@@ -1,4 +1,6 @@
 import getpass
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -113,3 +115,55 @@ def test_a_configuration_that_cannot_be_read(config, tmp_path):
     (tmp_path / ".ssh" / "config").write_bytes(b"\xff\xfe")
     with pytest.raises(InvalidFile, match=r"\.ssh/config"):
         way(host="a")
+
+
+CONFIGURED = (
+    "Host board\n  HostName 127.0.0.1\n  Port 2222\n  User config\n"
+    "Match user pi\n  IdentityFile ~/.ssh/of-%r\nHost *\n"
+    '  ProxyCommand sh -c \'echo "$0" >> {said}\' "%h %p %r %n %% %%p"\n'
+)
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="needs ssh: apt-get install openssh-client")
+@pytest.mark.parametrize("own", [{"port": 23}, {"user": "pi"}, {"port": 23, "user": "pi"}, {"user": "config"}])
+@pytest.mark.parametrize("host", ["board", "127.0.0.2"])
+def test_19_18_a_proxy_command_gets_what_ssh_gives_it(config, tmp_path, own, host):
+    path = tmp_path / ".ssh" / "config"
+    config(CONFIGURED.format(said=tmp_path / "said"))
+    (hop,) = route(Address("pi5", {"host": host, **({"user": "pi"} if host != "board" else {}), **own}))
+    subprocess.run(hop.command, shell=True, check=False, timeout=20)
+    flags = {"port": "-p", "user": "-l"}
+    asked = {**({"user": "pi"} if host != "board" else {}), **own}
+    argv = [word for key, value in asked.items() for word in (flags[key], str(value))]
+    subprocess.run(["ssh", "-F", str(path), *argv, host, "true"], capture_output=True, check=False, timeout=20)
+    ours, of_ssh = (tmp_path / "said").read_text().splitlines()
+    assert ours == of_ssh
+    assert ours == f"{hop.host} {hop.port} {hop.user} {host} % %p"
+    if hop.user == "pi":
+        assert hop.keys == (tmp_path / ".ssh" / "of-pi",)
+
+
+def test_19_18_the_port_of_a_jump_host_reaches_its_proxy_command(config):
+    config("Host near\n  HostName 10.0.0.1\n  Port 1\n  ProxyCommand connect %h %p %r %n\n")
+    hops = way(host="board", jump="you@near:2200")
+    assert hops[0].command == "connect 10.0.0.1 2200 you near"
+
+
+@pytest.mark.parametrize("word", ["none", "NONE"])
+def test_19_18_no_proxy_command_is_none(config, word):
+    config(f"Host board\n  ProxyCommand {word}\nHost *\n  ProxyCommand connect %h\n")
+    assert [hop.command for hop in way(host="board", port=23)] == [""]
+
+
+def test_19_18_a_token_that_ssh_does_not_know_is_an_error(config):
+    for token in ("%x", "%"):
+        config(f"Host *\n  ProxyCommand connect %h {token}\n")
+        with pytest.raises(InvalidValue, match=r"ProxyCommand in ~/\.ssh/config: expected %h"):
+            way(host="board")
+
+
+@pytest.mark.parametrize("options", [{"port": "22\nProxyCommand touch x"}, {"user": "a\nProxyCommand touch x"}])
+def test_19_18_what_counts_first_is_one_line(config, options):
+    config("")
+    with pytest.raises(InvalidValue, match="'pi5'"):
+        way(host="board", **options)

@@ -1,5 +1,6 @@
-"""What tests wait for: a process that ends, a condition that comes true."""
+"""What tests wait for: a process that ends, a condition that comes true; and processes that heed signals, or do not."""
 
+import signal
 import time
 from pathlib import Path
 
@@ -17,3 +18,16 @@ def wait_for(condition, limit_s=20.0):
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def heeding():
+    """For ``preexec_fn``: signals end the process, although who started the tests may ignore them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def in_the_background():
+    """For ``preexec_fn``: what ``nohup command &`` in a script ignores, the process does."""
+    heeding()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)

@@ -396,7 +396,7 @@ def test_a_copy_of_the_file_alone_is_complete(path, tmp_path):
     with MeasurementStore(path) as store:
         add_finished(store)
         shutil.copyfile(path, tmp_path / "copy.sqlite")
-        assert os.listdir(path.parent) == [path.name]
+        assert [name for name in os.listdir(path.parent) if not name.startswith(".")] == [path.name]
     with MeasurementStore(tmp_path / "copy.sqlite") as copy:
         assert copy.counts() == {"ok": 1}
 
@@ -486,7 +486,9 @@ def test_sessions_of_rows_that_were_measured_anew_come_by_occasion(path):
         store.add_session(row, session(0.005), suspect="preempted")
         add_finished(store, workload=OTHER)
         assert list(store.repeated(TARGET, CONDITIONS)) == []
-        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00'")
+        store.database.select(
+            "UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00', boot_s = boot_s - 3600"
+        )
         store.reopen([WORKLOAD], *IDENTITY[1:])
         assert list(store.repeated(TARGET, CONDITIONS)) == []
         add_finished(store, sessions=3, median_s=0.002)
@@ -497,6 +499,38 @@ def test_sessions_of_rows_that_were_measured_anew_come_by_occasion(path):
         assert list(store.repeated(TARGET, CONDITIONS, apart_s=4000)) == []
         assert list(store.repeated(TARGET, {"device": "another"})) == []
         assert list(store.repeated(replace(TARGET, threads=2), CONDITIONS)) == []
+
+
+def test_19_23_a_step_of_the_clock_neither_splits_nor_joins_occasions(path):
+    with MeasurementStore(path) as store:
+        add_finished(store, sessions=3, median_s=0.001)
+        store.reopen([WORKLOAD], *IDENTITY[1:])
+        row = add_finished(store, sessions=2, median_s=0.002)
+        store.add_session(row, session(0.003))
+        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        # the clock steps forward in the middle of an occasion: it goes on
+        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '+1 day') || '+00:00' WHERE id % 2")
+        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        # an hour passed, and the clock was set back by one
+        store.database.select("UPDATE sessions SET boot_s = boot_s - 3600 WHERE id <= 3")
+        ((_, occasions),) = store.repeated(TARGET, CONDITIONS)
+        assert [len(occasion) for occasion in occasions] == [3, 3]
+        # the host was started anew: the clock decides
+        store.database.select("UPDATE sessions SET boot = id, taken_at = datetime('2026-01-01') || '+00:00'")
+        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        store.database.select("UPDATE sessions SET taken_at = datetime('2026-01-02') || '+00:00' WHERE id > 4")
+        ((_, occasions),) = store.repeated(TARGET, CONDITIONS)
+        assert [len(occasion) for occasion in occasions] == [4, 2]
+
+
+def test_19_23_sessions_of_before_go_by_the_clock_and_new_ones_by_the_fifth_schema(path):
+    path.parent.mkdir()
+    connection = sqlite3.connect(path)
+    connection.executescript((GOLDEN / "schema-5.sql").read_text())
+    connection.close()
+    with MeasurementStore(path) as store:
+        rows = store.database.select("SELECT boot, boot_s FROM sessions ORDER BY id")
+        assert rows == [("5d0c7fb0-6c4b-4c39-9d3c-0f4a7f1c2b11", 86400.5), ("", 0.0), ("", 0.0)]
 
 
 def test_runs_of_the_second_schema(path):

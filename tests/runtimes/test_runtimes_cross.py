@@ -1,5 +1,6 @@
 """Runners for other machines: the wheel is fetched, the C++ runner is cross-compiled and run in an emulator."""
 
+import hashlib
 import os
 import platform
 import shutil
@@ -119,6 +120,13 @@ def write_wheel(cache, *, version=VERSION, libraries=LIBRARIES, machine="aarch64
         archive.writestr("executorch/big.py", "x")
         for name in libraries:
             archive.writestr(f"executorch/lib/lib{name}.so", "library")
+    return vouched_for(path)
+
+
+def vouched_for(path):
+    """The wheel, with its digest beside it: it is a build of one's own."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_name(f"{path.name}.sha256").write_text(f"{digest}  {path.name}\n")
     return path
 
 
@@ -145,6 +153,7 @@ def test_a_wrong_wheel(made, message, tmp_path):
     path = write_wheel(tmp_path, **made or {})
     if made is None:
         path.write_bytes(b"not a wheel")
+        vouched_for(path)
     with pytest.raises(InvalidFile, match=message):
         fetch_wheel("aarch64", tmp_path, version=VERSION)
     assert not list((tmp_path / "wheels").glob("executorch-*-aarch64-*"))

@@ -93,6 +93,30 @@ def test_a_sample_of_zero_never_gets_through(samples):
         parse_line(json.dumps({**VISIT, "samples_ns": samples}))
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind":"begin","id":"' + "x" * protocol.MAX_LINE_CHARS + '","round":1}',
+        100_000 * "[",
+        '{"kind":"start","runner":"r","versions":{},"threads":1,"cpus":[' + 10_000 * "1," + '1],"pid":7}',
+        '{"kind":"start","runner":"r","versions":{"a":1},"threads":1,"cpus":[1],"pid":7}',
+        '{"kind":"ops","id":"a","total_ns":9,"ops":["abc"]}',
+        '{"kind":"ops","id":"a","total_ns":9,"ops":[["x",true,1]]}',
+        json.dumps({**VISIT, "at_ns": 2**63}),
+    ],
+)
+def test_19_13_a_line_without_bounds_is_malformed(line):
+    with pytest.raises(MalformedLine) as caught:
+        parse_line(line)
+    assert len(str(caught.value)) < 1000
+
+
+def test_19_13_texts_are_one_line_that_can_be_stored_and_shown():
+    said = parse_line(json.dumps({"kind": "error", "id": "a", "stage": "run", "reason": "no\nmemory \x1b[2J\ud800\0"}))
+    assert said == Error("a", "run", "no memory [2J")
+    assert parse_line(json.dumps({**VISIT, "at_ns": 2**63 - 1})).at_ns == 2**63 - 1
+
+
 def test_arguments_are_those_that_differ_from_the_defaults():
     assert Options().argv() == ()
     options = Options(list="/a b", rounds=3, min_ms=1.5, cpus=(1, 0), profile=True)

@@ -126,12 +126,12 @@ def test_kill_9_loses_nothing_but_the_step_in_progress(data_root: Path, tmp_path
 
 
 def test_a_state_is_written_after_every_step_while_that_is_cheap(clips: Clips, tmp_path: Path) -> None:
-    from hwbench.train.state import RESUME, Resume, TrainState
+    from hwbench.train.state import STEP, Resume, TrainState
 
     resume = Resume(tmp_path, {})
     state = TrainState(Tiny(), RECIPE)
     resume.save_if_cheap(state)
-    assert (tmp_path / RESUME).is_file()
+    assert (tmp_path / STEP).is_file()
     resume._cost_s = 1e9
     state.position.step = 99
     resume.save_if_cheap(state)
@@ -142,7 +142,7 @@ def test_a_state_is_written_after_every_step_while_that_is_cheap(clips: Clips, t
 def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         run(clips, tmp_path, progress=stop_at(3))
-    before = (tmp_path / "resume.pt").read_bytes()
+    before = (tmp_path / "resume-step.pt").read_bytes()
     with pytest.raises(InvalidValue, match=r"learning_rate: 0\.05 there, 0\.01 now.*--fresh"):
         run(clips, tmp_path, replace(RECIPE, learning_rate=0.01))
     with pytest.raises(InvalidValue, match="network"):
@@ -150,13 +150,14 @@ def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:
     other = TrainingClips(clips[0].videos, CLIP, ScaleJitter((16, 16), flip=0.5))
     with pytest.raises(InvalidValue, match="transform"):
         run((other, clips[1]), tmp_path)
-    assert (tmp_path / "resume.pt").read_bytes() == before
+    assert (tmp_path / "resume-step.pt").read_bytes() == before
 
 
 def test_a_damaged_state_is_one_clear_error(clips: Clips, tmp_path: Path) -> None:
     with pytest.raises(Stop):
-        run(clips, tmp_path, progress=stop_at(3))
+        run(clips, tmp_path, progress=stop_at(7))
     data = (tmp_path / "resume.pt").read_bytes()
+    (tmp_path / "resume-step.pt").unlink()
     for broken in (b"", data[: len(data) // 2], b"text"):
         (tmp_path / "resume.pt").write_bytes(broken)
         with pytest.raises(InvalidFile, match=r"resume\.pt.*--fresh"):

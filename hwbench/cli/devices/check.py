@@ -114,13 +114,12 @@ class Check:
             yield Step(place, FAILED, str(error), virtual.advice(self.device))
 
     def _before(self) -> Iterator[Step]:
-        from hwbench.devices import leased, probe_device, read_state
+        from hwbench.devices import occupied, read_state
         from hwbench.devices.preflight import lasting, passing, read_busy
 
         with self.device.transport(say) as transport:
             yield Step("reachable", OK, transport.identity)
-            with leased(transport.identity):
-                probe = probe_device(transport)
+            with occupied(transport, say) as probe:
                 yield Step("shell", OK, f"{probe.model}, {probe.kernel}")
                 yield self._same(probe)
                 yield self._machine(probe)

@@ -80,10 +80,12 @@ def _describe(workspace: Workspace, name: str, device: Device | str, users: Iter
 
 
 def _is(device: Device, identity: str) -> bool:
-    """Whether the identity of a transport is that of a device, as far as its file tells without asking it."""
+    """Whether what is held is a device, as far as its file tells without asking it: by its address or its unit."""
     from hwbench.devices import transports
 
     way, _, place = identity.partition(":")
+    if way == "unit":
+        return place == device.unit != ""
     if way != device.transport_name:
         return False
     if way == "local":

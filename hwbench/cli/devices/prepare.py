@@ -13,14 +13,13 @@ def prepare(name: Name, as_json: Json = False) -> None:
 
     What lies there already is not sent again. Measuring does the same when it is needed, without the proof.
     """
-    from hwbench.devices import leased, load_device, probe_device
+    from hwbench.devices import load_device, occupied
     from hwbench.measure.prepare import prepare_device
     from hwbench.workspace import Workspace
 
     workspace = Workspace.find()
     device = load_device(workspace, name)
-    with device.transport(say) as transport, leased(transport.identity):
-        probe = probe_device(transport)
+    with device.transport(say) as transport, occupied(transport, say) as probe:
         device.recognise(probe)
         prepared = prepare_device(device, transport, probe, cache_dir=workspace.cache, report=say)
     installed = prepared.installed

@@ -59,11 +59,12 @@ def _tell_another(device: Device, probe: Probe) -> None:
 
 def _ask(device: Device) -> tuple[Probe, DeviceState, str | None]:
     """What it is, how it is, and who measures on it."""
-    from hwbench.devices import holder, probe_device, read_state
+    from hwbench.devices import occupant, probe_device, read_state
 
     with device.transport(say) as transport:
-        user = holder(transport.identity)
-        return probe_device(transport), read_state(transport, device.work_dir), str(user) if user else None
+        probe = probe_device(transport)
+        user = occupant(transport, probe)
+        return probe, read_state(transport, device.work_dir), str(user) if user else None
 
 
 def _file(device: Device) -> dict[str, Any]:

@@ -82,7 +82,8 @@ class Shown:
         files = next(hop.known_hosts for hop in route(address) if hop.name == key.host)
         said = known(key.host, files)
         others = tuple(f"{other.kind} {other.sha256} ({place})" for other, place in said.keys.items() if other != key)
-        return cls(key, others, key in said.keys, key.data in said.revoked)
+        revoked = key.data in said.revoked
+        return cls(key, others, key in said.keys and not revoked, revoked)
 
     def __str__(self) -> str:
         return f"{self.key.host} shows {self.key.kind} {self.key.sha256}"

@@ -9,13 +9,14 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.cli.devices.attached import server_runs
+from hwbench.documents import read_json
 from hwbench.errors import DeviceError, MissingDependency
+from hwbench.interpreter import python_command, python_environment
 
 if TYPE_CHECKING:
     from hwbench.devices import Device
@@ -50,7 +51,8 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
         folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", PROGRAM, over, _serial(workspace, name)],
+            python_command(PROGRAM, over, _serial(workspace, name)),
+            env=python_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,
@@ -70,7 +72,8 @@ def start(workspace: Workspace, name: str, over: str) -> Device:
         raise DeviceError(f"the laboratory does not come up: {end[-1] if end else 'it said nothing'}")
     options, work_dir = said["options"], str(said["work_dir"])
     place = f"{options['host']}:{options['port']}" if over == "adb" else None
-    write_text(_record(workspace, name), json.dumps({"pid": process.pid, "adb": place}) + "\n")
+    values = {"pid": process.pid, "started": _began(process.pid), "adb": place}
+    write_text(_record(workspace, name), json.dumps(values) + "\n")
     told = f"laboratory, emulated, over {over}"
     return Device(name, over, told, emulated=True, work_dir=work_dir, options=options, workspace=workspace)
 
@@ -80,7 +83,7 @@ def stop(workspace: Workspace, name: str) -> bool:
     record = _record(workspace, name)
     pid = _running(record)
     if pid is not None:
-        _end(pid)
+        _end(pid, record)
     _forget(record)
     for path in (record, record.with_suffix(".log")):
         path.unlink(missing_ok=True)
@@ -100,7 +103,7 @@ def advice(device: Device) -> str:
 def _forget(record: Path) -> None:
     """Adb's server keeps what it was once connected to, as offline."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        if (place := json.loads(record.read_text())["adb"]) and server_runs():
+        if (place := read_json(record.read_text())["adb"]) and server_runs():
             from hwbench.devices.adb_program import AdbProgram
 
             with contextlib.suppress(DeviceError):
@@ -117,29 +120,41 @@ def _record(workspace: Workspace, name: str) -> Path:
 
 
 def _running(record: Path) -> int | None:
-    """The number of its process, where that is still one of ours."""
+    """The number of its process, where that is still the one that was started; another one may have it by now."""
     try:
-        pid = int(json.loads(record.read_text())["pid"])
+        values = read_json(record.read_text())
+        pid = int(values["pid"])
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError, KeyError, TypeError):
+        same = values.get("started") in (None, _began(pid))  # older records do not say it
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
-    return pid if PROGRAM.encode() in words else None
+    return pid if same and PROGRAM.encode() in words else None
 
 
-def _end(pid: int) -> None:
+def _began(pid: int) -> str:
+    """When a process was started, in ticks since the machine was."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def _end(pid: int, record: Path) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)  # it takes down what it has started
-        deadline = time.monotonic() + END_S
-        while time.monotonic() < deadline:
-            if not _alive(pid):
-                return
-            time.sleep(0.05)
-        os.kill(pid, signal.SIGKILL)
+        held = os.pidfd_open(pid)  # stays with this process, whoever gets its number
+        try:
+            if _running(record) == pid:
+                signal.pidfd_send_signal(held, signal.SIGTERM)  # it takes down what it has started
+                if not _ends(held, END_S):
+                    signal.pidfd_send_signal(held, signal.SIGKILL)
+                    _ends(held, END_S)
+        finally:
+            os.close(held)
+    if (process := _started.pop(pid, None)) is not None:
+        process.wait(END_S)
 
 
-def _alive(pid: int) -> bool:
-    process = _started.get(pid)
-    return Path(f"/proc/{pid}").exists() if process is None else process.poll() is None
+def _ends(held: int, limit_s: float) -> bool:
+    with selectors.DefaultSelector() as selector:
+        selector.register(held, selectors.EVENT_READ)
+        return bool(selector.select(limit_s))
 
 
 def _first_line(process: subprocess.Popen[bytes]) -> dict[str, Any]:

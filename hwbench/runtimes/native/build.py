@@ -1,7 +1,8 @@
 """Builds the C++ runner on first use, against the headers and libraries of the installed executorch wheel.
 
 The wheel is all that is needed: no source tree of ExecuTorch, no CMake, no NDK. The binary lies in a cache under a name
-made of everything it depends on, so it is built once per compiler and wheel, and a stale one is never used.
+made of everything it depends on, so it is built once per compiler and wheel, and a stale one is never used; nor is one
+whose content is not the one that was built (``kept``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hwbench.errors import MissingDependency
+from hwbench.runtimes.native import kept
 from hwbench.workspace import writing
 
 SOURCES = Path(__file__).parent
@@ -127,20 +129,21 @@ def build_runner(
 
     Raises:
         MissingDependency: No compiler, one that cannot compile the runner, or no wheel; says what to install.
-        WorkspaceError: The cache cannot be written.
+        WorkspaceError: The cache cannot be written, or somebody else can write it.
     """
     wheel = wheel or Wheel.installed()
     compiler = tuple(compiler or find_compiler())
-    binary = cache_dir / f"runner-{_key(wheel, compiler)[:16]}"
-    if binary.is_file():
+    stem = f"runner-{_key(wheel, compiler)[:16]}"
+    binary = kept.taken(cache_dir, stem)
+    if binary is not None:
         return binary
-    with writing(cache_dir):
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with lock(cache_dir / "runner.lock"):
-            if not binary.is_file():
-                if report is not None:
-                    report(f"building the C++ runner with {compiler[0]} (once, about 10 s)")
-                _compile(wheel, compiler, binary, install)
+    kept.own_folder(cache_dir)
+    with writing(cache_dir), lock(cache_dir / "runner.lock"):
+        binary = kept.taken(cache_dir, stem)
+        if binary is None:
+            if report is not None:
+                report(f"building the C++ runner with {compiler[0]} (once, about 10 s)")
+            binary = _compile(wheel, compiler, cache_dir, stem, install)
     return binary
 
 
@@ -159,8 +162,8 @@ def _key(wheel: Wheel, compiler: Sequence[str]) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path, install: str) -> None:
-    with tempfile.TemporaryDirectory(prefix=".runner-", dir=binary.parent) as folder:
+def _compile(wheel: Wheel, compiler: Sequence[str], cache_dir: Path, stem: str, install: str) -> Path:
+    with tempfile.TemporaryDirectory(prefix=".runner-", dir=cache_dir) as folder:
         output = Path(folder, "runner")
         try:
             done = subprocess.run(
@@ -180,14 +183,14 @@ def _compile(wheel: Wheel, compiler: Sequence[str], binary: Path, install: str) 
             ) from error
         if done.returncode != 0 or not output.is_file():
             if "No space left on device" in done.stderr:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(binary.parent))
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(cache_dir))
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             said = next((line for line in lines if "error" in line), lines[-1])
             raise MissingDependency(
                 f"{compiler[0]} cannot compile the C++ runner (C++20 is needed): {said.strip()}; "
                 f"install a newer compiler: {install}"
             )
-        os.replace(output, binary)
+        return kept.keep(output, cache_dir, stem)
 
 
 @contextlib.contextmanager

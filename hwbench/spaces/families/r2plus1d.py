@@ -11,7 +11,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from hwbench.spaces.axes import Axis, activation, activations, count, counts, factors, kernel, kernels
+from hwbench.spaces.axes import (
+    Axis,
+    activation,
+    activations,
+    count,
+    counts,
+    depth_series,
+    depths,
+    factors,
+    kernel,
+    kernels,
+)
 from hwbench.spaces.family import Ends, Family, Member, only
 from hwbench.spaces.fields import Fields
 from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
@@ -64,7 +75,7 @@ class R2plus1d(Family):
 
     name = "r2plus1d"
     axes: ClassVar[tuple[Axis, ...]] = (
-        Axis("depth", counts),
+        Axis("depth", depths),
         Axis("width", counts),
         Axis("expansion", factors, 0.25),
         Axis("kernel", kernels, _KERNEL),
@@ -93,11 +104,11 @@ class R2plus1d(Family):
 
     def card(self, fields: Fields) -> Member:
         """Depths, widths and strides by stage, everything else alike in all stages."""
-        names = ("depths", "widths", "strides", "temporal_strides")
-        depths, widths, strides, steps = (fields.series(name) for name in names)
-        for name, values in zip(names, (depths, widths, strides, steps)):
-            if len(values) != len(depths):
-                raise fields.error(name, f"expected one value for each of {len(depths)} depths", list(values))
+        blocks, names = depth_series(fields, "depths"), ("widths", "strides", "temporal_strides")
+        widths, strides, steps = (fields.series(name) for name in names)
+        for name, values in zip(names, (widths, strides, steps)):
+            if len(values) != len(blocks):
+                raise fields.error(name, f"expected one value for each of {len(blocks)} depths", list(values))
         alike = {
             "expansion": fields.number("expansion"),
             "kernel": kernel(fields, "kernel"),
@@ -108,7 +119,7 @@ class R2plus1d(Family):
         )
         stages = [
             only(self, {**alike, "depth": depth, "width": width, "stride": stride, "temporal_stride": step})
-            for depth, width, stride, step in zip(depths, widths, strides, steps)
+            for depth, width, stride, step in zip(blocks, widths, strides, steps)
         ]
         return Member(R2plus1dEnds(stem), tuple(stages))
 

@@ -10,7 +10,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from hwbench.spaces.axes import Axis, activation, activations, count, counts, factors, kernel, kernels, one, ratios
+from hwbench.spaces.axes import (
+    Axis,
+    activation,
+    activations,
+    count,
+    counts,
+    depth_series,
+    depths,
+    factors,
+    kernel,
+    kernels,
+    one,
+    ratios,
+)
 from hwbench.spaces.family import Ends, Family, Member, only
 from hwbench.spaces.fields import Fields
 from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
@@ -82,7 +95,7 @@ class X3d(Family):
 
     name = "x3d"
     axes: ClassVar[tuple[Axis, ...]] = (
-        Axis("depth", counts),
+        Axis("depth", depths),
         Axis("width", counts),
         Axis("expansion", factors),
         Axis("kernel", kernels),
@@ -114,9 +127,9 @@ class X3d(Family):
 
     def card(self, fields: Fields) -> Member:
         """Depths and widths by stage, everything else alike in all stages (table 3)."""
-        depths, widths = fields.series("depths"), fields.series("widths")
-        if len(depths) != len(widths):
-            raise fields.error("widths", f"expected one width for each of {len(depths)} depths", list(widths))
+        blocks, widths = depth_series(fields, "depths"), fields.series("widths")
+        if len(blocks) != len(widths):
+            raise fields.error("widths", f"expected one width for each of {len(blocks)} depths", list(widths))
         alike = {
             "expansion": fields.number("expansion"),
             "kernel": kernel(fields, "kernel"),
@@ -128,7 +141,7 @@ class X3d(Family):
             Stem(count(fields, "stem_width"), kernel(fields, "stem_kernel"), "relu"),
             Head(count(fields, "hidden"), "relu"),
         )
-        stages = [only(self, {**alike, "depth": d, "width": w}) for d, w in zip(depths, widths)]
+        stages = [only(self, {**alike, "depth": d, "width": w}) for d, w in zip(blocks, widths)]
         return Member(ends, tuple(stages))
 
 

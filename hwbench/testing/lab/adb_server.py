@@ -10,7 +10,7 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from hwbench.testing.lab import android
+from hwbench.testing.lab import android, keys
 from hwbench.testing.lab.adbd import Configuration
 from hwbench.testing.lab.machine import Machine
 from hwbench.testing.lab.needs import require
@@ -18,6 +18,7 @@ from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wa
 from hwbench.testing.lab.root import user_id
 
 PORT_VARIABLE = "ANDROID_ADB_SERVER_PORT"
+AUTHORISED = "adb_keys"
 
 
 class AdbServer:
@@ -31,11 +32,13 @@ class AdbServer:
         self.folder = folder
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
+        self._key = folder / ".android" / "adbkey"  # where a server looks for its own below its HOME
+        keys.make_key(self._key)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a client needs in its environment."""
-        return {PORT_VARIABLE: str(self.port)}
+        """What a client needs in its environment, also one that starts a server in the place of this one."""
+        return {PORT_VARIABLE: str(self.port), keys.VENDOR_KEYS: str(self._key)}
 
     def start(self) -> None:
         """Starts it; returns when it takes connections."""
@@ -61,7 +64,10 @@ class AdbServer:
 
 
 class Adbd:
-    """adbd on a lab device. ``start`` and ``kill`` as often as one likes, on the same port."""
+    """adbd on a lab device. ``start`` and ``kill`` as often as one likes, on the same port.
+
+    It serves computers with a key that was allowed, at first those of this user on this one.
+    """
 
     def __init__(self, folder: Path, machine: Machine) -> None:
         folder.mkdir(mode=0o755)
@@ -72,12 +78,12 @@ class Adbd:
         self.authorise()
 
     def authorise(self) -> None:
-        """Whoever sits at the phone allows this computer; holds for connections made from now on."""
-        (self.folder / "authorised").touch()
+        """Whoever sits at the phone allows this computer's keys of now; holds for connections made from now on."""
+        (self.folder / AUTHORISED).write_text("".join(f"{key}\n" for key in keys.computer_keys()))
 
     def unauthorise(self) -> None:
         """Nobody allows it: the state of a phone whose dialogue waits."""
-        (self.folder / "authorised").unlink(missing_ok=True)
+        (self.folder / AUTHORISED).unlink(missing_ok=True)
 
     def start(self) -> None:
         """Starts it; returns when it takes connections."""
@@ -86,14 +92,16 @@ class Adbd:
             socket=self._machine.socket,
             user=user_id(),
             banner=_banner(android.read_properties(self._machine.root)),
-            authorised=str(self.folder / "authorised"),
+            authorised=str(self.folder / AUTHORISED),
             faults=str(self._machine.faults),
         )
         with socket.socket() as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((HOST, self.port))
             listener.listen(16)
-            argv = [sys.executable, "-m", "hwbench.testing.lab.adbd", str(listener.fileno()), json.dumps(asdict(told))]
+            # -P: a folder called hwbench in the current one is not ours.
+            python = [sys.executable, "-P", "-m", "hwbench.testing.lab.adbd"]
+            argv = [*python, str(listener.fileno()), json.dumps(asdict(told))]
             self._process = launch(argv, self.folder, pass_fds=[listener.fileno()])
 
     def kill(self) -> None:

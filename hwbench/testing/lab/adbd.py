@@ -1,7 +1,8 @@
 """An adbd of ours: the device's side of the adb protocol, for the real ``adb`` program.
 
 It serves ``shell:``, ``shell,v2,raw:``, ``exec:`` and ``sync:`` (version 1), each with the protocol's flow control: one
-message of a stream is under way until the other side has said OKAY. A program, started by ``Adbd``:
+message of a stream is under way until the other side has said OKAY. Only computers are served that sign a token with a
+key that the phone has allowed. A program, started by ``Adbd``:
 ``python -m hwbench.testing.lab.adbd LISTENER CONFIGURATION``.
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from hwbench.testing.lab import enter, sync
+from hwbench.testing.lab import enter, keys, sync
 from hwbench.testing.lab.wire import MAX_PAYLOAD, VERSION, Message, Wire
 
 TOKEN, SIGNATURE, PUBLIC_KEY = 1, 2, 3  # kinds of AUTH
@@ -29,7 +30,7 @@ SIGNALLED = 0x80
 
 @dataclass(frozen=True)
 class Configuration:
-    """What an adbd is told. ``authorised`` is a file: while it exists, every computer is accepted."""
+    """What an adbd is told. ``authorised`` is a file of the public keys of the computers that it serves."""
 
     root: str
     socket: str
@@ -117,6 +118,7 @@ class Connection:
         self._streams: dict[int, Stream] = {}
         self._limit = MAX_PAYLOAD
         self._accepted = False
+        self._token = b""  # that the other side is to sign next
         self._last = 0
 
     def serve(self) -> None:
@@ -131,21 +133,31 @@ class Connection:
     def _handle(self, message: Message) -> None:
         if message.command == b"CNXN":
             self._limit = min(MAX_PAYLOAD, message.second)
-            self._authenticate()
+            self._ask()
         elif message.command == b"AUTH":
             # A signature by a key that we do not know is answered by another token; a key offered, by nothing: a
             # phone shows a dialogue now, and nobody touches it.
-            if message.first == SIGNATURE:
-                self._authenticate()
+            if message.first == SIGNATURE and self._is_known(message.data):
+                self._accepted = True
+                self._wire.send(Message(b"CNXN", VERSION, MAX_PAYLOAD, self._configuration.banner.encode()))
+            elif message.first == SIGNATURE:
+                self._ask()
         elif self._accepted:
             self._of_stream(message)
 
-    def _authenticate(self) -> None:
-        if Path(self._configuration.authorised).exists():
-            self._accepted = True
-            self._wire.send(Message(b"CNXN", VERSION, MAX_PAYLOAD, self._configuration.banner.encode()))
-        else:
-            self._wire.send(Message(b"AUTH", TOKEN, 0, secrets.token_bytes(20)))
+    def _ask(self) -> None:
+        """Sends a token to be signed; who connects anew, or has just failed, is nobody so far."""
+        self._accepted = False
+        self._token = secrets.token_bytes(keys.TOKEN_BYTES)
+        self._wire.send(Message(b"AUTH", TOKEN, 0, self._token))
+
+    def _is_known(self, signature: bytes) -> bool:
+        token, self._token = self._token, b""  # each is good for one answer
+        try:
+            allowed = Path(self._configuration.authorised).read_text().splitlines()
+        except OSError:
+            return False
+        return any(keys.verifies(key, token, signature) for key in allowed)
 
     def _of_stream(self, message: Message) -> None:
         if message.command == b"OPEN":

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
-from hwbench.testing.lab.machine import Machine, make_folder, sweep
+from hwbench.testing.lab.folders import make_folder, sweep
+from hwbench.testing.lab.machine import Machine
 from hwbench.testing.lab.needs import requirements
 from hwbench.testing.lab.network import Network
 from hwbench.testing.lab.processes import HOST
@@ -294,19 +295,23 @@ def android_phone(
         serial: ``ro.serialno``.
         properties: Values of ``getprop`` that differ from the usual ones.
         rooted: Commands may write to governor and clocks.
-        authorised: It accepts this computer.
+        authorised: It accepts this computer, that is the keys that this user's adb server has.
         connected: It is attached to a private adb server, which clients in this process use; else to none.
 
     Raises:
         MissingDependency: What the laboratory needs is missing; says how to get it.
     """
     told = {**(properties or {}), "ro.serialno": serial}
-    with _machine(Flavour.PHONE, told, rooted=rooted) as machine:
-        phone = Phone(machine)
+    with contextlib.ExitStack() as stack:
+        if connected:
+            stack.enter_context(adb_server())  # first: the phone allows its key
+        phone = Phone(stack.enter_context(_machine(Flavour.PHONE, told, rooted=rooted)))
         if not authorised:
             phone.adbd.unauthorise()
-        with _serving(phone), _attached(phone) if connected else contextlib.nullcontext():
-            yield phone
+        stack.enter_context(_serving(phone))
+        if connected:
+            stack.enter_context(_attached(phone))
+        yield phone
 
 
 _server_lock = threading.Lock()
@@ -380,12 +385,11 @@ def _serving(device: LabDevice) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _attached(phone: Phone) -> Iterator[None]:
-    with adb_server():
-        phone.connect()
-        try:
-            yield
-        finally:
-            phone.disconnect()
+    phone.connect()
+    try:
+        yield
+    finally:
+        phone.disconnect()
 
 
 def _toml(text: str) -> str:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -19,16 +17,15 @@ from pathlib import Path
 
 from hwbench.errors import DeviceError
 from hwbench.testing.lab import android, enter, hardware
+from hwbench.testing.lab.folders import DISK, make_folder, remove_folder
 from hwbench.testing.lab.needs import SFTP_SERVER, require
-from hwbench.testing.lab.processes import end_recorded, process_numbers
+from hwbench.testing.lab.processes import end_watched, watched
 from hwbench.testing.lab.root import INIT, SFTP_FAULTS, SFTP_PRELOAD, Flavour, make_root, user_id
 
-PREFIX = "hwbench-lab-"
 # Its default, `max`, computes wrong int8 results (SVE kernels); the release keeps fingerprints equal on all hosts.
 QEMU = "qemu-aarch64-static -cpu cortex-a76 -r 5.10.43-hwbench-lab"
 DISK_BYTES = 256 << 20
 BOOT_S = 30.0
-KILL_S = 10.0
 
 
 class Machine:
@@ -221,7 +218,7 @@ class Machine:
             for name in written:
                 os.chown(name, user_id(), user_id(), follow_symlinks=False)
             options = f"size={DISK_BYTES},uid={user_id()},gid={user_id()},mode=0771"
-            argv = ["mount", "-t", "tmpfs", "-o", options, PREFIX + "disk", str(self._disk())]
+            argv = ["mount", "-t", "tmpfs", "-o", options, DISK, str(self._disk())]
             self._mounted = subprocess.run(argv, check=False, capture_output=True).returncode == 0
 
     def _written(self) -> list[Path]:
@@ -268,69 +265,6 @@ def _guest(words: Sequence[bytes]) -> Sequence[bytes]:
     return [words[at + 1], *words[at + 3 :]]
 
 
-def watched(tracer: int) -> list[int]:
-    """The processes that a proot watches: all that were ever started in it and live."""
-    mark = f"TracerPid:\t{tracer}\n"
-    found = []
-    for pid in process_numbers():
-        with contextlib.suppress(OSError):
-            status = Path(f"/proc/{pid}/status").read_text()
-            if mark in status and "State:\tZ" not in status:
-                found.append(pid)
-    return found
-
-
-def end_watched(tracer: int) -> None:
-    """Kills what a proot watches. It goes before proot itself: left alone it would run on outside of the root."""
-    deadline = time.monotonic() + KILL_S
-    while (alive := watched(tracer)) and time.monotonic() < deadline:
-        for pid in alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.01)
-
-
 def _shared_libraries(program: Path) -> list[str]:
     listed = subprocess.run(["ldd", str(program)], check=True, capture_output=True, text=True, timeout=30).stdout
     return [word for word in listed.split() if word.startswith("/")]
-
-
-def make_folder() -> Path:
-    """A new folder of the laboratory, which belongs to this process: ``sweep`` removes it once that is gone."""
-    # Not below the workspace: others than its owner must be able to enter, and socket paths are short.
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    folder.chmod(0o711)
-    (folder / "owner").write_text(str(os.getpid()))
-    return folder
-
-
-def remove_folder(folder: Path) -> None:
-    """Removes a folder of the laboratory, also what may not be written in it."""
-    for inner, _, _ in os.walk(folder):
-        with contextlib.suppress(OSError):
-            os.chmod(inner, 0o755)
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-def sweep() -> None:
-    """Removes what laboratories left behind whose owner is gone."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
-        with contextlib.suppress(OSError, ValueError):
-            owner = int((folder / "owner").read_text())
-            if not Path(f"/proc/{owner}").exists():
-                _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    end_recorded(folder)
-    mark = os.fsencode(folder / "root")
-    for pid in process_numbers():
-        with contextlib.suppress(OSError):
-            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if words[0].endswith(b"proot") and mark in words:
-                end_watched(pid)
-                os.kill(pid, signal.SIGKILL)
-    for flavour in Flavour:
-        disk = folder / "root" / flavour.temporary[1:]
-        subprocess.run(["umount", "--lazy", str(disk)], check=False, capture_output=True)
-    remove_folder(folder)

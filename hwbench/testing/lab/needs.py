@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from hwbench.errors import MissingDependency
+from hwbench.workspace import temporary_beside
 
 # Program, and the Debian package that has it.
 PROGRAMS = {
@@ -101,10 +102,13 @@ def fetch_busybox() -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="hwbench-lab-") as folder:
         made = _unpacked(Path(folder))
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        shutil.copyfile(made, part)
-        part.chmod(0o755)
-        os.replace(part, target)
+        part = temporary_beside(target)
+        try:
+            shutil.copyfile(made, part)
+            part.chmod(0o755)
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
     return target
 
 

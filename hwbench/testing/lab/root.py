@@ -13,6 +13,7 @@ from pathlib import Path
 from hwbench.errors import MissingDependency
 from hwbench.testing.lab import android, hardware
 from hwbench.testing.lab.needs import cache, fetch_busybox, require
+from hwbench.workspace import temporary_beside
 
 CROSS_LIBRARIES = Path("/usr/aarch64-linux-gnu/lib")
 # Loader and libraries that a C++ program for glibc asks for.
@@ -137,10 +138,13 @@ def compiled(name: str, compiler: str, flags: tuple[str, ...]) -> Path:
     target = cache() / f"{name}-{hashlib.sha256(source.read_bytes() + repr(flags).encode()).hexdigest()[:16]}"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        part = temporary_beside(target)
         argv = [compiler, "-std=c++17", "-O1", *flags, "-o", str(part), str(source)]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-        if done.returncode:
-            raise MissingDependency(f"{compiler} does not build {source.name}: {done.stderr[-500:]}")
-        os.replace(part, target)
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+            if done.returncode:
+                raise MissingDependency(f"{compiler} does not build {source.name}: {done.stderr[-500:]}")
+            os.replace(part, target)
+        finally:
+            part.unlink(missing_ok=True)
     return target

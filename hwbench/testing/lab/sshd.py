@@ -21,7 +21,10 @@ from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wa
 CONFIGURATION = """\
 ListenAddress {host}:{port}
 HostKey {folder}/host_key
+# One key alone: neither the user's own file of keys nor an authority of this machine lets anybody in.
 AuthorizedKeysFile {folder}/authorized_keys
+AuthorizedKeysCommand none
+TrustedUserCAKeys none
 PidFile none
 UsePAM no
 AuthenticationMethods publickey
@@ -38,6 +41,9 @@ SetEnv HOME={folder} SHLVL=2
 Subsystem sftp {sftp}
 ForceCommand {forced}
 AllowTcpForwarding {forwarding}
+AllowStreamLocalForwarding no
+AllowAgentForwarding no
+PermitUserRC no
 """
 
 

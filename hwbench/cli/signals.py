@@ -1,0 +1,46 @@
+"""Signals that end a command: what Ctrl-C lets run at the end also runs on SIGTERM and when the terminal is closed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+# By exit status, as a shell reports a process that the signal ended.
+ENDINGS = {
+    128 + signal.SIGINT: "interrupted",
+    128 + signal.SIGTERM: "terminated",
+    128 + signal.SIGHUP: "the terminal was closed",
+}
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Makes an exception of SIGTERM and SIGHUP: ``SystemExit`` with 128 and the number.
+
+    A signal that is ignored stays ignored: SIGHUP under nohup, SIGINT in the background of a script. One that somebody
+    else handles is left to them. Only the main thread of a process gets signals; elsewhere this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    process = os.getpid()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            raise SystemExit(128 + number)
+        signal.signal(number, signal.SIG_DFL)  # a child that was forked has nothing to put in order
+        os.kill(os.getpid(), number)
+
+    taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)

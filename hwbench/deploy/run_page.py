@@ -1,0 +1,97 @@
+"""``RUN.md`` beside an exported file: how to feed and run it, with its own shapes, numbers and labels."""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib import resources
+from pathlib import Path
+
+from hwbench.deploy.manifest import MANIFEST, Manifest, model_name
+from hwbench.printable import printable
+
+RUN = "RUN.md"
+# The first line, by which a page of ours is told from one that somebody wrote.
+_MARK = "<!-- written by hwbench export -->"
+# Beyond these the page would be a list of labels.
+_MAX_LABELS = 50
+_MAX_LABEL_LENGTH = 80
+
+
+def run_page(manifest: Manifest) -> str:
+    """The page of a model: input, output, and programs for its runtime."""
+    form = manifest.input
+    frames, _, height, width = form.shape
+    fields = {
+        "FILE": model_name(manifest.runtime),
+        "NAME": printable(manifest.architecture.name),
+        "PRECISION": manifest.precision.value,
+        "ENGINE": f"{manifest.runtime} {manifest.runtime_version}",
+        "VERSION": manifest.runtime_version.partition("+")[0],
+        "T": str(frames),
+        "H": str(height),
+        "W": str(width),
+        "CLIP": _clip(manifest),
+        "SCALE": f"{form.value_scale:g}",
+        "SCALE_F": _float(form.value_scale),
+        "MEANS": ", ".join(map(_float, form.mean)),
+        "STDS": ", ".join(map(_float, form.std)),
+        "MEANS_F": ", ".join(f"{_float(value)}f" for value in form.mean),
+        "STDS_F": ", ".join(f"{_float(value)}f" for value in form.std),
+        "CLASSES": _classes(manifest),
+        "LABELS": _labels(manifest.labels),
+    }
+    text = _template("run") + _template(f"run-{manifest.runtime}")
+    return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
+
+
+def write_run_page(manifest: Manifest, path: Path) -> None:
+    """Writes the page."""
+    path.write_text(run_page(manifest), encoding="utf-8")
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file may be replaced by a page: there is none, or it is one."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MARK)) == _MARK.encode()
+    except FileNotFoundError:
+        return True
+    except OSError:  # a folder, say
+        return False
+
+
+def _template(name: str) -> str:
+    return resources.files("hwbench.deploy").joinpath(f"{name}.md.in").read_text(encoding="utf-8")
+
+
+def _clip(manifest: Manifest) -> str:
+    clip = manifest.input.clip
+    if clip.stride is None:
+        return f"evenly over {clip.span_s:g} s, in the middle of the video where one clip stands for it"
+    if clip.stride == 1:
+        return "one after the other, in the middle of the video where one clip stands for it"
+    return f"each {clip.stride} after the one before, in the middle of the video where one clip stands for it"
+
+
+def _float(value: float) -> str:
+    """A number that every language reads as a float."""
+    text = repr(float(value))
+    return text if "." in text or "e" in text else f"{text}.0"
+
+
+def _classes(manifest: Manifest) -> str:
+    if manifest.labels:
+        return str(len(manifest.labels))
+    blocks = manifest.architecture.blocks
+    return str(manifest.architecture.network().num_classes) if blocks else "as many as the model has classes"
+
+
+def _labels(labels: tuple[str, ...]) -> str:
+    if not labels:
+        return "The weights came without class names."
+    if len(labels) > _MAX_LABELS:
+        return f"The class names, in this order, are `labels` of `{MANIFEST}`."
+    # As JSON, and no mark of markdown ends the span or the line.
+    names = [json.dumps(printable(label, _MAX_LABEL_LENGTH)).replace("`", "'") for label in labels]
+    return f"In this order: {', '.join(f'`{name}`' for name in names)}."

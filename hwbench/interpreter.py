@@ -1,0 +1,52 @@
+"""How a process of Python is started: by this interpreter, with no folder on its path that nobody has put there.
+
+Python itself looks for modules in the current folder first (``-m``, ``-c``), where a ``pip`` or an ``hwbench`` may lie
+that somebody else has written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parent
+_SAFE_PATH = "PYTHONSAFEPATH"
+
+
+def python_command(module: str, *words: str) -> tuple[str, ...]:
+    """The command that runs a module of Python in a process of its own, ``words`` being its arguments."""
+    return (sys.executable, "-P", "-m", module, *words)
+
+
+def python_path() -> str:
+    """A ``PYTHONPATH`` under which this very package is imported wherever it lies, then ``inherited_path``."""
+    return os.pathsep.join(filter(None, [str(_PACKAGE.parent), inherited_path()]))
+
+
+def inherited_path() -> str:
+    """Our own ``PYTHONPATH`` without empty parts: Python takes one for the current folder, and ``$PYTHONPATH:/x`` has
+    one where the variable was not set.
+    """
+    return os.pathsep.join(filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))
+
+
+def python_environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for ``python_command`` of a module of ours: ours with ``python_path``, and ``more``."""
+    return {**os.environ, _SAFE_PATH: "1", "PYTHONPATH": python_path(), **(more or {})}
+
+
+@contextlib.contextmanager
+def safe_children() -> Iterator[None]:
+    """While the block runs, processes that libraries start with ``-c`` leave the current folder alone, too."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(_SAFE_PATH, None)
+        else:
+            os.environ[_SAFE_PATH] = before

@@ -1,0 +1,165 @@
+"""19-26: the observer of int8 is the one whose parity does, chosen before anything is lowered, and told."""
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import NETWORK
+
+from hwbench import models
+from hwbench.data import default_clip
+from hwbench.deploy import MANIFEST, DeployedModel, Int8, Manifest, Original, export, open_calibration, open_validation
+from hwbench.deploy.clips import Clips, calibration_inputs
+from hwbench.deploy.int8 import DeployForm, Int8Plan
+from hwbench.deploy.original import randomly_weighted
+from hwbench.deploy.parity import MIN_SQNR_RANDOM_DB, sqnr_db
+from hwbench.deploy.progress import Progress
+from hwbench.errors import ParityFailed
+from hwbench.runtimes import get
+from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import OBSERVERS
+from hwbench.specs import Precision
+from hwbench.workspace import Workspace
+
+with quiet():
+    from torchao.quantization.pt2e import MinMaxObserver
+
+    from hwbench.runtimes.executorch import quantize
+
+
+class Narrow(MinMaxObserver):
+    """Sees all values, and leaves room for a fiftieth of their range."""
+
+    def calculate_qparams(self) -> Any:
+        scale, zero_point = super().calculate_qparams()
+        return scale / 50, zero_point
+
+
+@pytest.fixture(scope="module")
+def random_weights() -> Original:
+    return randomly_weighted(NETWORK, default_clip("synthetic", NETWORK.input.t), seed=0)
+
+
+@pytest.fixture(scope="module")
+def calibration(workspace: Workspace, random_weights: Original) -> Clips:
+    return open_calibration(workspace, "synthetic", random_weights, count=6)
+
+
+@pytest.fixture(scope="module")
+def validation(workspace: Workspace, random_weights: Original) -> Clips:
+    return open_validation(workspace, "synthetic", random_weights)
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes observers bad ones."""
+
+    def spoil(*names: str) -> None:
+        for name in names:
+            monkeypatch.setitem(quantize._OBSERVERS, name, Narrow)
+
+    return spoil
+
+
+def plan(original: Original, calibration: Clips, validation: Clips, int8: Int8) -> Int8Plan:
+    inputs = calibration_inputs(calibration, lambda done, all: None)
+    deployed = models.deployed(original.module, original.network.input)
+    form = DeployForm(deployed, inputs[0], inputs)
+    return Int8Plan(original, form, int8, None, lambda _: None, get("executorch"), validation.some(8))
+
+
+def test_19_26_the_best_observer_is_taken_where_histograms_do_not_do(
+    random_weights: Original,
+    calibration: Clips,
+    validation: Clips,
+    narrow: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    narrow("histogram")
+    stages = list[str]()
+
+    def watch(at: Progress) -> None:
+        stages.append(at.stage)
+
+    deployed = export(
+        random_weights,
+        tmp_path,
+        precision=Precision.INT8,
+        calibration=calibration,
+        validation=validation,
+        progress=watch,
+    )
+    how = deployed.manifest.quantization
+    assert how is not None
+    assert {*how.observers} == {*OBSERVERS}
+    assert how.observer == max(how.observers, key=lambda name: how.observers[name]) != "histogram"
+    assert how.observers["histogram"] < MIN_SQNR_RANDOM_DB
+    # What was compared is what the file does.
+    assert deployed.manifest.parity.sqnr_db == pytest.approx(how.observers[how.observer], abs=1.5)
+    assert stages.index("observers") < stages.index("build")
+    assert stages.count("build") == 2  # its begin and its end: nothing is lowered twice
+    assert DeployedModel.open(tmp_path) == deployed
+
+
+def test_19_26_what_no_observer_reaches_is_refused_before_it_is_built(
+    random_weights: Original,
+    calibration: Clips,
+    validation: Clips,
+    narrow: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    narrow(*OBSERVERS)
+    stages = set[str]()
+    with pytest.raises(
+        ParityFailed, match=r"3 dB .* any observer \(histogram -?\d.* dB, minmax .* moving-average"
+    ) as error:
+        export(
+            random_weights,
+            tmp_path / "out",
+            precision=Precision.INT8,
+            calibration=calibration,
+            validation=validation,
+            progress=lambda at: stages.add(at.stage),
+        )
+    assert "--calibration-clips" in str(error.value)
+    assert "build" not in stages
+    assert not (tmp_path / "out").exists()
+
+
+def test_19_26_who_names_an_observer_gets_it(
+    random_weights: Original, calibration: Clips, validation: Clips, narrow: Callable[..., None]
+) -> None:
+    narrow("histogram")
+    asked = plan(random_weights, calibration, validation, Int8("histogram"))
+    (quantization,) = asked.attempts()
+    assert (quantization.observer, quantization.observers) == ("histogram", {})
+
+
+def test_19_26_histograms_that_do_are_taken_without_a_second_calibration(
+    random_weights: Original, calibration: Clips, validation: Clips
+) -> None:
+    usual = plan(random_weights, calibration, validation, Int8())
+    (quantization,) = usual.attempts()
+    assert (quantization.observer, quantization.observers) == ("histogram", {})
+    assert [*usual._trials] == ["histogram"]
+    inputs, exact = usual._judged
+    assert len(inputs) == 8
+    with torch.no_grad():
+        rounded = torch.cat([usual._trials["histogram"].module(x) for x in inputs])
+    assert usual._trials["histogram"].sqnr_db == sqnr_db(exact.double(), rounded.double())
+
+
+def test_19_26_manifests_without_the_key_open(int8: DeployedModel, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(int8.path.parent, tmp_path / "copy"))
+    assert "observers" not in json.loads((folder / MANIFEST).read_text())["quantization"]
+    manifest = Manifest.read(folder / MANIFEST)
+    assert manifest.quantization is not None
+    assert manifest.quantization.observers == {}
+    chosen = replace(manifest, quantization=replace(manifest.quantization, observers={"minmax": 12.5}))
+    chosen.write(folder / MANIFEST)
+    assert Manifest.read(folder / MANIFEST) == chosen

@@ -1,0 +1,153 @@
+"""19-27: RUN.md beside an export holds programs that run this very file, and docs/run-model.md explains them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Manifest
+from hwbench.deploy.run_page import RUN, is_ours, run_page
+from hwbench.deploy.served import served
+from hwbench.deploy.staging import place
+from hwbench.runtimes import names
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def programs(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def film(int8: DeployedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file of raw frames, as the programs read it."""
+    frames, _, height, width = int8.manifest.input.shape
+    path = tmp_path_factory.mktemp("film") / "clip.rgb"
+    np.random.default_rng(0).integers(0, 256, (frames, height, width, 3), dtype=np.uint8).tofile(path)
+    return path
+
+
+def expected(model: DeployedModel, film: Path) -> np.ndarray:
+    """Logits for the frames, normalised by what the manifest says."""
+    form = model.manifest.input
+    frames, _, height, width = form.shape
+    pixels = np.fromfile(film, dtype=np.uint8).reshape(frames, height, width, 3).astype(np.float64)
+    clip = (pixels / form.value_scale - form.mean) / form.std
+    with served(model.path) as file:
+        return file(np.ascontiguousarray(clip.transpose(0, 3, 1, 2)).astype(np.float32))[0]
+
+
+def printed(command: list[str], folder: Path, **environment: str) -> np.ndarray:
+    env = {**os.environ, **environment}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr
+    return np.array([float(line) for line in done.stdout.split()], dtype=np.float32)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_19_27_the_program_in_python_runs_the_file(
+    precision: str, film: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    model: DeployedModel = request.getfixturevalue(precision)
+    (program,) = programs((model.path.parent / RUN).read_text(), "python")
+    (tmp_path / "run.py").write_text(program)
+    logits = printed([sys.executable, "-P", "run.py", str(model.path), str(film)], tmp_path)
+    np.testing.assert_allclose(logits, expected(model, film), rtol=1e-4, atol=1e-4 if precision == "fp32" else 2e-2)
+
+
+def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedModel, film: Path, tmp_path: Path) -> None:
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler: apt-get install g++")
+    text = (int8.path.parent / RUN).read_text()
+    (program,) = programs(text, "cpp")
+    (build,) = (commands for commands in programs(text, "bash") if "c++" in commands)
+    (tmp_path / "run.cpp").write_text(program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", build.replace("-O2", "-O0")],  # compiled sooner; the libraries do the work
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    logits = printed(["./run", str(int8.path), str(film)], tmp_path)
+    np.testing.assert_allclose(logits, expected(int8, film), rtol=1e-4, atol=2e-2)
+    short = subprocess.run(["./run", str(int8.path), "/dev/null"], cwd=tmp_path, capture_output=True, check=False)
+    assert short.returncode == 2
+
+
+def test_19_27_the_page_has_the_numbers_of_the_model(int8: DeployedModel) -> None:
+    text = (int8.path.parent / RUN).read_text()
+    assert not re.search(r"@[A-Z_]+@", text)
+    assert "shape (4, 3, 16, 16)" in text
+    assert "Take 4 frames of the video: each 4 after the one before" in text
+    assert "mean 0.45, 0.45, 0.45 and std 0.225, 0.225, 0.225" in text
+    assert f"executorch=={int8.manifest.runtime_version}" in text
+    assert f"executorch-android:{int8.manifest.runtime_version}" in text
+    for label in int8.manifest.labels:
+        assert f'`"{label}"`' in text
+    assert "shape: [4, 3, 16, 16]" in text
+
+
+@pytest.mark.parametrize("runtime", [name for name in names() if name != "torch"])
+def test_19_27_every_runtime_has_its_page(runtime: str, int8: DeployedModel) -> None:
+    text = run_page(replace(int8.manifest, runtime=runtime))
+    assert not re.search(r"@[A-Z_]+@", text)
+    (program,) = programs(text, "python")
+    compile(program, "run.py", "exec")
+
+
+def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
+    labels = ("a`b", "```\n# heading", "\x1b[31mred", "x" * 500)
+    text = run_page(replace(int8.manifest, labels=labels))
+    assert len(programs(text, "python")) == 1
+    assert "\x1b" not in text
+    assert "\n# heading" not in text
+    assert max(map(len, text.splitlines())) < 1000
+    many = run_page(replace(int8.manifest, labels=tuple(map(str, range(400)))))
+    assert "`labels` of `manifest.json`" in many
+    assert "Out come 400 numbers" in many
+
+
+def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: Path) -> None:
+    staged, out = tmp_path / "staged", tmp_path / "out"
+    out.mkdir()
+
+    def again() -> str:
+        shutil.copytree(int8.path.parent, staged)
+        place(staged, out)
+        shutil.rmtree(staged)
+        assert DeployedModel.open(out).manifest == int8.manifest
+        return (out / RUN).read_text()
+
+    ours = (int8.path.parent / RUN).read_text()
+    assert again() == ours
+    (out / RUN).write_text(ours + "of before\n")
+    assert again() == ours
+    (out / RUN).write_text("my own words\n")
+    assert not is_ours(out / RUN)
+    assert again() == "my own words\n"
+    (out / RUN).unlink()
+    assert (out / MODEL).is_file()
+    assert Manifest.read(out / MANIFEST) == DeployedModel.open(out).manifest  # opens without the page
+
+
+def test_19_27_the_page_in_docs_has_the_same_programs(int8: DeployedModel) -> None:
+    text = (ROOT / "docs" / "run-model.md").read_text()
+    made = (int8.path.parent / RUN).read_text()
+    for language in ("python", "cpp", "kotlin", "swift"):
+        (shown,), (written,) = programs(text, language), programs(made, language)
+        assert numbers_out(shown) == numbers_out(written)
+
+
+def numbers_out(program: str) -> str:
+    """A program without the sizes that differ from model to model."""
+    return re.sub(r"\b\d+(?=[,;)\]]|$)|  +//", "N", program, flags=re.MULTILINE)

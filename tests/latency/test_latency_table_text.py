@@ -1,0 +1,94 @@
+"""What a device said as a reason is text in the table: no formula, no escape code, and the same after each reading."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from hwbench.latency import LatencyRow, LatencyTable, Role
+from hwbench.specs import Outcome, Precision, Target, Workload
+
+KEY = "x3d_i24_m54_o24_k3x3x3_swish@1x24x4x14x14/fp32/auto"
+TARGET = Target("board", "executorch", "1.5.1")
+HEADER = "role,key,outcome,median_s,p10_s,p90_s,ci_low_s,ci_high_s,sessions,samples,measured_on,conditions,reason"
+TITLE = f"# hwbench latency table; schema=1; target={TARGET.key}; precision=fp32; emulated=no"
+
+
+def table(reason: str) -> LatencyTable:
+    row = LatencyRow(Role.BLOCK, Workload.parse(KEY), Outcome.CRASH, None, "2026-01-31", "", reason)
+    return LatencyTable(TARGET, Precision.FP32, [row])
+
+
+def reason_in(text: str) -> str:
+    return list(csv.reader(text.splitlines()))[-1][-1]
+
+
+def read(tmp_path: Path, text: str) -> LatencyTable:
+    path = tmp_path / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return LatencyTable.read(path)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        '=HYPERLINK("http://a.b","click")',
+        "=1+1",
+        "+1",
+        "-1+cmd|' /C calc'!A0",
+        "@SUM(A1)",
+        "\t=1",
+        "\r\n=1",
+        "\x1b=1",
+        "\u202e=1",
+        " =1",
+        "'=1",
+        "''=1",
+        "\uff1d1",
+    ],
+)
+def test_19_17_a_formula_is_text_in_the_table(tmp_path, reason):
+    text = table(reason).text
+    written = reason_in(text)
+    assert written.startswith("'")
+    assert written.isprintable()
+    again = read(tmp_path, text)
+    (row,) = again
+    assert f"'{row.reason}" == written
+    assert again.text == text
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("killed by \x1b[31mSIGKILL\x1b[0m", "killed by [31mSIGKILL[0m"),
+        ("a\x00b\x07c\x9bd", "abcd"),
+        ("half \ud800 a pair", "half a pair"),
+        ("two\nlines\u2028three", "two lines three"),
+        ("'quoted' as ever", "'quoted' as ever"),
+        ("a = b", "a = b"),
+    ],
+)
+def test_19_17_a_reason_is_one_line_that_can_be_shown(tmp_path, reason, expected):
+    text = table(reason).text
+    assert reason_in(text) == expected
+    again = read(tmp_path, text)
+    assert [row.reason for row in again] == [expected]
+    assert again.text == text
+
+
+@pytest.mark.parametrize("reason", ["=1+1", "+1", "-1", "@A1", "'=1", "it's"])
+def test_19_17_tables_of_before_open_and_say_the_same(tmp_path, reason):
+    """As the rows were written until now: as they came."""
+    old = f"{TITLE}\n{HEADER}\nblock,{KEY},crash,,,,,,,,2026-01-31,,{reason}\n"
+    (row,) = first = read(tmp_path, old)
+    assert row.reason == reason.removeprefix("'" if reason == "'=1" else "")
+    assert [one.reason for one in read(tmp_path, first.text)] == [row.reason]
+
+
+def test_19_17_tables_of_the_repository_stay_byte_for_byte(tmp_path):
+    root = Path(__file__).parents[2] / "experiments"
+    found = [path for path in sorted(root.rglob("*.csv")) if path.read_text(encoding="utf-8").startswith("# hwbench")]
+    assert found
+    for path in found[:: max(len(found) // 6, 1)]:
+        assert LatencyTable.read(path).text == path.read_text(encoding="utf-8"), path

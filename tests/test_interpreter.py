@@ -1,0 +1,122 @@
+"""Processes of Python that hwbench starts: none takes a module from the folder where the command is given."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hwbench.cli.main import main
+from hwbench.interpreter import inherited_path, python_command, python_environment, python_path, safe_children
+
+PACKAGE = Path(__file__).resolve().parents[1] / "hwbench"
+# Where this interpreter is named beside ``interpreter.py``, and why that is right.
+ELSEWHERE = {
+    "testing/lab/adb_server.py": "a laboratory of tests, which says -P itself",
+    "testing/lab/sshd.py": "started with -I, which leaves more out",
+}
+
+
+@pytest.fixture
+def trap(tmp_path, monkeypatch):
+    """The current folder, with modules in it that leave a mark when they are run."""
+    for name in ("hwbench", "pip", "json", "multiprocessing"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+        (tmp_path / name / "__main__.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "ran"
+
+
+def test_19_03_the_trap_works(trap):
+    subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True)
+    assert trap.exists()
+
+
+@pytest.mark.parametrize("module", ["hwbench", "pip"])
+@pytest.mark.parametrize("path", [None, "", ":", "::/nowhere", "/nowhere:"])
+def test_19_03_a_process_of_python_leaves_the_current_folder_alone(trap, monkeypatch, module, path):
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if path is not None:
+        monkeypatch.setenv("PYTHONPATH", path)
+    done = subprocess.run(
+        python_command(module, "--version"), env=python_environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("0." if module == "hwbench" else "pip ")
+    assert not trap.exists()
+    assert "" not in (inherited_path() or "/").split(os.pathsep)
+    assert python_path().split(os.pathsep)[0] == str(PACKAGE.parent)
+
+
+def test_19_03_pip_of_the_current_folder_fetches_no_wheel(trap, tmp_path, monkeypatch):
+    from hwbench.errors import MissingDependency
+    from hwbench.runtimes.native.wheels import fetch_wheel
+
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "")
+    with pytest.raises(MissingDependency, match="it said: ERROR"):
+        fetch_wheel("aarch64", tmp_path / "cache", version="1.5.1")
+    assert not trap.exists()
+
+
+def test_19_03_the_laboratory_of_the_current_folder_is_not_started(trap, tmp_path, monkeypatch):
+    """The server of a virtual device finds no program that it needs: it says so, and is ours."""
+    from hwbench.cli.devices import virtual
+    from hwbench.errors import MissingDependency
+    from hwbench.workspace import Workspace
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(MissingDependency):
+        virtual.start(Workspace(tmp_path / "workspace"), "box", "ssh")
+    for process in virtual._started.values():
+        process.wait(60)  # it has said its last word
+    virtual._started.clear()
+    assert not trap.exists()
+
+
+def test_19_03_what_libraries_start_leaves_the_current_folder_alone(trap, monkeypatch):
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    with safe_children():
+        subprocess.run([sys.executable, "-c", "import json, multiprocessing"], check=True)
+    assert not trap.exists()
+    assert "PYTHONSAFEPATH" not in os.environ
+    subprocess.run([sys.executable, "-c", "import json, multiprocessing"], check=True)
+    assert trap.exists()
+
+
+def test_19_03_a_command_runs_with_safe_children_and_leaves_the_environment_as_it_was(monkeypatch):
+    import hwbench.cli.commands  # noqa: F401  # registers the commands, before the program is exchanged
+
+    seen = []
+    monkeypatch.setattr("hwbench.cli.main.app", lambda *_, **__: seen.append(os.environ.get("PYTHONSAFEPATH")))
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    main([])
+    assert seen == ["1"]
+    assert "PYTHONSAFEPATH" not in os.environ
+
+
+def test_19_03_a_python_of_a_device_is_asked_about_itself(tmp_path, monkeypatch):
+    """Not about the distributions that lie in the folder where the question is asked."""
+    from hwbench.devices.local import LocalTransport
+    from hwbench.measure.board import ask_python
+
+    folder = tmp_path / "executorch-9.9.9.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: executorch\nVersion: 9.9.9\n")
+    monkeypatch.chdir(tmp_path)
+    with LocalTransport() as transport:
+        found = ask_python(transport, sys.executable)
+    assert found is not None
+    assert found.executorch != "9.9.9"
+
+
+def test_19_03_the_interpreter_is_named_in_one_place():
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.executable":
+                found.add(str(path.relative_to(PACKAGE)))
+    assert "interpreter.py" in found
+    assert found <= {"interpreter.py", *ELSEWHERE}
