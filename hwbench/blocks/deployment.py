@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.graph import deploy_graph
+from hwbench.blocks.graph import Result, deploy_graph
 from hwbench.blocks.kinds import build
 from hwbench.specs import AUTO, BlockSpec, TensorSpec
 
@@ -30,7 +30,7 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
         deployed: nn.Module = own(input, variant)
         return deployed
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
-    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant)
+    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant, result=Result.FOLDED)
 
 
 class BlockChain(EfficientBlock):

@@ -10,12 +10,13 @@ with warnings.catch_warnings():
     from pytorchvideo.models.r2plus1d import create_r2plus1d
 
 from hwbench.blocks import build, fold
+from hwbench.blocks.deployment import BlockChain, deploy_form
 from hwbench.errors import UnsupportedModule
 from hwbench.latency import macs, operations
 from hwbench.models import deployed, network
 from hwbench.models.r2plus1d import R2plus1d
 from hwbench.spaces import load_card
-from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.workspace import Workspace, shipped
 
 CARD = load_card(Workspace(shipped()), "r2plus1d-r50").network()
@@ -79,6 +80,25 @@ def test_the_deploy_form_computes_the_same() -> None:
     with torch.no_grad():
         expected, got = module(clip), deployed(module, CLIP)(fold(clip))
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_part_of_the_network_stays_folded(count: int) -> None:
+    workload = Workload(BLOCKS[:count], CLIP)
+    module, clip = with_statistics(BlockChain(workload.blocks)).double(), torch.randn(CLIP.shape, dtype=torch.float64)
+    with torch.no_grad():
+        expected, got = fold(module(clip)), deploy_form(module, CLIP)(fold(clip))
+    assert got.shape == workload.output.folded
+    assert torch.allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_axes_in_another_order_are_folded_as_they_are() -> None:
+    class Swapped(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.transpose(1, 2)
+
+    clip = torch.randn(2, 3, 4, 5, 6)
+    assert torch.equal(deploy_form(Swapped(), TensorSpec(2, 3, 4, 5, 6))(fold(clip)), fold(clip.transpose(1, 2)))
 
 
 def test_other_blocks_make_no_r2plus1d() -> None:

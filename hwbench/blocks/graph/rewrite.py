@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
-from hwbench.blocks.graph.values import FOLDED, Clip, Plain, Value, reorder, spec_of
+from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.layout import fold
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.specs import AUTO
@@ -21,7 +22,16 @@ from hwbench.specs import AUTO
 TOLERANCE = 1e-9
 
 
-def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO) -> fx.GraphModule:
+class Result(enum.Enum):
+    """How a deploy form gives an activation with five axes: in the model's own shape, or with frames as batch."""
+
+    AS_MODEL = "as model"
+    FOLDED = "folded"
+
+
+def deploy_graph(
+    model: nn.Module, example: torch.Tensor, *, variant: str = AUTO, result: Result = Result.AS_MODEL
+) -> fx.GraphModule:
     """The deploy form of any video model: folded frames (N·T, C, H, W) -> what the model returns, in eval mode.
 
     The graph of the model in eval mode is rewritten operation by operation (``hwbench.blocks.graph.rules``) with frames
@@ -32,6 +42,7 @@ def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO
         model: Takes one clip and returns one tensor; left as it is.
         example: One clip (N, C, T, H, W); its shape is baked in. Its values are not looked at.
         variant: Layout of convolutions over time.
+        result: ``FOLDED`` for a part of a network, whose activations stay folded: (N·T, C, H, W).
 
     Returns:
         A module of its own, with weights of the dtype of ``example``.
@@ -49,7 +60,9 @@ def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO
     clip = torch.randn(example.shape, dtype=torch.float64, generator=generator)
     with torch.no_grad():
         expected = _answer(original, clip)
-        deployed = Rewriter(exported(original, clip), variant).deployed()
+        if result is Result.FOLDED and expected.dim() == 5:
+            expected = fold(expected)
+        deployed = Rewriter(exported(original, clip), variant, result).deployed()
         _prove(expected, deployed(fold(clip)))
     return deployed.to(example.dtype)
 
@@ -57,8 +70,11 @@ def deploy_graph(model: nn.Module, example: torch.Tensor, *, variant: str = AUTO
 class Rewriter:
     """Walks through an exported program and puts together the rewritten graph."""
 
-    def __init__(self, program: torch.export.ExportedProgram, variant: str = AUTO) -> None:
+    def __init__(
+        self, program: torch.export.ExportedProgram, variant: str = AUTO, result: Result = Result.AS_MODEL
+    ) -> None:
         self.variant = variant
+        self._result = result
         self._program = program
         self._values: dict[fx.Node, Any] = {}
         self._graph, self._root = fx.Graph(), nn.Module()
@@ -138,6 +154,11 @@ class Rewriter:
         value = self._values[node]
         if isinstance(value, torch.Tensor):
             raise UnsupportedModule("the model returns what does not depend on its input")
+        if isinstance(value, Clip) and self._result is Result.FOLDED:
+            # Axes of the original in another order have its sizes, which the block behind takes for (N, C, T, H, W).
+            spec, moved = spec_of(value.shape), "".join(value.order[NCTHW.index(axis)] for axis in FOLDED)
+            module = reorder(value.spec, FOLDED, moved, spec.folded)
+            return Plain(value.node if moved == FOLDED else self.emit(module, [value.node], node), spec.folded)
         if isinstance(value, Clip):
             module = reorder(value.spec, FOLDED, value.order, value.shape)
             return Plain(self.emit(module, [value.node], node), value.shape)
