@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "hwbench"
 # Where this interpreter is named beside ``interpreter.py``, and why that is right.
 ELSEWHERE = {
     "testing/lab/adb_server.py": "a laboratory of tests, which says -P itself",
+    "testing/power.py": "a simulation of tests, which says -P itself",
     "testing/lab/sshd.py": "started with -I, which leaves more out",
 }
 

@@ -333,7 +333,7 @@ def record(command: Sequence[str], root: Path, shim: Path, *, env: Mapping[str, 
 
 def python(*arguments: str) -> list[str]:
     """The command of this Python."""
-    return [sys.executable, *arguments]
+    return [sys.executable, "-P", *arguments]
 
 
 def _snapshot(root: Path) -> tuple[_Inodes, dict[int, int]]:

@@ -111,7 +111,7 @@ def test_intervals_are_as_wide_as_what_rows_differ_by_that_were_measured_anew(wo
     first = table(workspace)
     assert first.between_runs == BETWEEN_RUNS
     with MeasurementStore(workspace.store) as store:
-        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00'")
+        store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00', boot = ''")
     law, signs = fake.law, {row.workload: 1 if at % 2 else -1 for at, row in enumerate(first)}
     fake.law = lambda workload: law(workload) * (1 + 0.05 * signs[workload])
     run(capsys, *command, "--anew")

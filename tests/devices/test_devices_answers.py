@@ -53,6 +53,7 @@ def test_19_13_sizes_that_do_not_read_are_none(size):
     name = 64 * "a" + ".pte"
     said = CommandResult(0, f"{name}\n/\n{size} {name}\n")
     depot = Depot(Address("board", {}), "owner", None, lambda *_, **__: said)
+    depot._work = "/tmp/hwbench"
     assert depot._list() == {name: 0}
 
 

@@ -278,8 +278,9 @@ def marked(text: str) -> None:
 
 def stored_there(text: str) -> None:
     depot = Depot(Address("fuzzed", {}), "owner", Link(""), lambda *_, **__: CommandResult(0, text))
+    depot._work = "/tmp/hwbench"
     try:
-        depot._look("/tmp/file")
+        depot._look("/tmp/file", 1 << 20)
     except HwbenchError as error:
         str(error).encode()
     depot._list()

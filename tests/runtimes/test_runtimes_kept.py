@@ -214,7 +214,7 @@ def test_19_04_entries_of_the_build_cache(tmp_path):
     built()
     assert cache.load(WORKLOAD) is not None
     assert {file.stat().st_mode & 0o022 for file in tmp_path.iterdir()} == {0}
-    for file in tmp_path.iterdir():
+    for file in [file for file in tmp_path.iterdir() if file.suffix in (".json", ".pte")]:
         file.chmod(0o666)
         assert cache.load(WORKLOAD) is None
         built()
