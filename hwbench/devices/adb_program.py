@@ -165,6 +165,11 @@ def is_loopback(serial: str) -> bool:
     return host == "localhost"
 
 
+# What adb says where the server that was there ends while it is asked; a moment later a new one starts.
+_DYING = "protocol fault"
+_DYING_PAUSES_S = (0.2, 0.5, 1.0)
+
+
 class AdbProgram:
     """Calls of the adb program; nothing here goes through a shell of this machine."""
 
@@ -178,6 +183,11 @@ class AdbProgram:
             DeviceUnreachable: adb is not installed, or its server does not start.
         """
         result = self.call("start-server", timeout_s=START_S)
+        for pause_s in _DYING_PAUSES_S:
+            if result.ok or _DYING not in f"{result.stdout}{result.stderr}":
+                break
+            time.sleep(pause_s)
+            result = self.call("start-server", timeout_s=START_S)
         said = printable_lines(f"{result.stdout}\n{result.stderr}")
         if result.timed_out:
             raise DeviceUnreachable(

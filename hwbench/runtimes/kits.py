@@ -28,6 +28,7 @@ _PYTHON_FILES = (
     "registry.py",
     "units.py",
     "specs/*.py",
+    "specs/kinds/*.py",
     "runtimes/__init__.py",
     "runtimes/base.py",
     "runtimes/machine.py",
