@@ -21,9 +21,8 @@ def distance(one: Workload, other: Workload) -> float:
 
 
 def _between_blocks(a: BlockSpec, b: BlockSpec) -> float:
-    names = dict.fromkeys(field.name for field in (*COMMON, *a.descriptor.fields, *b.descriptor.fields))
     types = {field.name: field.type for field in (*COMMON, *a.descriptor.fields, *b.descriptor.fields)}
-    fields = sum(_between_values(name, types[name], a.get(name), b.get(name)) for name in names)
+    fields = sum(_between_values(name, type, a.get(name), b.get(name)) for name, type in types.items())
     return fields + _KIND * (a.kind != b.kind)
 
 
