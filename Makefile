@@ -18,7 +18,7 @@ define NEEDS_PYTHON
 	  || { echo "$(PYTHON) has no venv; install it: apt-get install python3-venv" >&2; exit 1; }
 endef
 
-.PHONY: setup lock quickstart test test-long check check-dependencies clean
+.PHONY: setup lock quickstart test test-long check check-dependencies docs clean
 
 ifeq ($(LOCKED),1)
 setup: .venv/.locked
@@ -61,6 +61,10 @@ check: setup
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not long" --ignore tests/test_layers.py --ignore tests/test_readme.py
+
+# Into build/site; a warning is an error. Asks no network, and the pages ask none.
+docs: setup
+	NO_MKDOCS_2_WARNING=true $(BIN)/mkdocs build --strict --quiet -f .ci/docs/mkdocs.yml
 
 # Licences and known vulnerabilities of what is installed; asks the package index (docs/licences.md).
 check-dependencies: setup

@@ -1,7 +1,142 @@
-"""hwbench: hardware-aware search and profiling of video models. Importing this package loads no torch."""
+"""hwbench: hardware-aware search and profiling of video models.
 
+``hwbench.profile``, ``search``, ``train``, ``export``, ``bench``, ``validate``, ``verify``, ``report``, ``doctor``
+and ``quickstart`` do what the commands of these names do, ``add_device``, ``list_devices`` and the like what
+``hwbench devices`` does: each takes one frozen request and a listener, and returns a value. Importing this package
+loads no torch; a function loads what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api import API
 from hwbench.errors import HwbenchError
 
-__all__ = ["HwbenchError", "__version__"]
+if TYPE_CHECKING:
+    from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.devices.add import AddDeviceRequest, AddDeviceResult, add_device
+    from hwbench.api.devices.check import CheckDeviceRequest, CheckDeviceResult, check_device
+    from hwbench.api.devices.listing import (
+        AttachedPhone,
+        ListDevicesRequest,
+        ListDevicesResult,
+        ListedDevice,
+        list_devices,
+    )
+    from hwbench.api.devices.prepare import PrepareDeviceRequest, PrepareDeviceResult, prepare_device
+    from hwbench.api.devices.remove import RemoveDeviceRequest, RemoveDeviceResult, remove_device
+    from hwbench.api.devices.show import DeviceAnswer, ShowDeviceRequest, ShowDeviceResult, show_device
+    from hwbench.api.devices.steps import CheckStep
+    from hwbench.api.devices.trust import TrustDeviceRequest, TrustDeviceResult, trust_device
+    from hwbench.api.diff import DiffRequest, DiffResult, TableDiff, diff
+    from hwbench.api.doctor import DoctorRequest, DoctorResult, InstallationFinding, doctor
+    from hwbench.api.export import ExportRequest, ExportResult, export
+    from hwbench.api.init import InitRequest, InitResult, init
+    from hwbench.api.listener import Listener, StageProgress
+    from hwbench.api.profile import DeviceProfile, ProfileResult, profile
+    from hwbench.api.profile_request import ProfileRequest
+    from hwbench.api.quickstart import QuickstartRequest, QuickstartResult, quickstart
+    from hwbench.api.report import ReportRequest, ReportResult, report
+    from hwbench.api.search import SearchRequest, search
+    from hwbench.api.table_verification import TableVerification
+    from hwbench.api.test import TestRequest, TestResult, test
+    from hwbench.api.train import TrainRequest, TrainResult, train
+    from hwbench.api.validate import ValidateRequest, ValidateResult, validate
+    from hwbench.api.verify import VerifyRequest, VerifyResult, verify
+    from hwbench.latency.table import LatencyTable
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.studies.study import SearchResult
+
+__all__ = [
+    "AddDeviceRequest",
+    "AddDeviceResult",
+    "AttachedPhone",
+    "BenchRequest",
+    "BenchResult",
+    "CheckDeviceRequest",
+    "CheckDeviceResult",
+    "CheckStep",
+    "DeviceAnswer",
+    "DeviceProfile",
+    "DiffRequest",
+    "DiffResult",
+    "DoctorRequest",
+    "DoctorResult",
+    "ExportRequest",
+    "ExportResult",
+    "HwbenchError",
+    "InitRequest",
+    "InitResult",
+    "InstallationFinding",
+    "LatencyTable",
+    "ListDevicesRequest",
+    "ListDevicesResult",
+    "ListedDevice",
+    "Listener",
+    "MeasurementStore",
+    "PrepareDeviceRequest",
+    "PrepareDeviceResult",
+    "ProfileRequest",
+    "ProfileResult",
+    "QuickstartRequest",
+    "QuickstartResult",
+    "RemoveDeviceRequest",
+    "RemoveDeviceResult",
+    "ReportRequest",
+    "ReportResult",
+    "SearchRequest",
+    "SearchResult",
+    "ShowDeviceRequest",
+    "ShowDeviceResult",
+    "StageProgress",
+    "TableDiff",
+    "TableVerification",
+    "TestRequest",
+    "TestResult",
+    "TrainRequest",
+    "TrainResult",
+    "TrustDeviceRequest",
+    "TrustDeviceResult",
+    "ValidateRequest",
+    "ValidateResult",
+    "VerifyRequest",
+    "VerifyResult",
+    "__version__",
+    "add_device",
+    "bench",
+    "check_device",
+    "diff",
+    "doctor",
+    "export",
+    "init",
+    "list_devices",
+    "prepare_device",
+    "profile",
+    "quickstart",
+    "remove_device",
+    "report",
+    "search",
+    "show_device",
+    "test",
+    "train",
+    "trust_device",
+    "validate",
+    "verify",
+]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in API:
+        raise AttributeError(f"module 'hwbench' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(API[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *API})

@@ -49,6 +49,12 @@ def milliseconds(seconds: float) -> float:
     return round(seconds * 1e3, 6)
 
 
+def format_rate(steps: int, seconds: float) -> str:
+    """Steps a second, or a minute where that is less than one: ``2.5/s``, ``40/min``."""
+    rate = steps / max(seconds, 1e-3)
+    return f"{rate:.1f}/s" if rate >= 1 else f"{60 * rate:.0f}/min"
+
+
 def format_bytes(num_bytes: float) -> str:
     """Writes a size with a binary prefix: ``3.4 MiB``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

@@ -64,7 +64,7 @@ def test_19_03_pip_of_the_current_folder_fetches_no_wheel(trap, tmp_path, monkey
 
 def test_19_03_the_laboratory_of_the_current_folder_is_not_started(trap, tmp_path, monkeypatch):
     """The server of a virtual device finds no program that it needs: it says so, and is ours."""
-    from hwbench.cli.devices import virtual
+    from hwbench.devices import virtual
     from hwbench.errors import MissingDependency
     from hwbench.workspace import Workspace
 
@@ -101,7 +101,7 @@ def test_19_03_a_command_runs_with_safe_children_and_leaves_the_environment_as_i
 def test_19_03_a_python_of_a_device_is_asked_about_itself(tmp_path, monkeypatch):
     """Not about the distributions that lie in the folder where the question is asked."""
     from hwbench.devices.local import LocalTransport
-    from hwbench.measure.board import ask_python
+    from hwbench.measure.remote_toolchain import ask_python
 
     folder = tmp_path / "executorch-9.9.9.dist-info"
     folder.mkdir()

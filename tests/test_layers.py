@@ -14,14 +14,18 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "hwbench"
 
 # From bottom to top. A module imports from lower levels, and from its own package.
-BOTTOM = {"errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"}
+BOTTOM = {
+    *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
+    *("toml_fields", "frames"),
+}
 LEVELS = (
     BOTTOM,
     {"specs"},
     {"blocks", "models", "data", "runtimes", "devices"},
     {"spaces", "latency", "measure"},
-    {"search", "train", "deploy"},
-    {"report"},
+    {"studies", "training", "deploy"},
+    {"reports"},
+    {"api"},
     {"cli"},
 )
 LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
@@ -34,14 +38,18 @@ NEIGHBOURS = {
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",
     ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
+    ("toml_fields", "documents"): "a file is bounded before its keys are looked at",
+    ("toml_fields", "errors"): "a file that does not validate is an InvalidFile",
+    ("toml_fields", "printable"): "what a file says may be anything",
+    ("toml_fields", "registry"): "an unknown key is answered with the nearest known ones",
     ("models", "blocks"): "models are made of blocks",
 }
 # What extensions test themselves with; it looks at everything, and only tests look at it.
 TESTING = "testing"
 # Third-party packages by the packages of ours that may load them, at any depth of a function.
 ONLY_IN = {
-    "optuna": {"search", "report", "spaces"},  # a space draws from Optuna's trial, which is not wrapped
-    "plotly": {"report"},
+    "optuna": {"studies", "reports", "spaces"},  # a space draws from Optuna's trial, which is not wrapped
+    "plotly": {"reports"},
     "av": {"data"},
     "typer": {"cli"},
     "rich": {"cli"},
@@ -110,11 +118,11 @@ def test_no_exception_is_left_over() -> None:
 @pytest.mark.parametrize(
     ("package", "statement", "bad"),
     [
-        ("specs", "def f():\n    from hwbench.search import study\n", True),
+        ("specs", "def f():\n    from hwbench.studies import study\n", True),
         ("specs", "if TYPE_CHECKING:\n    import hwbench.models\n", True),
         ("runtimes", "from hwbench.models import network\n", True),
         ("cli", "from hwbench.testing import fakes\n", True),
-        ("cli", "from hwbench import search\n", False),
+        ("cli", "from hwbench import studies\n", False),
         ("models", "from hwbench.blocks import build\n", False),
     ],
 )
@@ -131,6 +139,112 @@ def test_the_layer_test_can_fail(
             test_imports_go_down_only()
     else:
         test_imports_go_down_only()
+
+
+def running(node: ast.AST) -> Iterator[ast.AST]:
+    """What stands below a node, without what is for type checkers alone."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            continue
+        yield child
+        yield from running(child)
+
+
+def module_name(path: Path) -> str:
+    """``hwbench.cli.main`` of a file; of an ``__init__.py`` its package."""
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports_by_module() -> dict[str, set[str]]:
+    """Module of ours -> those that its file imports, also inside functions.
+
+    A package stands for its ``__init__.py``: a file that takes a name from its own package is in a circle with it where
+    that re-exports the file.
+    """
+    files = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in modules()}
+    graph: dict[str, set[str]] = {name: set() for name in files}
+    for name, tree in files.items():
+        for node in running(tree):
+            if isinstance(node, ast.Import):
+                graph[name] |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                parts = {f"{node.module}.{alias.name}" for alias in node.names}
+                graph[name] |= {part if part in files else str(node.module) for part in parts}
+    return {name: (found - {name}) & files.keys() for name, found in graph.items()}
+
+
+def reached_from(start: str, graph: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = [*graph[start]]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += graph[name]
+    return reached
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of modules that all reach each other."""
+    reached = {name: reached_from(name, graph) for name in graph}
+    rings = {frozenset(other for other in names if name in reached[other]) for name, names in reached.items()}
+    return sorted(sorted(ring) for ring in rings if ring)
+
+
+def test_no_circle_between_files() -> None:
+    assert circles(imports_by_module()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bad"),
+    [
+        ("from hwbench.data.b import x\n", "def f():\n    from hwbench.data.a import y\n", True),
+        ("import hwbench.data.b\n", "from hwbench.data import a\n", True),
+        ("from hwbench.data import x\n", "", True),  # the package takes it from here
+        ("from hwbench.data.b import x\n", "if TYPE_CHECKING:\n    from hwbench.data.a import y\n", False),
+        ("from hwbench.data.b import x\n", "from hwbench.units import y\n", False),
+    ],
+)
+def test_the_test_of_circles_can_fail(
+    first: str, second: str, bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "hwbench" / "data"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text("from hwbench.data.a import x\n")
+    (folder / "a.py").write_text(first)
+    (folder / "b.py").write_text(second)
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path / "hwbench")
+    assert bool(circles(imports_by_module())) == bad
+
+
+# Names of more than one class of hwbench, and why each is right.
+SAME_NAMES = {
+    "FloatFunctional": "torch's own where it has one, else ours of the same form (hwbench/blocks/functional.py)",
+}
+
+
+def classes_by_name() -> dict[str, list[str]]:
+    """Name of a class -> the places where one is called so, private ones included."""
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(PACKAGE.parent)}:{node.lineno}")
+    return places
+
+
+def test_one_class_name_stands_for_one_thing() -> None:
+    twice = {name: places for name, places in classes_by_name().items() if len(places) > 1}
+    assert {name: places for name, places in twice.items() if name not in SAME_NAMES} == {}
+    assert set(SAME_NAMES) <= set(twice)  # no exception is left over
+
+
+def test_the_test_of_class_names_can_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.py").write_text("class Twice:\n    pass\n")
+    monkeypatch.setattr(sys.modules[__name__], "PACKAGE", tmp_path)
+    with pytest.raises(AssertionError):
+        test_one_class_name_stands_for_one_thing()
 
 
 def test_engines_and_tools_stay_in_their_packages() -> None:
@@ -166,6 +280,12 @@ def test_nothing_is_unpickled() -> None:
     assert wrong == []
 
 
+def test_commands_parse_call_and_print() -> None:
+    """What a command does stands in the API, where other programs find it."""
+    lines = sum(path.read_text(encoding="utf-8").count("\n") for path in (PACKAGE / "cli").rglob("*.py"))
+    assert lines <= 2000
+
+
 def test_every_package_says_what_it_is() -> None:
     packages = sorted({path.parent for path in modules()})
     silent = [
@@ -177,7 +297,18 @@ def test_every_package_says_what_it_is() -> None:
     assert silent == []
 
 
-HEAVY = ("torch", "torchvision", "executorch", "torchao", "optuna", "plotly", "av", "numpy", "pandas", "hwbench.search")
+HEAVY = (
+    "torch",
+    "torchvision",
+    "executorch",
+    "torchao",
+    "optuna",
+    "plotly",
+    "av",
+    "numpy",
+    "pandas",
+    "hwbench.studies",
+)
 
 
 def loaded(code: str) -> set[str]:

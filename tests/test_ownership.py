@@ -179,6 +179,10 @@ def test_19_02_the_checkout_that_runs_is_as_good_as_its_code(tmp_path):
     package.mkdir(parents=True)
     for name in ("__init__.py", "durable.py", "errors.py", "ownership.py", "registry.py", "workspace.py"):
         (package / name).write_bytes(Path(ownership.__file__).with_name(name).read_bytes())
+    (package / "api").mkdir()
+    (package / "api" / "__init__.py").write_bytes(
+        Path(ownership.__file__).parent.joinpath("api/__init__.py").read_bytes()
+    )
     for part in ("search_spaces", "profiles"):
         (code / part).mkdir()
     find = "import os; from hwbench.workspace import Workspace; print(Workspace.find())"

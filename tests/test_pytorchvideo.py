@@ -16,7 +16,14 @@ from torch import nn
 import hwbench.blocks.mobile_cpu as ours
 from hwbench.blocks import EfficientBlock
 from hwbench.deploy import convert_to_deployable_form
-from hwbench.models import EfficientX3d, Form, create_x3d, efficient_from_vanilla, translated, vanilla_from_efficient
+from hwbench.models import (
+    EfficientX3d,
+    WeightsForm,
+    create_x3d,
+    efficient_from_vanilla,
+    translated,
+    vanilla_from_efficient,
+)
 
 with warnings.catch_warnings(action="ignore"):  # torch calls parts of it deprecated while it is imported
     from pytorchvideo.accelerator.deployment.mobile_cpu.utils import model_conversion
@@ -164,8 +171,8 @@ def test_the_vanilla_network_and_the_ways_between() -> None:
         same(loaded(EfficientX3d(num_classes=11), efficient)(x), expected)
         # Theirs with the weights that we translate, too.
         same(loaded(efficient_x3d.EfficientX3d(num_classes=11), efficient)(x), expected)
-        slow = translated(weights, Form.PYSLOWFAST)
-        assert all(torch.equal(value, weights[name]) for name, value in translated(slow, Form.VANILLA).items())
+        slow = translated(weights, WeightsForm.PYSLOWFAST)
+        assert all(torch.equal(value, weights[name]) for name, value in translated(slow, WeightsForm.VANILLA).items())
 
 
 def test_the_way_back_folds_the_first_shortcut() -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 from hwbench.blocks.mobile_cpu.layouts import variants
 from hwbench.devices import Device, load_device
 from hwbench.latency import macs
+from hwbench.measure.artifact_check import profile_ops
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.runner import measure_sessions
-from hwbench.measure.single_file import profile_ops
 from hwbench.spaces import resolve
 from hwbench.specs import AUTO, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.workspace import Workspace

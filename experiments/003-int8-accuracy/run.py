@@ -10,12 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hwbench.cli.export import export_original, original_of
-from hwbench.cli.train import QAT_EPOCHS, QAT_RATE
+from hwbench.api.export import export_source
+from hwbench.api.export_sources import source_of
+from hwbench.api.train import QAT_EPOCHS, QAT_RATE
 from hwbench.deploy import DeployedModel, Int8
 from hwbench.spaces import resolve
 from hwbench.specs import Network, Precision
-from hwbench.train import FineTuning, Recipe, Resources, open_data, train
+from hwbench.training import FineTuning, Recipe, Resources, open_data, train
 from hwbench.workspace import Workspace
 
 # The architecture of the quickstart's experiment, 001: depths 1, 3, 4; widths 32, 64, 96; separable blocks.
@@ -85,7 +86,7 @@ class Bench:
 
     def export(self, checkpoint: Path, out: str, int8: Int8 | None = None) -> DeployedModel:
         precision = Precision.INT8
-        return export_original(self.workspace, original_of(checkpoint), self.folder / out, precision, int8=int8)
+        return export_source(self.workspace, source_of(checkpoint), self.folder / out, precision, int8=int8)
 
     def run(self, job: Job, points: float | None) -> dict[str, Any]:
         """One row: top-1 on the 128 validation videos, all of files that were run."""

@@ -11,7 +11,7 @@ import numpy as np
 from networks import BANDS, BLOCKS, CALIBRATION, planned
 
 from hwbench.latency import LatencyRow, LatencyTable, Role
-from hwbench.measure.drift import by_clock, followed
+from hwbench.measure.drift import by_clock, clock_sensitivity
 from hwbench.specs import LatencyStats, Measurement, Outcome, Precision, Session, Target, Workload
 
 # A workload is told by the beginning of its digest, of which older files have more; plan.json has it whole.
@@ -42,13 +42,13 @@ def numbers(session: Session, clock_s: float) -> tuple[object, ...]:
 class Data:
     """The raw data of one precision on one machine: statistics by role and workload.
 
-    ``followed`` is how far its latencies follow the clock.
+    ``clock_sensitivity`` is how far its latencies follow the clock.
     """
 
     target: Target
     precision: Precision
     rows: dict[tuple[str, Workload], LatencyStats]
-    followed: float
+    clock_sensitivity: float
 
     @classmethod
     def read(cls, folder: Path, precision: Precision) -> "Data":
@@ -62,7 +62,7 @@ class Data:
                 samples = tuple(int(line[name]) / 1e9 for name in ("p10_ns", "median_ns", "p90_ns"))
                 place = line["role"], known[line["role"], line["workload"][:DIGEST]]
                 sessions.setdefault(place, []).append(Session(samples, probe_s=float(line["drift"])))
-        follow = followed(sessions.values())
+        follow = clock_sensitivity(sessions.values())
         rows = {
             place: LatencyStats.of([replace(s, drift=by_clock(s.probe_s, 1.0, follow)) for s in found])
             for place, found in sessions.items()

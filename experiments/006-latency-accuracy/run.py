@@ -24,7 +24,7 @@ from hwbench.devices import load_device
 from hwbench.latency import AdditivePredictor, Validation
 from hwbench.latency.calibration import NOMINAL
 from hwbench.measure.builder import Builder, BuildFailure
-from hwbench.measure.campaign import Watch
+from hwbench.measure.campaign import CampaignWatch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Measurement, Outcome, Precision, Timing, Workload
@@ -111,7 +111,7 @@ def measure(
                 (to / name).write_text(header + as_csv(those, clock_s))
 
 
-class Progress(Watch):
+class Progress(CampaignWatch):
     """Prints a line for every fiftieth row, and every failure."""
 
     def __init__(self) -> None:

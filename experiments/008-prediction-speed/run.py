@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from hwbench.latency import AdditivePredictor
-from hwbench.search.latencies import compile_predictor
 from hwbench.spaces import read_space
 from hwbench.specs import Precision
+from hwbench.studies.latencies import compile_predictor
 from hwbench.testing.tables import CLASSES, space_table
 from hwbench.workspace import shipped
 

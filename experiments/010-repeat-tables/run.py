@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from hwbench.cli.diff import changes_as_json
+from hwbench.api.diff import changes_as_json
 from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable, compare_tables, taken_otherwise
 from hwbench.units import parse_duration

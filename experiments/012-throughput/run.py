@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hwbench.measure.sentinel import SENTINEL
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import Run
+from hwbench.measure.store_types import Run
 from hwbench.specs import Target
 from hwbench.workspace import Workspace
 

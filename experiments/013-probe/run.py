@@ -14,7 +14,7 @@ import numpy as np
 from hwbench.devices import load_device
 from hwbench.measure.bench import open_bench
 from hwbench.measure.builder import Builder, BuildFailure
-from hwbench.measure.drift import CROWDED, Drift, by_clock, followed
+from hwbench.measure.drift import CROWDED, Drift, by_clock, clock_sensitivity
 from hwbench.measure.runner import measure_sessions
 from hwbench.spaces import load_space
 from hwbench.specs import Artifact, Precision, Session, Timing
@@ -62,7 +62,7 @@ def main() -> None:
     crowded = [
         s for row in sessions[True].values() for s in row if s.crowding > CROWDED * drift.undisturbed.crowding.known
     ]
-    follow = followed(sessions[True].values())
+    follow = clock_sensitivity(sessions[True].values())
     medians = {
         "no probe": {key: [statistics.median(s.samples_s) for s in row] for key, row in sessions[False].items()},
         "waiting for a quiet core": {
@@ -77,7 +77,7 @@ def main() -> None:
     results: dict[str, object] = {
         "blocks": len(built),
         "rounds": given.rounds,
-        "followed": round(follow, 3),
+        "clock_sensitivity": round(follow, 3),
         "sessions_crowded": len(crowded),
         "samples_disturbed": sum(s.disturbed for row in sessions[True].values() for s in row),
         "samples_kept": sum(len(s.samples_s) for row in sessions[True].values() for s in row),

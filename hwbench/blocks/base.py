@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from hwbench.blocks.layout import fold, unfold
+from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -72,8 +72,8 @@ class FixedSize(nn.Module):
             )
         if len(self.shape) == 4:
             return self.folded(x)  # type: ignore[no-any-return]
-        y: torch.Tensor = self.folded(fold(x))
-        return unfold(y, self.output.t) if y.dim() == 4 else y  # logits are (N, classes) already
+        y: torch.Tensor = self.folded(frames_to_batch(x))
+        return batch_to_frames(y, self.output.t) if y.dim() == 4 else y  # logits are (N, classes) already
 
     def extra_repr(self) -> str:
         return f"shape={self.shape}"

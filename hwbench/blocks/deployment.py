@@ -1,15 +1,15 @@
-"""The deploy form of any module: by its own rewrite where it has one, else through its graph."""
+"""The deploy form of any module: by its own rewrite where it has one, else through its graph; and chains of blocks."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
-from hwbench.blocks.graph import Result, deploy_graph
+from hwbench.blocks.graph import RewriteResult, deploy_graph
 from hwbench.blocks.kinds import build
 from hwbench.specs import AUTO, BlockSpec, TensorSpec
 
@@ -30,11 +30,13 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
         deployed: nn.Module = own(input, variant)
         return deployed
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
-    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant, result=Result.FOLDED)
+    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant, result=RewriteResult.FOLDED)
 
 
 class BlockChain(EfficientBlock):
     """Blocks of any kinds one after the other, ``block_0``, ``block_1``, ...: (N, C, T, H, W) -> what the last gives.
+
+    Where a block takes or gives several pathways, there is one tensor for each, and of more than one a tuple comes out.
 
     Args:
         blocks: What is built, from first to last.
@@ -50,15 +52,15 @@ class BlockChain(EfficientBlock):
         for index, spec in enumerate(self.specs):
             self.add_module(f"block_{index}", build(spec))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for block in self.children():
-            x = block(x)
-        return x
+    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        return along(self.specs, self.children(), (x, *others))
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         layers: OrderedDict[str, nn.Module] = OrderedDict()
         for (name, block), x in zip(self.named_children(), self._inputs(input), strict=True):
             layers[name] = deploy_form(block, x, variant)
+        if any(spec.pathway or spec.descriptor.takes + spec.descriptor.gives > 2 for spec in self.specs):
+            return DeployedPathways(self.specs, layers).eval()
         return nn.Sequential(layers).eval()
 
     def output(self, x: TensorSpec) -> TensorSpec:
@@ -67,6 +69,32 @@ class BlockChain(EfficientBlock):
         return x
 
     def _inputs(self, x: TensorSpec) -> Iterator[TensorSpec]:
+        """What each block works on."""
         for spec in self.specs:
-            yield x
+            yield spec.located(x)[1]
             x = spec.output(x)
+
+
+class DeployedPathways(nn.Module):
+    """Deploy forms of blocks with several pathways: one folded tensor in and out for each."""
+
+    def __init__(self, specs: Sequence[BlockSpec], layers: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.specs = tuple(specs)
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *pathways: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        return along(self.specs, self.children(), pathways)
+
+
+def along(
+    specs: Sequence[BlockSpec], blocks: Iterable[nn.Module], pathways: tuple[torch.Tensor, ...]
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """What comes of the tensors of some pathways behind a chain of blocks."""
+    for spec, block in zip(specs, blocks, strict=True):
+        at = spec.pathway - 1
+        made = block(pathways[at]) if spec.pathway else block(*pathways)
+        behind = made if isinstance(made, tuple) else (made,)
+        pathways = (*pathways[:at], *behind, *pathways[at + 1 :]) if spec.pathway else behind
+    return pathways if len(pathways) > 1 else pathways[0]

@@ -11,14 +11,14 @@ import torch
 from hwbench.specs import TensorSpec
 
 
-def fold(x: torch.Tensor) -> torch.Tensor:
+def frames_to_batch(x: torch.Tensor) -> torch.Tensor:
     """(N, C, T, H, W) -> (N·T, C, H, W); no copy where the input is channels last."""
     n, c, t, h, w = x.shape
     return x.permute(0, 2, 1, 3, 4).reshape(n * t, c, h, w)
 
 
-def unfold(x: torch.Tensor, frames: int) -> torch.Tensor:
-    """(N·T, C, H, W) -> (N, C, T, H, W), the inverse of ``fold``."""
+def batch_to_frames(x: torch.Tensor, frames: int) -> torch.Tensor:
+    """(N·T, C, H, W) -> (N, C, T, H, W), the inverse of ``frames_to_batch``."""
     _, c, h, w = x.shape
     return x.reshape(-1, frames, c, h, w).permute(0, 2, 1, 3, 4)
 

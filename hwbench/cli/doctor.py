@@ -1,218 +1,30 @@
-"""``hwbench doctor``: what is installed, what is missing, and the command that installs it; and making room."""
+"""``hwbench doctor``."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import math
-import os
-import platform
-import shutil
-import sys
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
 import typer
 
-from hwbench.cli.main import app
-from hwbench.cli.output import Json, emit, print_table, say
-from hwbench.errors import CheckFailed, HwbenchError, MissingDependency
-from hwbench.units import format_bytes
-
-if TYPE_CHECKING:
-    from hwbench.workspace import Workspace
-
-# Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
-PACKAGES = {
-    "torch": "models and training",
-    "torchvision": "transforms",
-    "executorch": "the .pte files",
-    "torchao": "int8",
-    "av": "video decoding",
-    "optuna": "search",
-    "plotly": "reports",
-}
-# What may be absent, and the command that installs it.
-EXTRAS = {"onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript")}
-# The machine of phones and boards, and the programs that emulate one, with the packages that have them.
-ARM = "aarch64"
-LABORATORY = {"qemu-aarch64-static": "qemu-user-static", "proot": "proot", "sshd": "openssh-server"}
-# Less than this does not hold the build cache of one space.
-ENOUGH_DISK_BYTES = 1024**3
+from hwbench.api.doctor import DoctorRequest, doctor
+from hwbench.cli.app import app
+from hwbench.cli.generated import add_command
+from hwbench.cli.listening import listening
+from hwbench.cli.output import emit, print_table, say
+from hwbench.errors import CheckFailed
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at. ``advice`` is the command that mends it; ``needed`` ones decide the exit status."""
-
-    name: str
-    ok: bool
-    found: str
-    advice: str = ""
-    needed: bool = True
-
-
-Clean = Annotated[
-    bool,
-    typer.Option(
-        help="First remove from .hwbench what can be made again and no running process uses: built files, runners, "
-        "what was fetched to make them, samples of verified tables. Measurements, tables and studies stay. With "
-        "--json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified."
-    ),
-]
-
-
-@app.command()
-def doctor(clean: Clean = False, as_json: Json = False) -> None:
-    """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed.
-
-    Built files take at most 10 GiB (HWBENCH_CACHE_LIMIT=20GiB or none changes that), samples of verified tables 1 GiB:
-    what was used least recently goes first.
-    """
-    cleaned = _clean() if clean else None
-    findings = [*_machine(), *_packages(), *_programs(), *_workspace()]
-    wrong = [finding for finding in findings if finding.needed and not finding.ok]
+def _run(request: DoctorRequest, as_json: bool) -> None:
+    with listening() as listener:
+        result = doctor(request, listener)
     if as_json:
-        values: dict[str, Any] = {"ok": not wrong, "cpus": _cpus(), "findings": [asdict(one) for one in findings]}
-        values |= {} if cleaned is None else {"cleaned": cleaned}
-        emit(values, as_json=True)
+        emit(result.to_json(), as_json=True)
     else:
-        rows = [("ok" if f.ok else "missing" if f.needed else "-", f.name, f.found) for f in findings]
+        rows = [("ok" if f.ok else "missing" if f.needed else "-", f.name, f.found) for f in result.findings]
         print_table(("", "", ""), rows, header=False)
-    for finding in findings:
+    for finding in result.findings:
         if not finding.ok:
             say(f"{finding.name}: {finding.advice}")
-    if wrong:
+    if not result.ok:
         raise typer.Exit(CheckFailed.exit_status)
 
 
-def _machine() -> Iterator[Finding]:
-    yield Finding("python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer")
-    from hwbench.devices import Device, probe_device
-    from hwbench.devices.preflight import Level, examine
-    from hwbench.specs import LOCAL
-
-    device = Device(LOCAL, LOCAL)
-    try:
-        with device.transport(say) as transport:
-            probe = probe_device(transport)
-            looked_at = examine(device, transport)
-    except HwbenchError as error:
-        yield Finding("local device", False, "cannot be measured", str(error), needed=False)
-        return
-    yield Finding("processors", True, f"{_cpus()} usable, {probe.arch}, {probe.model}, governor {probe.governor}")
-    for one in looked_at:
-        if one.name not in ("space", "governor"):  # told of the workspace, and above
-            fine = one.level is Level.OK
-            advice = f"{one.sentence}; {one.command}" if one.command else one.sentence
-            yield Finding(one.name, fine, one.sentence, "" if fine else advice, needed=False)
-
-
-def _packages() -> Iterator[Finding]:
-    for name, purpose in PACKAGES.items():
-        try:
-            yield Finding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
-        except importlib.metadata.PackageNotFoundError:
-            advice = f"python -m pip install {name}"
-            yield Finding(name, False, f"not installed ({purpose})", advice)
-    for name, (purpose, advice) in EXTRAS.items():
-        try:
-            yield Finding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
-        except importlib.metadata.PackageNotFoundError:
-            yield Finding(name, False, f"not installed; only for {purpose}", advice, needed=False)
-
-
-def _programs() -> Iterator[Finding]:
-    from hwbench.runtimes.native.build import INSTALL_COMPILER, find_compiler
-
-    try:
-        yield Finding("C++ compiler", True, " ".join(find_compiler()))
-    except MissingDependency:
-        found = "none; the slower Python runner is used"
-        yield Finding("C++ compiler", False, found, INSTALL_COMPILER, needed=False)
-    yield from _for_devices()
-
-
-def _for_devices() -> Iterator[Finding]:
-    """What other devices than this machine need here."""
-    from hwbench.runtimes.native.cross import find_compiler_for, install_command
-
-    adb = shutil.which("adb")
-    yield Finding("adb", adb is not None, adb or "none; only for phones", "apt-get install adb", needed=False)
-    try:
-        yield Finding("ARM compiler", True, " ".join(find_compiler_for(ARM)))
-    except MissingDependency:
-        found = "none; only for phones, and for boards without a compiler and without executorch"
-        yield Finding("ARM compiler", False, found, install_command(ARM), needed=False)
-    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # of servers, too
-    missing = [program for program in LABORATORY if shutil.which(program, path=path) is None]
-    found = f"no {', '.join(missing)}; only for devices that are emulated" if missing else "complete"
-    advice = f"apt-get install {' '.join(LABORATORY[program] for program in missing)}"
-    yield Finding("ARM emulation", not missing, found, advice if missing else "", needed=False)
-
-
-def _workspace() -> Iterator[Finding]:
-    from hwbench.measure.store import MeasurementStore
-    from hwbench.workspace import Workspace
-
-    try:
-        workspace = Workspace.find()
-        store = workspace.store
-        free = shutil.disk_usage(workspace.root).free
-    except HwbenchError as error:
-        yield Finding("workspace", False, str(Path.cwd()), str(error))
-        return
-    yield Finding("workspace", True, f"{workspace.root}, writable")
-    advice = "free some space; built files go with: hwbench doctor --clean"
-    yield Finding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
-    yield _taken(workspace)
-    if not store.exists():
-        yield Finding("measurements", True, "none yet; make some: hwbench profile --device local")
-        return
-    try:
-        with MeasurementStore(store) as opened:
-            counts = opened.counts()
-        yield Finding("measurements", True, ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none")
-    except HwbenchError as error:
-        yield Finding("measurements", False, str(store), str(error))
-
-
-def _taken(workspace: Workspace) -> Finding:
-    """What built files take, and may take."""
-    from hwbench.measure.room import LIMIT_VARIABLE, limit_bytes, size
-
-    taken = format_bytes(size(workspace.cache))
-    try:
-        limit = limit_bytes()
-    except HwbenchError as error:
-        return Finding(
-            "build cache", False, f"{taken}, its limit is no size", f"{error}; set or unset {LIMIT_VARIABLE}"
-        )
-    return Finding("build cache", True, taken + (f" of at most {format_bytes(limit)}" if limit < math.inf else ""))
-
-
-def _clean() -> dict[str, dict[str, int]]:
-    """Removes what can be made again, and says how much.
-
-    Raises:
-        WorkspaceError: There is no workspace here, or it cannot be written.
-    """
-    from hwbench.measure.room import clean_cache, clean_verified
-    from hwbench.workspace import Workspace
-
-    workspace = Workspace.find()
-    cleaned = {}
-    for name, folder, remove in (
-        ("cache", workspace.cache, clean_cache),
-        ("verified", workspace.verified, clean_verified),
-    ):
-        room = remove(folder)
-        cleaned[name] = asdict(room)
-        kept = f", {format_bytes(room.kept_bytes)} is in use and stays" if room.kept_bytes else ""
-        say(f"{folder}: {format_bytes(room.removed_bytes)} removed{kept}")
-    return cleaned
-
-
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+add_command(app, "doctor", DoctorRequest, _run)

@@ -1,25 +1,16 @@
-"""``hwbench init``: a workspace somewhere else than in the checkout."""
+"""``hwbench init``."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
-from hwbench.cli.main import app
-from hwbench.cli.output import Json, emit, say
+from hwbench.api.init import InitRequest, init
+from hwbench.cli.app import app
+from hwbench.cli.generated import add_command
+from hwbench.cli.output import emit, say
 
 
-@app.command()
-def init(
-    directory: Annotated[Path, typer.Argument(help="Directory to make, or to complete.", metavar="DIR")],
-    as_json: Json = False,
-) -> None:
-    """Make a workspace: the shipped search spaces, devices and model cards; existing files are left as they are."""
-    from hwbench.workspace import PARTS, Workspace
+def _run(request: InitRequest, as_json: bool) -> None:
+    emit(init(request).to_json(), as_json=as_json)
+    say(f"next: cd {request.directory} && hwbench doctor")
 
-    workspace = Workspace.create(directory.resolve())
-    found = {part: len(workspace.names(part)) for part in PARTS[:3]}
-    emit({"workspace": str(workspace.root), **found}, as_json=as_json)
-    say(f"next: cd {directory} && hwbench doctor")
+
+add_command(app, "init", InitRequest, _run)

@@ -1,4 +1,4 @@
-"""The command line. stdout is data, stderr is talk; exit statuses are those of ``hwbench.errors``. Loads no torch."""
+"""Runs one command line. stdout is data, stderr is talk; exit statuses are those of ``hwbench.errors``."""
 
 from __future__ import annotations
 
@@ -8,45 +8,18 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import typer
-
-from hwbench import __version__
+from hwbench.cli.app import app
 from hwbench.cli.signals import ENDINGS, ending_in_order
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.interpreter import safe_children
 from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
+__all__ = ["INTERRUPTED", "app", "main"]
+
 # As a shell reports a process that Ctrl-C ended.
 INTERRUPTED = 130
 _GOES_ON = "the same command goes on where it stopped"
-
-app = typer.Typer(
-    name="hwbench",
-    help="Hardware-aware search and profiling of video models: measure blocks on a device, search within a latency "
-    "budget, train, export int8, measure the file.",
-    epilog="Exit status: 0 done; 1 unexpected; 2 usage or a file that does not validate; 3 device unreachable or lost; "
-    "4 budget infeasible; 5 a check failed; 130 ended by Ctrl-C, 143 by SIGTERM, 129 with its terminal: in order, and "
-    "the same command goes on. Every command takes --json; --debug (anywhere) shows tracebacks.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
-
-
-def version(value: bool) -> None:
-    """Prints the version and ends."""
-    if value:
-        typer.echo(__version__)
-        raise typer.Exit()
-
-
-@app.callback()
-def options(
-    show: bool = typer.Option(False, "--version", callback=version, is_eager=True, help="Print the version and exit."),
-) -> None:
-    """Options of the program itself."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:

@@ -1,45 +1,25 @@
-"""``hwbench quickstart``: the whole loop on this machine, from the latency table to a measured int8 file."""
+"""``hwbench quickstart``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from hwbench.api.quickstart import QuickstartRequest, quickstart
+from hwbench.cli.app import app
+from hwbench.cli.generated import add_command
+from hwbench.cli.listening import listening
+from hwbench.cli.output import emit, print_table
+from hwbench.units import format_duration
 
-from hwbench.cli.main import app
-from hwbench.cli.output import Json, emit, print_table
-from hwbench.errors import OverBudget
-from hwbench.units import format_duration, parse_duration
 
-
-@app.command()
-def quickstart(
-    budget: Annotated[
-        str | None, typer.Option(help='Latency budget, such as "4 ms"; default: 1.8 times the fastest network.')
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device: a folder of profiles/.")] = "local",
-    seed: Annotated[int, typer.Option(min=0, help="Of search, training and calibration.")] = 0,
-    as_json: Json = False,
-) -> None:
-    """The whole loop on a small space and synthetic videos: profile, search, train, export int8, measure, report.
-
-    Each step says how it is typed as a command of its own. Interrupted at any moment, the same command goes on.
-    """
-    budget_s = None if budget is None else parse_duration(budget, name="--budget")
-    from hwbench.cli.loop import Loop
-    from hwbench.workspace import Workspace
-
-    values = Loop(Workspace.find(), device, seed).run(budget_s)
+def _run(request: QuickstartRequest, as_json: bool) -> None:
+    with listening() as listener:
+        result = quickstart(request, listener)
     if as_json:
-        emit(values, as_json=True)
+        emit(result.to_json(), as_json=True)
     else:
-        _print(values)
-    if values["measured_ms"] > values["budget_ms"]:
-        raise OverBudget(
-            f"{values['model']} takes {values['measured_ms']:.4g} ms, the budget is {values['budget_ms']:g} ms; the "
-            "search measured its network well within, so the machine is slower now than it was then. Run the command "
-            "again when it is quiet, or with a larger --budget"
-        )
+        _print(result.to_json())
+    result.check_budget()
 
 
 def _print(values: dict[str, Any]) -> None:
@@ -56,3 +36,6 @@ def _print(values: dict[str, Any]) -> None:
         ("took", format_duration(values["seconds"])),
     ]
     print_table(("", ""), rows, header=False)
+
+
+add_command(app, "quickstart", QuickstartRequest, _run)

@@ -3,7 +3,7 @@
 from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
-from hwbench.data.failures import Failure, FailurePolicy, Failures
+from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.sources import SYNTHETIC, default_clip, open_dataset, open_splits
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
@@ -13,7 +13,7 @@ __all__ = [
     "SYNTHETIC",
     "Batch",
     "ClipSpec",
-    "Failure",
+    "DecodingFailure",
     "FailurePolicy",
     "Failures",
     "Normalisation",

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from hwbench.data.clips import ClipSpec, Indices, random_clip, uniform_clips
 from hwbench.data.decoding import Frames, VideoFile, VideoInfo
-from hwbench.data.failures import Failure, FailurePolicy
+from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.transforms import TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
@@ -35,7 +35,7 @@ class Sample:
     views: torch.Tensor | None
     label: int
     video: int
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[DecodingFailure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Batch:
     clips: torch.Tensor
     labels: torch.Tensor
     videos: torch.Tensor
-    failures: tuple[Failure, ...] = ()
+    failures: tuple[DecodingFailure, ...] = ()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -119,7 +119,7 @@ class CachedVideo:
         self._cache, self._key, self._path, self._count = cache, key, videos.paths[key], len(videos)
         info = cache.info(key)
         if info is None:
-            with VideoFile(self._path) as file:
+            with VideoFile(self._path, stream=videos.streams.get(key)) as file:
                 info = file.info
             cache.remember(key, info)
         self.info = info
@@ -184,7 +184,7 @@ class TrainingClips(Dataset[Sample]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         rng = np.random.default_rng([self.seed, int(self._epoch), index])
-        failures: list[Failure] = []
+        failures: list[DecodingFailure] = []
         video = index
         for _ in range(1 + _MOST_REPLACEMENTS):
             try:
@@ -192,7 +192,7 @@ class TrainingClips(Dataset[Sample]):
             except VideoError as error:
                 if self.policy is FailurePolicy.RAISE:
                     raise
-                failures.append(Failure(str(self.videos.paths[video]), str(error)))
+                failures.append(DecodingFailure(str(self.videos.paths[video]), str(error)))
             if self.policy is FailurePolicy.SKIP:
                 break
             video = int(rng.integers(len(self)))
@@ -203,7 +203,7 @@ class TrainingClips(Dataset[Sample]):
         an exception out of a worker process would carry a traceback in its text; ``Loader`` raises them."""
         return [_sample_or_failure(self, index, index) for index in indices]
 
-    def _draw(self, video: int, rng: np.random.Generator, failures: tuple[Failure, ...]) -> Sample:
+    def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         file = self._cache.open(video, self.videos)
         frames = file.read(random_clip(file.info, self.clip, rng))
         return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.labels[video], video, failures)
@@ -259,7 +259,7 @@ class TestClips(Dataset[Sample]):
         except VideoError as error:
             if self.policy is FailurePolicy.RAISE:
                 raise
-            return Sample(None, label, video, (Failure(str(self.videos.paths[video]), str(error)),))
+            return Sample(None, label, video, (DecodingFailure(str(self.videos.paths[video]), str(error)),))
         return Sample(self.transform(frames), label, video)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
@@ -272,4 +272,4 @@ def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: in
         return dataset[index]
     except VideoError as error:
         path = str(dataset.videos.paths[video])
-        return Sample(None, dataset.videos.labels[video], video, (Failure(path, str(error)),))
+        return Sample(None, dataset.videos.labels[video], video, (DecodingFailure(path, str(error)),))

@@ -5,6 +5,9 @@ the next wanted frame lies behind a later keyframe it seeks there. Frames are fo
 variable frame rates and streams that start late are exact. Files whose packets carry no usable time stamps (raw
 streams, AVI with B-frames) are read from the start and counted instead.
 
+Of several video streams the one is read that FFmpeg takes for the best, and never a cover picture; its number may be
+given instead, as ``ffprobe`` prints it.
+
 The decoder runs on one thread: data sets read many files at once, each in its own process.
 """
 
@@ -39,7 +42,8 @@ class VideoInfo:
     ``pts`` are the presentation times of the frames in units of ``time_base`` seconds, rising; ``keyframes`` are
     indices of frames at which decoding can start. ``duration`` (in the same units) runs from the first frame to the end
     of the last, whatever time the stream starts at. ``width`` and ``height`` are those of the stored frames, before
-    they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers.
+    they are turned upright. ``counted``: time stamps could not be used, ``pts`` are frame numbers. ``stream`` is the
+    number of the stream in its file.
     """
 
     width: int
@@ -50,6 +54,7 @@ class VideoInfo:
     keyframes: tuple[int, ...]
     duration: int
     counted: bool = False
+    stream: int = 0
 
     @property
     def num_frames(self) -> int:
@@ -67,36 +72,48 @@ class VideoInfo:
         return self.num_frames / self.duration_s
 
 
-def probe(path: Path | str) -> VideoInfo:
-    """What the first video stream of a file holds. Reads all packets, decodes none where the time stamps are usable.
+def probe(path: Path | str, stream: int | None = None) -> VideoInfo:
+    """What a video stream of a file holds. Reads all packets, decodes none where the time stamps are usable.
+
+    Args:
+        path: The file.
+        stream: Number of the stream in the file; None: the best one.
 
     Raises:
-        VideoError: The file is missing, empty, truncated, not a video, or holds no frame.
+        VideoError: The file is missing, empty, truncated, not a video, or holds no frame or no such video stream.
     """
-    with VideoFile(path) as video:
+    with VideoFile(path, stream=stream) as video:
         return video.info
 
 
-def read_frames(path: Path | str, indices: Sequence[int]) -> Frames:
+def read_frames(path: Path | str, indices: Sequence[int], stream: int | None = None) -> Frames:
     """Frames of a video by index, in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB.
+
+    ``stream`` is the number of the stream in the file; None: the best one.
 
     Raises:
         VideoError: As ``probe``; or a frame cannot be decoded.
         InvalidValue: No index, or one outside the video.
     """
-    with VideoFile(path) as video:
+    with VideoFile(path, stream=stream) as video:
         return video.read(indices)
 
 
 class VideoFile:
-    """An open video. ``info`` may be passed in by who has probed the same file before: opening is cheaper then.
+    """An open video.
+
+    Args:
+        path: The file.
+        info: Of who has probed the same file before, for the stream that was probed: opening is cheaper then.
+        stream: Number of the stream in the file; None: that of ``info``, or else the best one.
 
     Raises:
         VideoError: As ``probe``; every failure of a method is one too, and names the file and the cause in one line.
     """
 
-    def __init__(self, path: Path | str, info: VideoInfo | None = None) -> None:
+    def __init__(self, path: Path | str, info: VideoInfo | None = None, *, stream: int | None = None) -> None:
         self.path = Path(path)
+        self._number = info.stream if stream is None and info is not None else stream
         self._close = contextlib.ExitStack()
         self._reformatter = VideoReformatter()
         try:
@@ -135,7 +152,8 @@ class VideoFile:
 
     def _open(self) -> None:
         self._container = self._close.enter_context(av.open(str(self.path)))
-        self._stream = _video_stream(self._container)
+        self._stream = _video_stream(self._container, self._number)
+        self._number = self._stream.index
         self._stream.codec_context.thread_count = 1
 
     def _probe(self) -> VideoInfo:
@@ -179,7 +197,8 @@ class VideoFile:
         if not context.width or not context.height:
             raise _Cause("the size of its frames is unknown")
         codec = getattr(context.codec, "canonical_name", context.name)
-        return VideoInfo(context.width, context.height, codec, time_base, pts, keys, duration, counted)
+        size, number = (context.width, context.height), self._stream.index
+        return VideoInfo(*size, codec, time_base, pts, keys, duration, counted, number)
 
     def _check_length(self, info: VideoInfo) -> None:
         container = self._container
@@ -310,16 +329,28 @@ def _check_file(path: Path) -> None:
         raise _Cause("the file is empty (0 bytes)")
 
 
-def _video_stream(container: Any) -> Any:
-    """The first stream of moving pictures; covers attached to music do not count."""
-    attached = getattr(getattr(av.stream, "Disposition", None), "attached_pic", 0)
-    for stream in container.streams.video:
-        if not getattr(stream, "disposition", 0) & attached:
-            if stream.codec_context is None:
-                raise _Cause("no decoder for its codec in this PyAV")
-            return stream
-    kinds = sorted({s.type for s in container.streams})
-    raise _Cause(f"no video stream (found: {', '.join(kinds) or 'nothing'})")
+def _video_stream(container: Any, number: int | None) -> Any:
+    """The stream of moving pictures with this number, or the best one; covers attached to music do not count."""
+    moving = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+    if not moving:
+        kinds = sorted({s.type for s in container.streams})
+        raise _Cause(f"no video stream (found: {', '.join(kinds) or 'nothing'})")
+    stream = _best(container, moving) if number is None else next((s for s in moving if s.index == number), None)
+    if stream is None:
+        known = ", ".join(f"{s.index} ({s.width}x{s.height})" for s in moving)
+        raise _Cause(f"stream {number} is no video stream; its video streams: {known}")
+    if stream.codec_context is None:
+        raise _Cause("no decoder for its codec in this PyAV")
+    return stream
+
+
+def _best(container: Any, moving: Sequence[Any]) -> Any:
+    """What FFmpeg's ``av_find_best_stream`` takes: the one marked as default, then the one with more frames and bits.
+
+    Where FFmpeg takes a cover for the best, the first of the others counts.
+    """
+    best = container.streams.best("video")
+    return best if best in moving else moving[0]
 
 
 def _claimed_packets(container: Any, stream: Any) -> int:

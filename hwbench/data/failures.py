@@ -30,7 +30,7 @@ class FailurePolicy(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Failure:
+class DecodingFailure:
     """A video that could not be read, and why (one line that names the file)."""
 
     path: str
@@ -44,7 +44,7 @@ class Failures:
     causes: dict[str, str] = field(default_factory=dict)
     samples: int = 0
 
-    def add(self, failures: Iterable[Failure]) -> None:
+    def add(self, failures: Iterable[DecodingFailure]) -> None:
         """Counts failures of a batch."""
         for failure in failures:
             self.causes[failure.path] = failure.cause

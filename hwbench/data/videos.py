@@ -9,14 +9,17 @@ What a data path may be:
 
 A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
 of one kind in all lines. Blank lines and lines starting with ``#`` are skipped. Names are numbered alphabetically.
+``path label stream=2`` reads the stream with that number, as ``ffprobe`` prints it, and not the best one of the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from hwbench.errors import InvalidFile, UnknownName
 
@@ -24,27 +27,43 @@ ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mp
 _ENDS = (".txt", ".csv")
 _PARTS = ("train", "val", "test")
 _VAL_SHARE = 0.2
+_STREAM = re.compile(r"stream=([0-9]{1,4})")
 # Above this a number is no label but a mistake, such as a length in frames.
 _MOST_CLASSES = 100_000
 
 
 @dataclass(frozen=True)
 class VideoList:
-    """Labelled videos: ``paths[i]`` shows class ``classes[labels[i]]``; ``root`` is the folder they came from."""
+    """Labelled videos: ``paths[i]`` shows class ``classes[labels[i]]``; ``root`` is the folder they came from.
+
+    ``streams`` has the numbers of streams that were named, by the index of the video; of others the best is read.
+    """
 
     root: Path
     paths: tuple[Path, ...]
     labels: tuple[int, ...]
     classes: tuple[str, ...]
+    streams: Mapping[int, int] = field(default_factory=dict, hash=False)
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @property
     def identity(self) -> str:
-        """Digest of the relative paths and labels: tells whether a run goes on with the data it began with."""
-        rows = (f"{_relative(p, self.root)}\t{label}" for p, label in zip(self.paths, self.labels))
+        """Digest of the relative paths, labels and named streams: tells whether a run goes on with the data it began
+        with.
+        """
+        rows = [f"{_relative(p, self.root)}\t{label}" for p, label in zip(self.paths, self.labels)]
+        for index, stream in self.streams.items():
+            rows[index] += f"\tstream={stream}"
         return hashlib.sha256("\n".join((*self.classes, *rows)).encode()).hexdigest()
+
+    def subset(self, indices: Sequence[int]) -> VideoList:
+        """The videos with these indices, in this order."""
+        streams = {new: self.streams[old] for new, old in enumerate(indices) if old in self.streams}
+        paths = tuple(self.paths[index] for index in indices)
+        labels = tuple(self.labels[index] for index in indices)
+        return replace(self, paths=paths, labels=labels, streams=streams)
 
 
 @dataclass(frozen=True)
@@ -55,7 +74,15 @@ class Splits:
     val: VideoList
 
 
-Pairs = list[tuple[Path, str]]
+class ListedVideo(NamedTuple):
+    """A video of a folder or list: its file, its label in words, and the stream that is named (None: the best one)."""
+
+    path: Path
+    label: str
+    stream: int | None = None
+
+
+Listed = list[ListedVideo]
 
 
 def read_splits(path: Path, *, seed: int = 0) -> Splits:
@@ -69,10 +96,10 @@ def read_splits(path: Path, *, seed: int = 0) -> Splits:
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
     lists = _lists(path)
     parts = [read_list(file) for file in lists] or [read_folder(folder) for folder in _folders(path)]
-    labels = {label for _, label in parts[0]}
+    labels = {video.label for video in parts[0]}
     classes = _classes(labels, path) if lists else tuple(sorted(labels))
     train, val = parts if len(parts) == 2 else _split(parts[0], path, seed)
-    unknown = sorted({label for _, label in val} - set(classes))
+    unknown = sorted({video.label for video in val} - set(classes))
     if unknown:
         raise InvalidFile(f"{path}: class {unknown[0]!r} has videos for validation and none for training")
     root = path if path.is_dir() else path.parent
@@ -94,30 +121,30 @@ def _folders(path: Path) -> list[Path]:
     return [train, others[0]] if train.is_dir() and others else [path]
 
 
-def read_folder(folder: Path) -> Pairs:
-    """Videos of class folders as (path, class name), sorted; files that do not end like videos are left out.
+def read_folder(folder: Path) -> Listed:
+    """Videos of class folders, sorted; files that do not end like videos are left out.
 
     Raises:
         InvalidFile: There are no class folders, or one holds no video.
     """
-    pairs: Pairs = []
+    listed: Listed = []
     for sub in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
         videos = sorted(p for p in sub.rglob("*") if p.suffix.lower() in ENDINGS and not p.is_dir())
         if not videos:
             raise InvalidFile(f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none")
-        pairs += [(video, sub.name) for video in videos]
-    if not pairs:
+        listed += [ListedVideo(video, sub.name) for video in videos]
+    if not listed:
         raise InvalidFile(f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders")
-    return pairs
+    return listed
 
 
-def read_list(file: Path) -> Pairs:
-    """Lines ``path label`` of a list file as (path, label); paths are relative to the list's folder.
+def read_list(file: Path) -> Listed:
+    """Lines ``path label`` of a list file, with ``stream=N`` behind or not; paths are relative to the list's folder.
 
     Raises:
         InvalidFile: A line that does not parse (named with its number), or no line at all.
     """
-    pairs: Pairs = []
+    listed: Listed = []
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (UnicodeDecodeError, OSError) as error:
@@ -125,13 +152,23 @@ def read_list(file: Path) -> Pairs:
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        name, _, label = line.strip().replace("\t", " ").rpartition(" ")
-        if not name.strip():
+        video = _listed_video(file.parent, line.strip().replace("\t", " "))
+        if video is None:
             raise InvalidFile(f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}")
-        pairs.append((file.parent / name.strip(), _label(label)))
-    if not pairs:
+        listed.append(video)
+    if not listed:
         raise InvalidFile(f"{file}: expected lines 'path label', found none")
-    return pairs
+    return listed
+
+
+def _listed_video(folder: Path, line: str) -> ListedVideo | None:
+    """A line of a list; None where it has one word. ``stream=N`` is a label where the words before it are a file."""
+    name, _, last = line.rpartition(" ")
+    stream = _STREAM.fullmatch(last)
+    if stream and " " in name.strip() and not (folder / name.strip()).is_file():
+        name, _, label = name.strip().rpartition(" ")
+        return ListedVideo(folder / name.strip(), _label(label), int(stream[1]))
+    return ListedVideo(folder / name.strip(), _label(last)) if name.strip() else None
 
 
 def _label(text: str) -> str:
@@ -153,24 +190,26 @@ def _classes(labels: set[str], path: Path) -> tuple[str, ...]:
     return tuple(str(i) for i in range(max(map(int, numbers)) + 1))
 
 
-def _listed(root: Path, pairs: Pairs, classes: tuple[str, ...]) -> VideoList:
+def _listed(root: Path, videos: Listed, classes: tuple[str, ...]) -> VideoList:
     index = {name: i for i, name in enumerate(classes)}
-    return VideoList(root, tuple(p for p, _ in pairs), tuple(index[label] for _, label in pairs), classes)
+    streams = {i: video.stream for i, video in enumerate(videos) if video.stream is not None}
+    labels = tuple(index[video.label] for video in videos)
+    return VideoList(root, tuple(video.path for video in videos), labels, classes, streams)
 
 
-def _split(pairs: Pairs, path: Path, seed: int) -> tuple[Pairs, Pairs]:
+def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
     """Of each class the fifth whose digests come first, at least one video where the class has two."""
     root = path if path.is_dir() else path.parent
     val: set[Path] = set()
-    for name in sorted({label for _, label in pairs}):
-        members = [p for p, label in pairs if label == name]
+    for name in sorted({video.label for video in videos}):
+        members = [video.path for video in videos if video.label == name]
         count = max(1, round(_VAL_SHARE * len(members))) if len(members) > 1 else 0
         val |= set(sorted(members, key=lambda p: _digest(p, root, seed))[:count])
     if not val:
         raise InvalidFile(
             f"{path}: no class has two videos, so none is left to validate on; make train/ and val/ folders"
         )
-    return [pair for pair in pairs if pair[0] not in val], [pair for pair in pairs if pair[0] in val]
+    return [video for video in videos if video.path not in val], [video for video in videos if video.path in val]
 
 
 def _digest(path: Path, root: Path, seed: int) -> str:

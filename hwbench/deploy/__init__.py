@@ -5,23 +5,22 @@ from hwbench.deploy.blocks import Int8, block_names
 from hwbench.deploy.clips import CALIBRATION_CLIPS, Clips, open_calibration, open_validation
 from hwbench.deploy.convert import ConversionReport, convert_to_deployable_form
 from hwbench.deploy.cost import Meter, meter
-from hwbench.deploy.foreign import ForeignModel, foreign_model, foreign_original, is_foreign
+from hwbench.deploy.external import ForeignModel, external_model, foreign_original, is_external
+from hwbench.deploy.file_names import MANIFEST, MODEL
 from hwbench.deploy.manifest import (
-    MANIFEST,
-    MODEL,
     Accuracy,
     BlockQuality,
-    Calibration,
-    Cost,
+    CalibrationRecord,
+    CostRecord,
     DeployedModel,
     Manifest,
-    Parity,
-    Quantization,
+    ParityRecord,
+    QuantizationRecord,
 )
 from hwbench.deploy.mobile_optimizer import optimize_for_mobile
-from hwbench.deploy.original import FineTuned, Original, published, randomly_weighted, trained
 from hwbench.deploy.pipeline import export
-from hwbench.deploy.progress import Progress, Watch
+from hwbench.deploy.progress import ExportProgress, Watch
+from hwbench.deploy.source import ExportSource, FineTuned, published, randomly_weighted, trained
 from hwbench.deploy.transmute import TransmuteReport, transmute_model
 from hwbench.deploy.verification import Verification, verify
 
@@ -31,20 +30,20 @@ __all__ = [
     "MODEL",
     "Accuracy",
     "BlockQuality",
-    "Calibration",
+    "CalibrationRecord",
     "Clips",
     "ConversionReport",
-    "Cost",
+    "CostRecord",
     "DeployedModel",
     "ForeignModel",
     "FineTuned",
     "Int8",
     "Manifest",
     "Meter",
-    "Original",
-    "Parity",
-    "Progress",
-    "Quantization",
+    "ExportSource",
+    "ParityRecord",
+    "ExportProgress",
+    "QuantizationRecord",
     "TransmuteReport",
     "Verification",
     "Watch",
@@ -52,9 +51,9 @@ __all__ = [
     "convert_to_deployable_form",
     "deploy_graph",
     "export",
-    "foreign_model",
+    "external_model",
     "foreign_original",
-    "is_foreign",
+    "is_external",
     "meter",
     "open_calibration",
     "open_validation",

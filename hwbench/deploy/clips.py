@@ -12,7 +12,7 @@ import torch
 from hwbench.data import FailurePolicy, TestClips, TestTransform, VideoList, open_splits
 from hwbench.data.loading import Loader, in_order
 from hwbench.data.sources import CACHE_BYTES
-from hwbench.deploy.original import Original
+from hwbench.deploy.source import ExportSource
 from hwbench.errors import InvalidValue, VideoError
 from hwbench.workspace import Workspace
 
@@ -73,7 +73,7 @@ class Clips:
 def open_calibration(
     workspace: Workspace,
     source: str,
-    original: Original,
+    original: ExportSource,
     *,
     count: int = CALIBRATION_CLIPS,
     seed: int = 0,
@@ -89,14 +89,14 @@ def open_calibration(
     """
     videos = open_splits(workspace, source, seed=original.data_seed).train
     chosen = np.random.default_rng(seed).permutation(len(videos))[:count]
-    dataset = _dataset(_subset(videos, sorted(chosen.tolist())), original, (1, 1), policy)
+    dataset = _dataset(videos.subset(sorted(chosen.tolist())), original, (1, 1), policy)
     return Clips(source, "train", seed, dataset)
 
 
 def open_validation(
     workspace: Workspace,
     source: str,
-    original: Original,
+    original: ExportSource,
     *,
     count: int | None = None,
     policy: FailurePolicy = FailurePolicy.RAISE,
@@ -114,27 +114,21 @@ def open_validation(
             f"({', '.join(original.classes[:5])}, ...); give the data it was trained on: --data DATA"
         )
     kept = range(len(videos)) if count is None else {i * len(videos) // count for i in range(count)}
-    return Clips(source, "val", 0, _dataset(_subset(videos, sorted(kept)), original, original.views, policy))
+    return Clips(source, "val", 0, _dataset(videos.subset(sorted(kept)), original, original.views, policy))
 
 
 def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> list[torch.Tensor]:
     """The clips with frames as batch, (T, 3, H, W) each."""
-    from hwbench.models import fold
+    from hwbench.models import frames_to_batch
 
     inputs = []
     for _, view in clips.views():
-        inputs.append(fold(view).contiguous())
+        inputs.append(frames_to_batch(view).contiguous())
         progress(len(inputs), len(clips))
     return inputs
 
 
-def _subset(videos: VideoList, indices: list[int]) -> VideoList:
-    return VideoList(
-        videos.root, tuple(videos.paths[i] for i in indices), tuple(videos.labels[i] for i in indices), videos.classes
-    )
-
-
-def _dataset(videos: VideoList, original: Original, views: tuple[int, int], policy: FailurePolicy) -> TestClips:
+def _dataset(videos: VideoList, original: ExportSource, views: tuple[int, int], policy: FailurePolicy) -> TestClips:
     _, _, frames, height, width = original.network.input.shape
     if original.clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {original.clip.frames}")

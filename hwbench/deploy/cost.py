@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from hwbench.deploy.manifest import Cost
+from hwbench.deploy.manifest import CostRecord
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
 from hwbench.measure.bench import open_bench
@@ -17,13 +17,13 @@ from hwbench.workspace import Workspace
 # Each round visits both files, in random order.
 ROUNDS = 5
 
-Meter = Callable[[Artifact, Artifact], Cost]
+Meter = Callable[[Artifact, Artifact], CostRecord]
 
 
 def meter(workspace: Workspace, device: str = LOCAL) -> Meter:
     """Measures (file with every block in int8, file with some in fp32) on one thread of a device of a workspace."""
 
-    def measure(int8: Artifact, mixed: Artifact) -> Cost:
+    def measure(int8: Artifact, mixed: Artifact) -> CostRecord:
         try:
             place = load_device(workspace, device)
             if place.emulated:
@@ -43,11 +43,11 @@ def meter(workspace: Workspace, device: str = LOCAL) -> Meter:
         if failed:
             return unmeasured(failed[0].reason)
         before, after = (1e3 * LatencyStats.of(tuple(sessions[file.path])).median_s for file in (int8, mixed))
-        return Cost(device, before, after)
+        return CostRecord(device, before, after)
 
     return measure
 
 
-def unmeasured(reason: str) -> Cost:
+def unmeasured(reason: str) -> CostRecord:
     """No cost, and why."""
-    return Cost(None, None, None, reason)
+    return CostRecord(None, None, None, reason)

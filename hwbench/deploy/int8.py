@@ -13,12 +13,13 @@ from torch import nn
 
 from hwbench.deploy.blocks import Int8, block_names, choices, qualities, video_top1
 from hwbench.deploy.clips import Clips
-from hwbench.deploy.manifest import BlockQuality, Quantization
-from hwbench.deploy.original import Original
+from hwbench.deploy.manifest import BlockQuality, QuantizationRecord
 from hwbench.deploy.parity import EXACT_DB, least_sqnr_db, sqnr_db
-from hwbench.deploy.progress import Progress, Watch
+from hwbench.deploy.progress import ExportProgress, Watch
+from hwbench.deploy.source import ExportSource
 from hwbench.errors import ParityFailed
 from hwbench.runtimes.base import Runtime
+from hwbench.runtimes.capabilities import Quantiser
 from hwbench.runtimes.executorch.scheme import HISTOGRAM, OBSERVERS
 
 PTQ, QAT = "ptq", "qat"
@@ -56,11 +57,11 @@ class Int8Plan:
         int8: What is asked for.
         validation: Labelled clips, where a loss is limited.
         watch: Told about the stages ``blocks`` and ``observers``.
-        runtime: Engine of the file; any but ExecuTorch quantises in its own way.
+        runtime: Engine of the file; one without ``Quantiser.GRAPH`` quantises in its own way.
         judges: Clips (1, 3, T, H, W) that observers are compared on: of those that the file will be.
     """
 
-    original: Original
+    original: ExportSource
     form: DeployForm
     int8: Int8
     validation: Clips | None
@@ -68,7 +69,7 @@ class Int8Plan:
     runtime: Runtime
     judges: Iterable[torch.Tensor] = ()
 
-    def attempts(self) -> Iterator[Quantization]:
+    def attempts(self) -> Iterator[QuantizationRecord]:
         """What to try, one after the other, while the file loses too much: more and more blocks in fp32.
 
         Raises:
@@ -76,37 +77,36 @@ class Int8Plan:
         """
         tuned, int8 = self.original.fine_tuned, self.int8
         if not self._ours:
-            yield Quantization(PTQ, None)
+            yield QuantizationRecord(PTQ, None)
         elif tuned is not None:
-            yield Quantization(QAT, None, tuned.fp32_blocks)
+            yield QuantizationRecord(QAT, None, tuned.fp32_blocks)
         elif int8.max_loss is not None:
             yield from self._keeping(int8.max_loss)
         else:
             found = self._qualities() if int8.inspect else ()
             self._require_reachable()
-            yield Quantization(PTQ, self.observer, int8.fp32_blocks, found, observers=self._compared)
+            yield QuantizationRecord(PTQ, self.observer, int8.fp32_blocks, found, observers=self._compared)
 
-    def engine(self, quantization: Quantization) -> Runtime:
+    def engine(self, quantization: QuantizationRecord) -> Runtime:
         """The runtime, quantising in this way."""
         if not self._ours:
             return self.runtime
-        from hwbench.runtimes.executorch import ExecuTorch
         from hwbench.runtimes.executorch.quiet import quiet
 
         tuned = self.original.fine_tuned
         if tuned is not None:
-            return ExecuTorch(lambda *_: tuned.converted())
-        ExecuTorch().version()
+            return self.runtime.quantising(lambda *_: tuned.converted())
+        self.runtime.version()
         with quiet():
             from hwbench.runtimes.executorch.quantize import converted, quantized
             from hwbench.runtimes.executorch.scheme import Scheme
         trial = self._trials.get(self.observer)
         if trial is not None and quantization.fp32_blocks == self.int8.fp32_blocks:
-            return ExecuTorch(lambda *_: trial.module)
+            return self.runtime.quantising(lambda *_: trial.module)
         if not quantization.fp32_blocks and "_observed" in vars(self):
-            return ExecuTorch(lambda *_: converted(copy.deepcopy(self._observed)))
+            return self.runtime.quantising(lambda *_: converted(copy.deepcopy(self._observed)))
         scheme = Scheme(self.observer, quantization.fp32_blocks)
-        return ExecuTorch(partial(quantized, scheme=scheme))
+        return self.runtime.quantising(partial(quantized, scheme=scheme))
 
     @cached_property
     def observer(self) -> str:
@@ -118,11 +118,11 @@ class Int8Plan:
         if self.int8.observer is not None or self.int8.max_loss is not None:
             return self.int8.observer or HISTOGRAM
         for count, name in enumerate(OBSERVERS):
-            self.watch(Progress("observers", count, None))
+            self.watch(ExportProgress("observers", count, None))
             self._trials[name] = self._trial(name)
             if name == HISTOGRAM and self._trials[name].sqnr_db >= self._least_db:
                 break
-        self.watch(Progress("observers", len(self._trials), len(self._trials)))
+        self.watch(ExportProgress("observers", len(self._trials), len(self._trials)))
         return max(self._trials, key=lambda name: self._trials[name].sqnr_db)
 
     @property
@@ -167,9 +167,9 @@ class Int8Plan:
     @cached_property
     def _judged(self) -> tuple[list[torch.Tensor], torch.Tensor]:
         """Inputs (T, 3, H, W) to compare observers on, and the logits of the deploy form in fp32."""
-        from hwbench.models import fold
+        from hwbench.models import frames_to_batch
 
-        inputs = [fold(view).contiguous() for view in self.judges] or [*self.form.inputs[:JUDGED_CLIPS]]
+        inputs = [frames_to_batch(view).contiguous() for view in self.judges] or [*self.form.inputs[:JUDGED_CLIPS]]
         with torch.no_grad():
             return inputs, torch.cat([self.form.deployed(x) for x in inputs])
 
@@ -185,26 +185,28 @@ class Int8Plan:
 
     @property
     def _ours(self) -> bool:
-        return self.runtime.name == "executorch"
+        return self.runtime.capabilities.quantiser is Quantiser.GRAPH
 
-    def _keeping(self, max_loss: float) -> Iterator[Quantization]:
+    def _keeping(self, max_loss: float) -> Iterator[QuantizationRecord]:
         assert self.validation is not None
-        from hwbench.models import fold
+        from hwbench.models import frames_to_batch
 
         clips, rounding, found = self.validation, self._rounding, self._qualities()
         least = video_top1(self.original.module, clips) - max_loss
         scores: list[float] = []
 
         def score() -> float:
-            scores.append(video_top1(lambda view: rounding(fold(view).contiguous()), clips))
-            self.watch(Progress("blocks", len(scores), None))
+            scores.append(video_top1(lambda view: rounding(frames_to_batch(view).contiguous()), clips))
+            self.watch(ExportProgress("blocks", len(scores), None))
             return scores[-1]
 
         for kept in choices(rounding, found, score, least):
-            yield Quantization(PTQ, self.observer, kept, found, max_loss, scores[0], observers=self._compared)
+            yield QuantizationRecord(PTQ, self.observer, kept, found, max_loss, scores[0], observers=self._compared)
 
     def _qualities(self) -> tuple[BlockQuality, ...]:
-        return qualities(self._rounding, self.form.inputs, lambda done, all: self.watch(Progress("blocks", done, all)))
+        return qualities(
+            self._rounding, self.form.inputs, lambda done, all: self.watch(ExportProgress("blocks", done, all))
+        )
 
     @cached_property
     def _observed(self) -> Any:

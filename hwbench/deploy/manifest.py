@@ -13,22 +13,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.data import ClipSpec, Normalisation
+from hwbench.deploy.atomic_export import settle
+from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.records import from_plain, to_plain
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
-from hwbench.runtimes import check_given, get
+from hwbench.runtimes import check_given
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
 from hwbench.workspace import write_text
 
 if TYPE_CHECKING:
-    from hwbench.deploy.foreign import ForeignNetwork
+    from hwbench.deploy.external import ForeignNetwork
 
 SCHEMA = 2
-MODEL = "model.pte"
-# Of the model file whatever runs it; the ending is the runtime's.
-STEM = "model"
-MANIFEST = "manifest.json"
 
 LAYOUT = "frames as batch (T,3,H,W) float32"
 AXES = ("frame of the clip, first to last", "colour: R, G, B", "row, top to bottom", "column, left to right")
@@ -103,7 +101,7 @@ class WeightsOrigin:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class CalibrationRecord:
     """Clips that the ranges of int8 activations were taken from."""
 
     source: str
@@ -128,7 +126,7 @@ class BlockQuality:
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostRecord:
     """Median latencies in milliseconds, on one thread of a device, of two files in turns in the same run.
 
     Attributes:
@@ -150,7 +148,7 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Quantization:
+class QuantizationRecord:
     """How the file became int8.
 
     Attributes:
@@ -171,12 +169,12 @@ class Quantization:
     blocks: tuple[BlockQuality, ...] = ()
     max_loss: float | None = None
     top1_int8: float | None = None
-    cost: Cost | None = None
+    cost: CostRecord | None = None
     observers: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Parity:
+class ParityRecord:
     """How far the file's logits are from those of the original module in eager fp32, over ``inputs`` clips.
 
     Attributes:
@@ -250,10 +248,10 @@ class Manifest:
     labels: tuple[str, ...]
     versions: Mapping[str, str]
     delegation: DelegationReport
-    parity: Parity
+    parity: ParityRecord
     accuracy: Accuracy
-    calibration: Calibration | None
-    quantization: Quantization | None
+    calibration: CalibrationRecord | None
+    quantization: QuantizationRecord | None
 
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
@@ -283,22 +281,15 @@ class Manifest:
             raise InvalidFile(f"{path}: {error}; export the model again") from None
 
 
-def model_name(runtime: str) -> str:
-    """Name of the model file for a runtime, beside its manifest.
-
-    Raises:
-        UnknownName: No such runtime.
-    """
-    return STEM + get(runtime).suffix
-
-
 def _updated(values: Any) -> Any:
     """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
     if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
         values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
-    quantization = to_plain(Quantization("ptq", "histogram")) if values.get("precision") == Precision.INT8 else None
+    quantization = (
+        to_plain(QuantizationRecord("ptq", "histogram")) if values.get("precision") == Precision.INT8 else None
+    )
     parity = {"fp64_error": None, "mean_abs_error": None, **values["parity"]}
     return {"quantization": quantization, **values, "schema": SCHEMA, "parity": parity}
 
@@ -318,8 +309,6 @@ class DeployedModel:
             InvalidFile: A file is missing or damaged, or the two do not belong together.
         """
         if not (folder / MANIFEST).exists():
-            from hwbench.deploy.staging import settle
-
             settle(folder)
         manifest = Manifest.read(folder / MANIFEST)
         try:

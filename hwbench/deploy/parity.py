@@ -25,7 +25,7 @@ from typing import Protocol
 import torch
 from torch import nn
 
-from hwbench.deploy.manifest import Accuracy, Parity
+from hwbench.deploy.manifest import Accuracy, ParityRecord
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision
@@ -50,7 +50,7 @@ class Views(Protocol):
 
 
 @dataclass
-class Comparison:
+class OutputComparison:
     """Logits of the original and of the file, clip by clip; both (views, classes), videos by index.
 
     ``start`` are those of the network that quantisation-aware training started from, where there was one.
@@ -76,11 +76,11 @@ class Comparison:
         if start is not None:
             self.start.append(start.double())
 
-    def parity(self, source: str, deploy_form: DeployFormError) -> Parity:
+    def parity(self, source: str, deploy_form: DeployFormError) -> ParityRecord:
         """How far the two are apart."""
         before, after = torch.cat(self.before), torch.cat(self.after)
         difference = (before - after).abs()
-        return Parity(
+        return ParityRecord(
             source=source,
             inputs=len(before),
             deploy_form_error=deploy_form.fp32,
@@ -116,7 +116,7 @@ def compare(
     clips: Views,
     progress: Callable[[int, int], None],
     start: nn.Module | None = None,
-) -> Comparison:
+) -> OutputComparison:
     """Runs the original and the file on every view.
 
     Args:
@@ -126,12 +126,12 @@ def compare(
         progress: Told (views done, views in all).
         start: As ``module``: what quantisation-aware training started from.
     """
-    from hwbench.models import fold
+    from hwbench.models import frames_to_batch
 
-    result = Comparison()
+    result = OutputComparison()
     with torch.inference_mode():
         for video, view in clips.views():
-            after = torch.from_numpy(run(fold(view).contiguous().numpy()).copy())
+            after = torch.from_numpy(run(frames_to_batch(view).contiguous().numpy()).copy())
             result.add(video, module(view), after, None if start is None else start(view))
             progress(len(result.videos), len(clips))
     return result
@@ -153,13 +153,13 @@ def check_deploy_form(
     Raises:
         ParityFailed: It is above a bound.
     """
-    from hwbench.models import fold
+    from hwbench.models import frames_to_batch
 
     deployed, doubled = deploy(module), copy.deepcopy(module).double()
     exact = deploy(doubled)
     with torch.inference_mode():
-        fp32 = relative_error(module(view).double(), deployed(fold(view)).double())
-        fp64 = relative_error(doubled(view.double()), exact(fold(view.double())))
+        fp32 = relative_error(module(view).double(), deployed(frames_to_batch(view)).double())
+        fp64 = relative_error(doubled(view.double()), exact(frames_to_batch(view.double())))
     for name, error, bound in (("", fp32, MAX_RELATIVE_ERROR), (" in double precision", fp64, MAX_FP64_ERROR)):
         if not error <= bound:
             raise ParityFailed(
@@ -169,7 +169,7 @@ def check_deploy_form(
     return deployed, DeployFormError(fp32, fp64)
 
 
-def check_parity(parity: Parity, precision: Precision, *, trained: bool) -> None:
+def check_parity(parity: ParityRecord, precision: Precision, *, trained: bool) -> None:
     """Holds a file against the bounds above.
 
     Raises:

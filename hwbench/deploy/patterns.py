@@ -17,7 +17,7 @@ import torch
 from torch import fx, nn
 
 from hwbench.blocks.base import EfficientBlock, tensor_spec
-from hwbench.blocks.layout import fold, unfold
+from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.blocks.mobile_cpu import (
     AdaptiveAvgPool3dOutSize1,
     Chain,
@@ -162,8 +162,8 @@ def proven(block: EfficientBlock, module: nn.Module, channels: int) -> Efficient
         with torch.no_grad():
             expected = vanilla(x.clone())
             spec = tensor_spec(made, shape)
-            folded, output = made.to_deploy(spec)(fold(x.clone())), made.output(spec)
-            results = (made(x.clone()), unfold(folded, output.t))
+            folded, output = made.to_deploy(spec)(frames_to_batch(x.clone())), made.output(spec)
+            results = (made(x.clone()), batch_to_frames(folded, output.t))
     except (HwbenchError, RuntimeError) as error:
         return f"{type(block).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
     scale = max(float(expected.abs().max()), 1.0)

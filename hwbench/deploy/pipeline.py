@@ -12,38 +12,34 @@ import torch
 from torch import nn
 
 from hwbench import __version__
+from hwbench.deploy.atomic_export import place, staging
 from hwbench.deploy.blocks import Int8
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.cost import Meter, unmeasured
+from hwbench.deploy.file_names import MANIFEST, RUN, model_name
 from hwbench.deploy.int8 import JUDGED_CLIPS, DeployForm, Int8Plan
 from hwbench.deploy.manifest import (
-    MANIFEST,
     OUTPUT,
     SCHEMA,
     Accuracy,
-    Calibration,
+    CalibrationRecord,
     DeployedModel,
     InputForm,
     Manifest,
     NetworkRecord,
-    Parity,
-    Quantization,
-    model_name,
+    ParityRecord,
+    QuantizationRecord,
 )
-from hwbench.deploy.original import Original
-from hwbench.deploy.parity import Comparison, DeployFormError, check_deploy_form, check_parity, compare
-from hwbench.deploy.progress import Progress, Watch
-from hwbench.deploy.run_page import RUN, write_run_page
-from hwbench.deploy.served import served
-from hwbench.deploy.staging import place, staging
+from hwbench.deploy.model_process import served
+from hwbench.deploy.parity import DeployFormError, OutputComparison, check_deploy_form, check_parity, compare
+from hwbench.deploy.progress import ExportProgress, Watch
+from hwbench.deploy.run_page import write_run_page
+from hwbench.deploy.source import ExportSource, with_statistics_of
 from hwbench.errors import InvalidValue, NotCalibrated
-from hwbench.measure.cache import PACKAGES as ENGINE_PACKAGES
 from hwbench.measure.cache import file_sha256
-from hwbench.runtimes import Form, Runtime, get
+from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names
 from hwbench.specs import AUTO, Artifact, Precision
 
-RUNTIME = "executorch"
-BASELINE = "torch"
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
 ASSUMED = "the weights have no class names; in the order of the logits they were taken to be those of"
 NOISE = "noise"
@@ -53,10 +49,12 @@ UNVALIDATED = "no validation videos were given"
 PACKAGES = ("torch", "torchao", "executorch")
 # Clips of noise that a file with random weights and no data is compared on.
 _NOISE_CLIPS = 8
+# Calibration clips that random weights take the statistics of their batch norms from.
+_STATISTICS_CLIPS = 8
 
 
 def export(
-    original: Original,
+    original: ExportSource,
     out: Path,
     *,
     precision: Precision,
@@ -96,11 +94,13 @@ def export(
         WorkspaceError: The folder cannot be written.
         VideoError: A video cannot be read.
     """
-    watch, runtime = progress or (lambda _: None), runtime or get(RUNTIME)
+    watch, runtime = progress or (lambda _: None), runtime or get(DEFAULT)
     how = int8 or Int8()
     _check(original, precision, calibration, runtime)
     _check_int8(original, precision, validation, runtime, variant, how)
     name = model_name(runtime.name)
+    if precision is Precision.INT8 and not original.weights.trained:
+        original = _met_clips(original, calibration)
     with staging(out) as folder:
         calibrated = precision is Precision.INT8 and original.fine_tuned is None
         report = _Report(original, precision, variant, calibration if calibrated else None)
@@ -109,7 +109,7 @@ def export(
         plan = None
         if precision is Precision.INT8:
             plan = Int8Plan(original, form, how, validation, watch, runtime, judges)
-        attempts: Iterable[Quantization | None] = [None] if plan is None else plan.attempts()
+        attempts: Iterable[QuantizationRecord | None] = [None] if plan is None else plan.attempts()
         for quantization in attempts:
             engine = runtime if plan is None or quantization is None else plan.engine(quantization)
             built = _Built(_build(report, form, folder / name, watch, engine), len(form.inputs), quantization)
@@ -129,23 +129,29 @@ def export(
     return DeployedModel(out / name, manifest)
 
 
+def _met_clips(original: ExportSource, calibration: Clips | None) -> ExportSource:
+    """Random weights whose batch norms have the statistics of calibration clips; others stay as they are."""
+    clips = [] if calibration is None else list(calibration.some(_STATISTICS_CLIPS))
+    return with_statistics_of(original, torch.cat(clips)) if clips else original
+
+
 @dataclass(frozen=True)
 class _Built:
     artifact: Artifact
     calibration_clips: int
-    quantization: Quantization | None
+    quantization: QuantizationRecord | None
 
 
 @dataclass(frozen=True)
 class _Report:
     """What is asked for, and the manifest that tells what came of it."""
 
-    original: Original
+    original: ExportSource
     precision: Precision
     variant: str
     calibration: Clips | None
 
-    def manifest(self, built: _Built, parity: Parity, accuracy: Accuracy) -> Manifest:
+    def manifest(self, built: _Built, parity: ParityRecord, accuracy: Accuracy) -> Manifest:
         original, artifact, used = self.original, built.artifact, self.calibration
         return Manifest(
             schema=SCHEMA,
@@ -166,13 +172,13 @@ class _Report:
             accuracy=accuracy,
             calibration=None
             if used is None
-            else Calibration(used.source, used.split, built.calibration_clips, used.seed),
+            else CalibrationRecord(used.source, used.split, built.calibration_clips, used.seed),
             quantization=built.quantization,
         )
 
 
 def _check_int8(
-    original: Original,
+    original: ExportSource,
     precision: Precision,
     validation: Clips | None,
     runtime: Runtime,
@@ -180,10 +186,10 @@ def _check_int8(
     int8: Int8,
 ) -> None:
     name, tuned = original.network.name, original.fine_tuned
-    if runtime.name != RUNTIME and (tuned is not None or int8 != Int8()):
+    if runtime.capabilities.quantiser is not Quantiser.GRAPH and (tuned is not None or int8 != Int8()):
         raise InvalidValue(
             f"--runtime {runtime.name} quantises in its own way: --observer, --keep-accuracy, --fp32-block, --blocks "
-            f"and checkpoints of train --qat are for {RUNTIME}"
+            f"and checkpoints of train --qat are for {in_words(_graph_quantised())}"
         )
     if tuned is not None and precision is not Precision.INT8:
         raise InvalidValue(
@@ -199,13 +205,15 @@ def _check_int8(
         raise InvalidValue("--keep-accuracy needs trained weights and labelled validation videos to measure top-1 on")
 
 
-def _check(original: Original, precision: Precision, calibration: Clips | None, runtime: Runtime) -> None:
+def _check(original: ExportSource, precision: Precision, calibration: Clips | None, runtime: Runtime) -> None:
     network = original.network
-    if runtime.name == BASELINE:
+    if not runtime.capabilities.holds_weights:
         raise InvalidValue(
-            f"--runtime {BASELINE} is the baseline of eager PyTorch, whose file holds no weights; "
-            "export for executorch, onnx or torchscript"
+            f"--runtime {runtime.name} is a baseline, whose file holds no weights; export for {in_words(exporting())}"
         )
+    if precision not in runtime.capabilities.precisions:
+        able = [precision.value for precision in runtime.capabilities.precisions]
+        raise InvalidValue(f"--runtime {runtime.name} builds {in_words(able)}, not {precision}; name another precision")
     runtime.version()  # that it is not installed is better known before anything is calibrated
     if precision is Precision.INT8 and calibration is None and original.fine_tuned is None:
         raise NotCalibrated(
@@ -218,13 +226,17 @@ def _check(original: Original, precision: Precision, calibration: Clips | None, 
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {len(original.classes)} are named")
 
 
+def _graph_quantised() -> list[str]:
+    return [name for name in names() if get(name).capabilities.quantiser is Quantiser.GRAPH]
+
+
 def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, DeployFormError]:
     """The deploy form, checked; after quantisation-aware training that of the network it started from."""
     from hwbench import models
 
     original, tuned = report.original, report.original.fine_tuned
     variant = report.variant if tuned is None else tuned.variant
-    folded = runtime.form(original.network.workload(report.precision, variant)) is not Form.ORIGINAL
+    folded = runtime.capabilities.form(original.network.workload(report.precision, variant)) is not ModuleForm.ORIGINAL
     example = _noise(original, 1)[0]
 
     def deploy(module: nn.Module) -> nn.Module:
@@ -239,15 +251,15 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
     )
     inputs: Sequence[torch.Tensor] = ()
     if report.calibration is not None:
-        inputs = calibration_inputs(report.calibration, lambda done, all: watch(Progress("calibrate", done, all)))
-    return DeployForm(deployed, models.fold(example).contiguous(), inputs), error
+        inputs = calibration_inputs(report.calibration, lambda done, all: watch(ExportProgress("calibrate", done, all)))
+    return DeployForm(deployed, models.frames_to_batch(example).contiguous(), inputs), error
 
 
 def _build(report: _Report, form: DeployForm, path: Path, watch: Watch, runtime: Runtime) -> Artifact:
-    watch(Progress("build", 0, None))
+    watch(ExportProgress("build", 0, None))
     workload = report.original.network.workload(report.precision, report.variant)
     artifact = runtime.build(form.deployed, form.example, workload, path, form.inputs)
-    watch(Progress("build", 1, 1))
+    watch(ExportProgress("build", 1, 1))
     return artifact
 
 
@@ -269,19 +281,21 @@ def _costed(
     return replace(built, quantization=replace(built.quantization, cost=cost))
 
 
-def _compare(original: Original, path: Path, validation: Clips | None, threads: int, watch: Watch) -> Comparison:
+def _compare(
+    original: ExportSource, path: Path, validation: Clips | None, threads: int, watch: Watch
+) -> OutputComparison:
     clips = _Noise(original) if validation is None else validation
     start = None if original.fine_tuned is None else original.fine_tuned.start
     with served(path, threads=threads) as file:
-        return compare(original.module, file, clips, lambda done, all: watch(Progress("check", done, all)), start)
+        return compare(original.module, file, clips, lambda done, all: watch(ExportProgress("check", done, all)), start)
 
 
-def _judges(original: Original, validation: Clips | None) -> Iterable[torch.Tensor]:
+def _judges(original: ExportSource, validation: Clips | None) -> Iterable[torch.Tensor]:
     """Clips that observers of int8 are compared on; read when they are looked at."""
     return _noise(original, _NOISE_CLIPS) if validation is None else validation.some(JUDGED_CLIPS)
 
 
-def _accuracy(original: Original, comparison: Comparison, validation: Clips | None) -> Accuracy:
+def _accuracy(original: ExportSource, comparison: OutputComparison, validation: Clips | None) -> Accuracy:
     if not original.weights.trained or validation is None:
         reason = UNVALIDATED if original.weights.trained else UNTRAINED
         return Accuracy(None, None, 0, 0, None, reason)
@@ -295,7 +309,7 @@ def _accuracy(original: Original, comparison: Comparison, validation: Clips | No
     return accuracy if original.classes else replace(accuracy, reason=f"{ASSUMED} {validation.source}")
 
 
-def _noise(original: Original, count: int) -> list[torch.Tensor]:
+def _noise(original: ExportSource, count: int) -> list[torch.Tensor]:
     chance = torch.Generator().manual_seed(0)
     return [torch.randn(original.network.input.shape, generator=chance) for _ in range(count)]
 
@@ -303,7 +317,7 @@ def _noise(original: Original, count: int) -> list[torch.Tensor]:
 class _Noise:
     """Seeded normal noise in the place of clips."""
 
-    def __init__(self, original: Original) -> None:
+    def __init__(self, original: ExportSource) -> None:
         self._clips = _noise(original, _NOISE_CLIPS)
 
     def __len__(self) -> int:
@@ -317,7 +331,7 @@ class _Noise:
 def _versions(runtime: str) -> dict[str, str]:
     """Versions of what made the file."""
     found = {"hwbench": __version__, "python": platform.python_version()}
-    for name in dict.fromkeys((*PACKAGES, *ENGINE_PACKAGES.get(runtime, ()))):
+    for name in dict.fromkeys((*PACKAGES, *get(runtime).capabilities.packages)):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Progress:
+class ExportProgress:
     """Where an export is: ``stage`` is calibrate, blocks, build or check; ``total`` is None where it is not known."""
 
     stage: str
@@ -15,4 +15,4 @@ class Progress:
     total: int | None
 
 
-Watch = Callable[[Progress], None]
+Watch = Callable[[ExportProgress], None]

@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.printable import printable
 from hwbench.registry import suggest
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ def _read_scalar(hint: Any, value: Any, where: str) -> Any:
 
 
 def _place(where: str, name: str) -> str:
-    return f"{where}.{name}" if where else name
+    return f"{where}.{printable(name)}" if where else printable(name)
 
 
 def _short(value: Any) -> str:

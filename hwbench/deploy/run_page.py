@@ -7,12 +7,12 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from hwbench.deploy.manifest import MANIFEST, Manifest, model_name
+from hwbench.deploy.file_names import MANIFEST, model_name
+from hwbench.deploy.manifest import Manifest
 from hwbench.printable import printable
+from hwbench.runtimes import get
 
-RUN = "RUN.md"
-# The first line, by which a page of ours is told from one that somebody wrote.
-_MARK = "<!-- written by hwbench export -->"
+_PAGE = "hwbench.deploy:run.md.in"
 # Beyond these the page would be a list of labels.
 _MAX_LABELS = 50
 _MAX_LABEL_LENGTH = 80
@@ -41,7 +41,7 @@ def run_page(manifest: Manifest) -> str:
         "CLASSES": _classes(manifest),
         "LABELS": _labels(manifest.labels),
     }
-    text = _template("run") + _template(f"run-{manifest.runtime}")
+    text = _template(_PAGE) + _template(get(manifest.runtime).capabilities.run_page)
     return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
 
 
@@ -50,19 +50,10 @@ def write_run_page(manifest: Manifest, path: Path) -> None:
     path.write_text(run_page(manifest), encoding="utf-8")
 
 
-def is_ours(path: Path) -> bool:
-    """Whether a file may be replaced by a page: there is none, or it is one."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(_MARK)) == _MARK.encode()
-    except FileNotFoundError:
-        return True
-    except OSError:  # a folder, say
-        return False
-
-
-def _template(name: str) -> str:
-    return resources.files("hwbench.deploy").joinpath(f"{name}.md.in").read_text(encoding="utf-8")
+def _template(place: str) -> str:
+    """The text of ``package:file``."""
+    package, _, name = place.partition(":")
+    return resources.files(package).joinpath(name).read_text(encoding="utf-8")
 
 
 def _clip(manifest: Manifest) -> str:

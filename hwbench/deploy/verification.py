@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from hwbench.deploy.manifest import DeployedModel
+from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import MAX_RELATIVE_ERROR, relative_error, same_top1, sqnr_db
-from hwbench.deploy.served import served
 from hwbench.errors import CheckFailed
+from hwbench.measure.artifact_check import check_artifact
 from hwbench.measure.bench import Bench
-from hwbench.measure.single_file import check_artifact
 from hwbench.specs import Precision
 
 MIN_DEVICE_SQNR_DB = 20.0
@@ -26,7 +26,7 @@ MIN_DEVICE_SQNR_DB = 20.0
 
 @dataclass(frozen=True)
 class Verification:
-    """Logits of a device against those of this machine, over ``inputs`` clips of noise; as ``manifest.Parity``."""
+    """Logits of a device against those of this machine, over ``inputs`` clips of noise; as ``ParityRecord``."""
 
     inputs: int
     max_abs_error: float

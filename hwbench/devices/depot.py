@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from hwbench.devices.answers import number
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult
+from hwbench.devices.device_text import number
 from hwbench.devices.link import Link
 from hwbench.devices.supervisor import plain
 from hwbench.devices.work_folder import CLEAR, HOLD_S, LIST, PREPARE, REFRESH, REFRESH_S

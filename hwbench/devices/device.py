@@ -26,36 +26,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 # Each of these registers its transports.
 from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
 from hwbench.devices.probe import Probe, probe_device
-from hwbench.documents import read_toml
-from hwbench.errors import DeviceError, InvalidFile, InvalidValue
-from hwbench.printable import printable, shown
+from hwbench.errors import DeviceError, InvalidValue
+from hwbench.printable import printable
 from hwbench.registry import suggest
+from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
-SCHEMA = 1
-KEYS: Mapping[str, type] = {
-    "schema": int,
-    "name": str,
-    "description": str,
-    "transport": str,
-    "threads": int,
-    "cpus": list,
-    "model": list,
-    "conditions": str,
-    "emulated": bool,
-    "work_dir": str,
-    "fingerprint": str,
-    "unit": str,
-    "runner": str,
-}
-REQUIRED = ("schema", "name", "transport")
 # Devices whose files come with hwbench.
 SHIPPED = ("local", "s9")
 # A name is a folder, a word of a command line and a part of a target's key; nothing in it may mean something to one.
@@ -183,69 +165,60 @@ def load_device(workspace: Workspace, name: str) -> Device:
 
 def read_device(path: Path) -> Device:
     """Reads one ``device.toml``; errors as ``load_device``."""
-    try:
-        values = read_toml(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InvalidFile(f"{path}: expected a TOML file: {error}") from error
-    transport = values.get("transport")
-    if isinstance(transport, str) and transport not in transports:
-        raise InvalidFile(f"{path}: unknown transport {shown(transport)}; {suggest(transport, transports.names())}")
-    tables = (transport,) if isinstance(transport, str) else ()
-    options = values.pop(transport, {}) if isinstance(transport, str) else {}
-    _check(path, values, KEYS, REQUIRED, tables)
-    if not isinstance(options, dict):
-        raise InvalidFile(f"{path}: {transport}: expected a table [{transport}], got {shown(options)}")
-    kind = transports.get(values["transport"])
-    _check(path, options, kind.options, kind.required, (), where=f"[{transport}] ")
-    return _device(path, values, options)
-
-
-def _check(
-    path: Path,
-    values: Mapping[str, Any],
-    known: Mapping[str, type],
-    required: tuple[str, ...],
-    tables: tuple[str, ...],
-    where: str = "",
-) -> None:
-    for key, value in values.items():
-        if key not in known:
-            raise InvalidFile(f"{path}: {where}unknown key {shown(key)}; {suggest(key, [*known, *tables])}")
-        if type(value) is not known[key]:
-            expected = {"int": "a whole number", "str": "a text", "bool": "true or false", "list": "a list"}
-            raise InvalidFile(f"{path}: {where}{key}: expected {expected[known[key].__name__]}, got {shown(value)}")
-    for key in required:
-        if key not in values:
-            raise InvalidFile(f"{path}: {where}the key {key!r} is missing")
-
-
-def _device(path: Path, values: Mapping[str, Any], options: Mapping[str, Option]) -> Device:
-    if values["schema"] != SCHEMA:
-        raise InvalidFile(f"{path}: schema: expected {SCHEMA}, got {values['schema']}; update hwbench")
-    if values["name"] != path.parent.name:
-        raise InvalidFile(f"{path}: name: expected {path.parent.name!r} as the folder, got {shown(values['name'])}")
-    cpus = values.get("cpus", [])
-    if any(type(cpu) is not int or cpu < 0 for cpu in cpus) or len(set(cpus)) != len(cpus):
-        raise InvalidFile(f"{path}: cpus: expected different processor numbers from 0, got {shown(cpus)}")
-    if values.get("threads", 1) < 1:
-        raise InvalidFile(f"{path}: threads: expected at least 1, got {values['threads']}")
-    model = values.get("model", [])
-    if any(type(name) is not str or not name.strip() for name in model):
-        raise InvalidFile(f"{path}: model: expected names such as ['SM-G960F', 'Pixel 7*'], got {shown(model)}")
-    for key in ("fingerprint", "unit"):
-        if not re.fullmatch(r"([0-9a-f]{16})?", values.get(key, "")):
-            raise InvalidFile(
-                f"{path}: {key}: expected 16 hexadecimal digits, got {shown(values[key])}; "
-                f"hwbench devices add {values['name']} --force writes it anew"
-            )
+    fields = Fields.read(path)
+    name = fields.text("name")
+    if name != path.parent.name:
+        raise fields.error("name", f"expected the name of the folder, {path.parent.name!r}", name)
+    transport = fields.text("transport")
+    if transport not in transports:
+        known = suggest(transport, transports.names())
+        raise fields.error("transport", f"expected a known transport ({known})", transport)
+    threads = fields.integer("threads", 1)
+    if threads < 1:
+        raise fields.error("threads", "expected at least 1", threads)
+    conditions = fields.text("conditions", Conditions.STOCK.value)
     profiles = tuple(one.value for one in Conditions)
-    if (conditions := values.get("conditions", Conditions.STOCK)) not in profiles:
-        raise InvalidFile(f"{path}: conditions: unknown {shown(conditions)}; {suggest(conditions, profiles)}")
-    known = ("description", "threads", "emulated", "work_dir", "runner", "fingerprint", "unit")
-    rest: dict[str, Any] = {"work_dir": transports.get(values["transport"]).work_dir}
-    rest |= {key: values[key] for key in known if key in values}
-    rest["conditions"] = Conditions(conditions)
-    if rest.get("runner", "").startswith(("./", "../", "~")):  # a file here, beside the device file
-        rest["runner"] = str(path.parent / Path(rest["runner"]).expanduser())
-    name, transport = values["name"], values["transport"]
-    return Device(name, transport, cpus=tuple(cpus), options=dict(options), model=tuple(model), **rest)
+    if conditions not in profiles:
+        raise fields.error("conditions", f"expected a known one ({suggest(conditions, profiles)})", conditions)
+    device = Device(
+        name,
+        transport,
+        description=fields.text("description", ""),
+        threads=threads,
+        cpus=fields.integers("cpus", ()),
+        emulated=fields.flag("emulated", False),
+        work_dir=fields.text("work_dir", transports.get(transport).work_dir),
+        options=_options(fields, transport),
+        fingerprint=_digest(fields, "fingerprint", name),
+        unit=_digest(fields, "unit", name),
+        runner=_runner(fields),
+        model=fields.texts("model", ()),
+        conditions=Conditions(conditions),
+    )
+    fields.done()
+    return device
+
+
+def _options(fields: Fields, transport: str) -> dict[str, Option]:
+    """The table that is named as the transport is."""
+    kind = transports.get(transport)
+    table = fields.table(transport, required=False)
+    values = {key: table.value(key, of, required=key in kind.required) for key, of in kind.options.items()}
+    table.done()
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _digest(fields: Fields, key: str, name: str) -> str:
+    text = fields.text(key, "")
+    if not re.fullmatch(r"([0-9a-f]{16})?", text):
+        mend = f"hwbench devices add {name} --force writes it anew"
+        raise fields.error(key, "expected 16 hexadecimal digits", text, mend)
+    return text
+
+
+def _runner(fields: Fields) -> str:
+    """The runner; a path that is relative to the file or to a home folder is one here."""
+    runner = fields.text("runner", "")
+    if runner.startswith(("./", "../", "~")):
+        return str(fields.path.parent / Path(runner).expanduser())
+    return runner

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from hwbench.devices.device import SCHEMA, Device
+from hwbench.devices.device import Device
 from hwbench.printable import printable
 from hwbench.specs import LOCAL
+from hwbench.toml_fields import SCHEMA
 from hwbench.workspace import Workspace, write_text
 
 # A comment of a file that people read; getprop may say anything.

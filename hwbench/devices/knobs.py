@@ -15,8 +15,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from hwbench.devices.answers import clean, number
 from hwbench.devices.base import CommandResult, Transport
+from hwbench.devices.device_text import clean, number
 from hwbench.devices.probe import Probe
 from hwbench.errors import DeviceError
 from hwbench.registry import Registry

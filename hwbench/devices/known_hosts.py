@@ -117,7 +117,7 @@ def record(path: Path, key: HostKey, files: Iterable[Path] = ()) -> None:
         target.chmod(mode)
 
 
-class _Entry(NamedTuple):
+class _HostEntry(NamedTuple):
     marker: str
     hosts: str
     kind: str
@@ -158,13 +158,13 @@ def _lines(path: Path) -> list[bytes]:
         return []
 
 
-def _parse(line: bytes) -> _Entry | None:
+def _parse(line: bytes) -> _HostEntry | None:
     words = [word.decode(errors="surrogateescape") for word in line.split()]
     marker = words.pop(0) if words and words[0].startswith("@") else ""
     if len(words) < 3 or words[0].startswith("#"):
         return None
     try:
-        return _Entry(marker, words[0], words[1], base64.b64decode(words[2], validate=True))
+        return _HostEntry(marker, words[0], words[1], base64.b64decode(words[2], validate=True))
     except (binascii.Error, ValueError):
         return None
 

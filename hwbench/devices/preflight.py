@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hwbench.devices.answers import clean, sections
 from hwbench.devices.base import Transport
 from hwbench.devices.device import Device
+from hwbench.devices.device_text import clean, sections
 from hwbench.devices.probe import Probe, probe_device
 from hwbench.devices.state import DeviceState, read_state
 from hwbench.units import format_bytes

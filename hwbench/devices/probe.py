@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hwbench.devices.answers import MAX_CPUS, clean, fields, number, parse_cpu_list, sections
 from hwbench.devices.base import Transport
+from hwbench.devices.device_text import MAX_CPUS, clean, fields, number, parse_cpu_list, sections
 from hwbench.errors import DeviceError, InvalidValue
 
 # An emulated device on a busy machine takes some ten seconds.

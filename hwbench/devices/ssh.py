@@ -17,7 +17,7 @@ from hwbench.devices.known_hosts import HostKey, record
 from hwbench.devices.link import Chunk, Stream
 from hwbench.devices.remote import RemoteTransport
 from hwbench.devices.route import own_known_hosts, route
-from hwbench.devices.ssh_connection import HANDSHAKE_S, STALL_S, Connection
+from hwbench.devices.ssh_connection import HANDSHAKE_S, STALL_S, SshConnection
 from hwbench.devices.supervisor import plain
 from hwbench.errors import DeviceError, DeviceLost, WorkspaceError
 from hwbench.workspace import writing
@@ -46,7 +46,7 @@ class SshLink:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._hops = route(address)
-        self._connections: list[Connection] = []
+        self._connections: list[SshConnection] = []
         self._sftp: paramiko.SFTPClient | None = None
         self._no_sftp = False
         self.reconnect()
@@ -93,7 +93,7 @@ class SshLink:
         self.close()
         try:
             for hop in self._hops:
-                self._connections.append(Connection(hop, self._address, self._last_transport()))
+                self._connections.append(SshConnection(hop, self._address, self._last_transport()))
                 self._connections[-1].log_in()
         except BaseException:
             self.close()
@@ -105,7 +105,7 @@ class SshLink:
             self._connections.pop().close()
 
     @property
-    def _connection(self) -> Connection:
+    def _connection(self) -> SshConnection:
         if not self._connections:
             raise DeviceLost("the SSH connection has ended")
         return self._connections[-1]
@@ -205,7 +205,7 @@ class SshLink:
 class SshChannel:
     """A line of shell at the other end; see ``Channel``."""
 
-    def __init__(self, channel: paramiko.Channel, connection: Connection) -> None:
+    def __init__(self, channel: paramiko.Channel, connection: SshConnection) -> None:
         self._channel = channel
         self._connection = connection
         self._selector = selectors.DefaultSelector()
@@ -272,10 +272,10 @@ def fetch_host_key(address: Address) -> HostKey:
     Raises:
         DeviceUnreachable: A host does not answer.
     """
-    connections: list[Connection] = []
+    connections: list[SshConnection] = []
     try:
         for hop in route(address):
-            connections.append(Connection(hop, address, connections[-1].transport if connections else None))
+            connections.append(SshConnection(hop, address, connections[-1].transport if connections else None))
             if not connections[-1].is_known():
                 break
             if hop != route(address)[-1]:

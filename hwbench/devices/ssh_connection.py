@@ -3,7 +3,7 @@
 Who is at the other end is checked at every host on the way, and nothing is taken on trust: a key that no file of known
 hosts names is refused until ``trust`` has recorded it. Logins are by key, from files or an agent, never by password.
 A connection over which nothing came for ``STALL_S``, although the other end was asked, has ended. So has one whose
-other end talks, but does not do what it was asked for (``Connection.within``), or sends more than it may.
+other end talks, but does not do what it was asked for (``SshConnection.within``), or sends more than it may.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALL_LOGINS_S, LOOK_S = 120.0, 1.0
 MOST_WAITING_BYTES = 16 << 20
 
 
-class Connection:
+class SshConnection:
     """A connection to one host, and whoever watches it."""
 
     def __init__(self, hop: Hop, address: Address, through: paramiko.Transport | None) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hwbench.devices.answers import MAX_CPUS, clean, decimal, fields, number, sections
 from hwbench.devices.base import Transport
+from hwbench.devices.device_text import MAX_CPUS, clean, decimal, fields, number, sections
 
 TIME_LIMIT_S = 60.0
 

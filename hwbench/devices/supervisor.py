@@ -276,7 +276,7 @@ class Supervised:
         A status of 128 + a signal's number is taken for that signal, as a shell reports it.
         """
         words = (self._framed[Stream.STDOUT].trailer or b"").split()
-        if len(words) != 2 or not words[0].isdigit() or int(words[0]) > 255:
+        if len(words) != 2 or not re.fullmatch(rb"[0-9]{1,3}", words[0]) or int(words[0]) > 255:
             raise DeviceError(f"expected an exit status from the device, got {plain(b' '.join(words))}")
         status = int(words[0])
         return (128 - status if status - 128 in SIGNALS else status), words[1] == b"late"

@@ -10,6 +10,7 @@ from hwbench.latency.intervals import BETWEEN_RUNS, between_runs, with_honest_in
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
+from hwbench.latency.tables_frame import tables_frame
 from hwbench.latency.transfer import DeviceRatio, transferred
 from hwbench.latency.validation import Comparison, Validation, spearman
 from hwbench.latency.variants import VariantChoice, fastest_variant, has_variants, variant_rows
@@ -47,6 +48,7 @@ __all__ = [
     "sample_rows",
     "spearman",
     "table_path",
+    "tables_frame",
     "transferred",
     "taken_otherwise",
     "variant_rows",

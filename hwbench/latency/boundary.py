@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hwbench.latency.table import LatencyRow, LatencyTable, Role
-from hwbench.specs import LatencyStats, TensorSpec, Workload
+from hwbench.specs import LatencyStats, Pathways, TensorSpec, Workload
 
 # A row never loses more than this share of its isolated time to its boundaries: no block is only conversion.
 MAX_SHARE = 0.8
@@ -53,7 +53,9 @@ class BoundaryModel:
         return cls({x: one.drawn_to(usual[x.numel]) for x, one in differences.items()}, by_size)
 
     def __call__(self, x: TensorSpec) -> float:
-        """Seconds for one activation."""
+        """Seconds for one activation, all its pathways."""
+        if isinstance(x, Pathways):
+            return sum(self(one) for one in x.pathways)
         if x in self.measured:
             return self.measured[x]
         if not self.by_size:

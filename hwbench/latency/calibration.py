@@ -185,6 +185,12 @@ class Calibration:
             tried={form: found[0].mean_error for form, found in fits.items()},
         )
 
+    @classmethod
+    def alone(cls, network: Observation) -> Calibration:
+        """The ratio of one network, which holds for itself: nothing is left out, nothing is promised for another."""
+        gain = network.measured_s / sum(piece.seconds for piece in network.pieces)
+        return cls("ratio", gain, 0.0, spread=1.0, count=1, promised=0.0, errors=(0.0,))
+
     def cost(self, part: Workload, seconds: float) -> float:
         """What a single block adds to the latency of a network, from its row in context; in seconds, above zero."""
         gain = self.gains.get(family(part), self.gain) if self.gains else self.gain

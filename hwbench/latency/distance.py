@@ -9,7 +9,7 @@ from hwbench.specs.fields import COMMON, SE, FieldType, Value
 
 # Sizes count by their logarithm: twice as wide is 1. What is not a size counts as that many doublings.
 _KIND, _VARIANT, _GATE = 8.0, 1.0, 1.0
-_WEIGHTS = {FieldType.KERNEL: 2.0, FieldType.COUNT: 2.0, FieldType.ACTIVATION: 0.5}
+_WEIGHTS = {FieldType.KERNEL: 2.0, FieldType.COUNT: 2.0, FieldType.ACTIVATION: 0.5, FieldType.NAME: 4.0}
 
 
 def distance(one: Workload, other: Workload) -> float:

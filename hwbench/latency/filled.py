@@ -45,11 +45,6 @@ class FilledTable(LatencyTable):
         """The table whose chains say what a boundary costs."""
         return self._boundary_rows or self
 
-    @property
-    def num_filled(self) -> int:
-        """Number of rows that are filled in."""
-        return len(self._seconds)
-
     def latency(self, workload: Workload) -> LatencyStats | None:
         """What was measured, else what is filled in, else None."""
         found = super().latency(workload)

@@ -46,8 +46,9 @@ def context_chains(parts: Iterable[Workload], count: int | None = None) -> list[
     for part in parts:
         if len(part.blocks) != 1:
             raise InvalidValue(f"expected single blocks, got {part.key}")
-        ends.setdefault((part.output, part.precision, part.variant), set()).add("output")
-        ends.setdefault((part.input, part.precision, part.variant), set()).add("input")
+        for side, x in (("output", part.output), ("input", part.input)):
+            for one in x.pathways:
+                ends.setdefault((one, part.precision, part.variant), set()).add(side)
     probes = [boundary_probes(*boundary) for boundary, sides in ends.items() if len(sides) == 2]
     if count is not None and count < len(probes):
         probes.sort(key=lambda pair: (pair[0].input.numel, pair[0].key))
@@ -65,7 +66,9 @@ def calibration_networks(space: Space, count: int, seed: int, num_classes: int) 
     """
     rng = np.random.default_rng([seed, 0xCA11B])
     drawn = dict.fromkeys(space.random(rng) for _ in range(_POOL * count))
-    pool = sorted((_Work.of(space.network(a, num_classes)) for a in drawn), key=lambda w: (w.macs, w.network.name))
+    pool = sorted(
+        (_PlannedWork.of(space.network(a, num_classes)) for a in drawn), key=lambda w: (w.macs, w.network.name)
+    )
     families = sorted({name for work in pool for name in work.by_family})
     sizes = np.array([work.macs for work in pool], dtype=float)
     blocks = np.array([len(work.network.blocks) for work in pool], dtype=float)
@@ -102,7 +105,7 @@ def informative(features: NDArray[np.float64], strata: Sequence[NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class _Work:
+class _PlannedWork:
     """A network and its multiply-adds, in all and by family of blocks."""
 
     network: Network
@@ -110,7 +113,7 @@ class _Work:
     by_family: Mapping[str, int]
 
     @classmethod
-    def of(cls, network: Network) -> _Work:
+    def of(cls, network: Network) -> _PlannedWork:
         by_family: Counter[str] = Counter()
         for part in network.workload(Precision.FP32).parts():
             by_family[family(part)] += macs(part)

@@ -9,7 +9,7 @@ from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import NOMINAL, Calibration, Observation, Piece
 from hwbench.latency.table import LatencyTable, Role
-from hwbench.specs import Estimate, Workload
+from hwbench.specs import BlockRole, Estimate, Workload
 
 # Fewer say nothing about the spread.
 MIN_NETWORKS = 3
@@ -42,7 +42,13 @@ class AdditivePredictor:
 
     @classmethod
     def fit(
-        cls, table: LatencyTable, *, space: str | None = None, nominal: float = NOMINAL, emulated: bool = False
+        cls,
+        table: LatencyTable,
+        *,
+        space: str | None = None,
+        nominal: float = NOMINAL,
+        emulated: bool = False,
+        members: int | None = None,
     ) -> AdditivePredictor:
         """Learns boundaries from the chains of a table and the calibration from its networks.
 
@@ -51,9 +57,11 @@ class AdditivePredictor:
             space: The space that is predicted for, named in messages.
             nominal: Share of networks that the interval is to hold.
             emulated: Accept a table that was taken under emulation.
+            members: Number of networks of the space; of fewer than three no more can be asked for.
 
         Raises:
-            NotMeasured: Fewer than three calibration networks have a latency and rows for all their blocks.
+            NotMeasured: Fewer than three calibration networks, or fewer than the space has, have a latency and rows for
+                all their blocks.
             InvalidValue: The table was taken under emulation.
         """
         if table.emulated and not emulated:
@@ -64,15 +72,18 @@ class AdditivePredictor:
         boundary = BoundaryModel.fit(table.boundary_rows)
         networks = [
             Observation(row.stats.median_s, pieces)
-            for row in table.rows(Role.NETWORK)
+            for row in table
+            if row.role is Role.NETWORK or row.workload.blocks[0].role is BlockRole.NETWORK
             if row.stats is not None and (pieces := _pieces(table, boundary, row.workload)) is not None
         ]
-        if len(networks) < MIN_NETWORKS:
+        least = min(MIN_NETWORKS, members or MIN_NETWORKS)
+        if len(networks) < least:
             raise NotMeasured(
                 f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
-                f"{MIN_NETWORKS} are needed; measure them: {table.command(space)}"
+                f"{least} are needed; measure them: {table.command(space)}"
             )
-        return cls(table, boundary, Calibration.of(networks, nominal), space)
+        calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
+        return cls(table, boundary, calibration, space)
 
     @property
     def spread(self) -> float:

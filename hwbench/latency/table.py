@@ -31,15 +31,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
+from hwbench.frames import NUMBER, WHOLE, frame
 from hwbench.latency.distance import distance
 from hwbench.latency.probes import is_boundary_probe
 from hwbench.printable import printable
 from hwbench.specs import (
     AUTO,
     LOCAL,
-    BlockRole,
     LatencyStats,
     Measurement,
     Outcome,
@@ -50,6 +51,9 @@ from hwbench.specs import (
 )
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.workspace import Workspace, shipped, write_text
+
+if TYPE_CHECKING:
+    import pandas
 
 SCHEMA = 1
 # The one that commands take where none is named.
@@ -62,6 +66,9 @@ _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _BETWEEN = "between_runs"
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
+# The same columns of a frame, with their types.
+FRAME: dict[str, str | None] = dict.fromkeys(_COLUMNS) | dict.fromkeys(_NUMBERS, NUMBER)
+FRAME |= dict.fromkeys(("sessions", "samples"), WHOLE)
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _REASON_CHARACTERS = 200
 # What begins so is a formula to spreadsheets, also in full width; ``'`` in front makes it text.
@@ -110,6 +117,14 @@ class LatencyRow:
         """A measurement as a row, with its date (UTC) and the digest of its conditions."""
         stats = one.stats if one.outcome is Outcome.OK else None
         return cls(Role.of(one.workload), one.workload, one.outcome, stats, measured_on, conditions, one.reason)
+
+    def values(self) -> dict[str, Any]:
+        """The row by the columns of a table; None for each number of a row that failed."""
+        numbers = {name: getattr(self.stats, name, None) for name in (*_NUMBERS, *_COUNTS)}
+        counts = {"sessions": numbers.pop("num_sessions"), "samples": numbers.pop("num_samples")}
+        first = {"role": self.role.value, "key": self.workload.key, "outcome": self.outcome.value}
+        last = {"measured_on": self.measured_on, "conditions": self.conditions, "reason": self.reason}
+        return first | numbers | counts | last
 
 
 @dataclass(frozen=True)
@@ -253,6 +268,10 @@ class LatencyTable:
         writer.writerows(_cells(row) for row in self)
         return file.getvalue()
 
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows as a frame with the columns of the CSV; numbers are missing where a row failed."""
+        return frame((row.values() for row in self), FRAME)
+
     def write(self, path: Path) -> None:
         """Writes the CSV; a crash leaves the old file or the new one.
 
@@ -329,7 +348,7 @@ def profile_command(
     if workload is None:
         return f"{command}{threads}{runtime}"
     last = workload.blocks[-1]
-    head = last.role is BlockRole.HEAD and last.out_channels != DEFAULT_CLASSES
+    head = last.role.gives_logits and last.out_channels != DEFAULT_CLASSES
     classes = f" --classes {last.out_channels}" if head else ""
     variants = f" --variants {workload.variant}" if workload.variant != AUTO else ""
     return f"{command}{threads}{runtime}{classes}{variants}"

@@ -22,7 +22,8 @@ from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
-from hwbench.runtimes.runners import EXECUTOR_RUNNER, Runner
+from hwbench.runtimes.capabilities import EXECUTOR_RUNNER
+from hwbench.runtimes.runners import Runner
 from hwbench.specs import Timing
 
 

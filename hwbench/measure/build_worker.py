@@ -3,19 +3,22 @@
 Run as ``python -m hwbench.measure.build_worker RUNTIME [MODULE ...]`` by ``builder``, which may lose it at any time: a
 lowering that aborts takes one workload with it and nothing else. The worker ends when its stdin closes.
 
+A request may name models that a user wrote: the names come from the process that the user gave them to, never from
+a file.
+
 Answers: ``{"ready": true}`` once, then per request ``{"artifact": ...}`` or ``{"failure": reason}``; and
 ``{"fatal": reason, "kind": class}`` where not the workload but the installation or the workspace is the trouble.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import json
 import os
 import queue
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -43,7 +46,8 @@ def main() -> None:
     while True:
         request = requests.get()
         try:
-            out = Path(request["folder"], request["name"] + runtime.suffix)
+            out = Path(request["folder"], request["name"] + runtime.capabilities.suffix)
+            _load_models(request.get("models", ()))
             with writing(out):
                 _answer(answers, {"artifact": _build(runtime, request["workload"], out)})
         except WorkspaceError as error:
@@ -62,50 +66,43 @@ def _start(name: str, modules: list[str]) -> Runtime:
     from hwbench.runtimes import get
 
     runtime = get(name)
-    if name != "executorch":
-        return runtime
     runtime.version()  # raises where it is not installed
-    return _quick_executorch()
+    return runtime.for_tables()
 
 
-def _quick_executorch() -> Runtime:
-    """ExecuTorch as table rows want it: they need the speed of int8, so the cheapest observer finds the ranges."""
-    import torch._export.utils as export_utils
+def _load_models(named: Iterable[tuple[str, int | None]]) -> None:
+    """Loads the models that the user named to the process that asks, as (name, number of classes)."""
+    from hwbench.models import by_hand
+    from hwbench.specs import ModelName
 
-    from hwbench.runtimes.executorch.quiet import quiet
-    from hwbench.runtimes.executorch.runtime import ExecuTorch
-
-    with quiet():
-        from hwbench.runtimes.executorch.quantize import quantized
-        from hwbench.runtimes.executorch.scheme import Scheme
-
-    # Each pass of torch.export looks up all operations of torch by name, a fifteenth of a build; once is enough in a
-    # process that registers no more of them.
-    export_utils._materialize_cpp_cia_ops = functools.cache(export_utils._materialize_cpp_cia_ops)
-    return ExecuTorch(functools.partial(quantized, scheme=Scheme("minmax")))
+    for text, num_classes in named:
+        by_hand.load(ModelName.parse(text), num_classes)
 
 
 def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     """Builds a workload with random weights; the same workload always gives the same weights and calibration data.
 
     int8 is calibrated with a batch of seeded normal noise: the ranges decide about no latency. What is no whole network
-    is built as part of one (``Continued``): ExecuTorch hands XNNPACK the whole graph, which plans its memory.
+    is built as part of one (``Continued``) where a delegate takes the whole graph and plans its memory.
     """
     import torch
 
     from hwbench.measure.cache import artifact_to_json
     from hwbench.models import Continued, eager_workload, workload_module
-    from hwbench.runtimes.base import Form
-    from hwbench.specs import BlockRole, Precision, Workload
+    from hwbench.runtimes import ModuleForm
+    from hwbench.runtimes.base import arguments_of, as_example
+    from hwbench.specs import Precision, Workload
 
     workload = Workload.parse(key)
+    runtime.require_precision(workload)
     torch.manual_seed(int(workload.sha256[:8], 16))
-    original = runtime.form(workload) is Form.ORIGINAL
+    original = runtime.capabilities.form(workload) is ModuleForm.ORIGINAL
     module, example = eager_workload(key) if original else workload_module(workload)
-    if runtime.name == "executorch" and workload.blocks[-1].role is not BlockRole.HEAD:
+    if runtime.capabilities.delegates and not workload.blocks[-1].role.gives_logits:
         module = Continued(module)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
-    calibration = [torch.randn_like(example) for _ in range(batches)]
+    shaped = arguments_of(example)
+    calibration = [as_example(tuple(torch.randn_like(one) for one in shaped)) for _ in range(batches)]
     return artifact_to_json(runtime.build(module, example, workload, out, calibration))
 
 

@@ -27,6 +27,8 @@ from hwbench.errors import HwbenchError
 from hwbench.interpreter import python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Workload
+from hwbench.specs.kinds.by_hand import is_by_hand, model_of
+from hwbench.specs.model_name import named_models
 
 # Lowering a whole X3D-XS to int8 peaks at about this much.
 WORKER_BYTES = 2 * 1024**3
@@ -246,7 +248,10 @@ class _Worker:
         assert self._process.stdin is not None
         self.workload = workload
         self.deadline = time.monotonic() + time_limit_s
-        line = json.dumps({"workload": workload.key, "folder": str(folder), "name": name}) + "\n"
+        values: dict[str, object] = {"workload": workload.key, "folder": str(folder), "name": name}
+        if any(is_by_hand(block) for block in workload.blocks):
+            values["models"] = named_models(model_of(block) for block in workload.blocks if is_by_hand(block))
+        line = json.dumps(values) + "\n"
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()

@@ -21,20 +21,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.documents import read_json
-from hwbench.errors import HwbenchError, WorkspaceError
+from hwbench.errors import HwbenchError
 from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
+from hwbench.runtimes import get
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload
 from hwbench.workspace import write_text, writing
-
-# Distributions that determine a built file; the first one is the engine and gives a Target its version.
-PACKAGES = {
-    "executorch": ("executorch", "torchao", "torch"),
-    "onnx": ("onnxruntime", "onnx", "onnxscript", "torch"),
-    "torch": ("torch",),
-    "torchscript": ("torch",),
-}
 
 PACKAGE = Path(__file__).resolve().parents[1]
 # What decides about the graph of a workload, relative to the package.
@@ -43,19 +36,23 @@ SOURCES = (
     "models/**/*.py",
     "runtimes/**/*.py",
     "specs/block.py",
+    "specs/bottlenecks.py",
     "specs/fields.py",
     "specs/kind.py",
     "specs/kinds/**/*.py",
     "specs/tensor.py",
+    "specs/widths.py",
     "specs/workload.py",
     "measure/build_worker.py",
 )
 # What runs files does not make them.
 NOT_SOURCES = (
+    "runtimes/eager_model.py",
     "runtimes/machine.py",
     "runtimes/native/**/*.py",
     "runtimes/onnx_model.py",
     "runtimes/protocol.py",
+    "runtimes/pte_model.py",
     "runtimes/python_models.py",
     "runtimes/python_runner.py",
     "runtimes/runners.py",
@@ -69,17 +66,14 @@ _HOLDS = "what lies there is run"
 
 
 def engine_version(runtime: str) -> str:
-    """Version of an engine as ``Runtime.version`` reports it, without importing the engine where that is known.
+    """Version of an engine as ``Runtime.version`` reports it, also where what builds its files is not installed.
 
     Raises:
         UnknownName: No such runtime.
         MissingDependency: The engine is not installed.
     """
-    if runtime not in PACKAGES:
-        from hwbench.runtimes import get
-
-        return get(runtime).version()
-    return installed_version(PACKAGES[runtime][0])
+    packages = get(runtime).capabilities.packages
+    return installed_version(packages[0]) if packages else get(runtime).version()
 
 
 def sources() -> list[Path]:
@@ -117,7 +111,7 @@ class ArtifactCache:
 
     @functools.cached_property
     def _engine(self) -> str:
-        packages = [f"{name}={installed_version(name)}" for name in PACKAGES.get(self.runtime, ())]
+        packages = [f"{name}={installed_version(name)}" for name in get(self.runtime).capabilities.packages]
         return "\n".join([self.runtime, self.version, *packages, sources_digest()])
 
     def key(self, workload: Workload) -> str:
@@ -171,7 +165,7 @@ class ArtifactCache:
             make_own_folder(self.root, _HOLDS)
         use(self.root)
         limit_bytes()  # one that is no size is told before anything is built
-        held = _building.setdefault(self.root.resolve(), _Turn())
+        held = _building.setdefault(self.root.resolve(), _BuildTurn())
         with held.guard:
             if held.count == 0:
                 with writing(self.root):
@@ -194,7 +188,7 @@ class ArtifactCache:
 
 
 @dataclass
-class _Turn:
+class _BuildTurn:
     """The lock on one cache folder, as this process holds it."""
 
     guard: threading.RLock = field(default_factory=threading.RLock)
@@ -202,7 +196,7 @@ class _Turn:
     file: IO[str] | None = None
 
 
-_building: dict[Path, _Turn] = {}
+_building: dict[Path, _BuildTurn] = {}
 
 
 def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
@@ -234,13 +228,3 @@ def file_sha256(path: Path) -> str:
     """Digest of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def cache_size(root: Path) -> int:
-    """Bytes in a cache directory; 0 where there is none."""
-    try:
-        return sum(path.stat().st_size for path in root.iterdir())
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise WorkspaceError(f"cannot read the build cache {root}: {error.strerror}") from error

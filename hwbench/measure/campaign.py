@@ -15,10 +15,11 @@ from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.drift import Undisturbed, by_clock
+from hwbench.measure.drift import OnDrift, Undisturbed, by_clock
+from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import fingerprint, no_build
+from hwbench.measure.store_types import fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
 # A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:
@@ -28,15 +29,6 @@ BATCH = 96
 SAME_DRIFT = 1e-4
 # A file that kills the runner ends the turn for all; the others are visited in the next one.
 PATIENCE = 3
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A file that the runner could not time."""
-
-    workload: Workload
-    outcome: Outcome
-    reason: str
 
 
 class Build(Protocol):
@@ -56,8 +48,8 @@ class Measure(Protocol):
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
-        on_drift: Callable[[Artifact, Session, float], None],
-    ) -> Sequence[Failure]: ...
+        on_drift: OnDrift,
+    ) -> Sequence[MeasurementFailure]: ...
 
 
 def no_state() -> Mapping[str, Any]:
@@ -65,7 +57,7 @@ def no_state() -> Mapping[str, Any]:
     return {}
 
 
-class Watch:
+class CampaignWatch:
     """What a campaign tells while it runs; override what is of interest."""
 
     def planned(self, missing: int, stored: int) -> None:
@@ -149,7 +141,7 @@ class Campaign:
         return fingerprint(self.conditions)
 
     def run(
-        self, workloads: Iterable[Workload], watch: Watch | None = None, *, limit: int | None = None
+        self, workloads: Iterable[Workload], watch: CampaignWatch | None = None, *, limit: int | None = None
     ) -> CampaignResult:
         """Builds and measures what the store lacks; returns the rows of all ``workloads``.
 
@@ -163,7 +155,7 @@ class Campaign:
                 under way are ``lost``: the next call goes on with the sessions that they have.
             WorkspaceError: The store or the cache cannot be written; what was measured stays.
         """
-        watch = watch or Watch()
+        watch = watch or CampaignWatch()
         started = time.monotonic()
         asked = list(dict.fromkeys(workloads))
         lacking = self.missing(asked)
@@ -201,7 +193,7 @@ class Campaign:
             workload, self.target, self.timing, self.conditions, build=self.build_key(workload)
         )
 
-    def _run_batch(self, workloads: Sequence[Workload], watch: Watch) -> None:
+    def _run_batch(self, workloads: Sequence[Workload], watch: CampaignWatch) -> None:
         open_rows: dict[Workload, _Row] = {}
         for result in self.build(workloads):
             watch.built(result)
@@ -214,7 +206,7 @@ class Campaign:
                 open_rows[result.workload] = _Row(row, result, self.store.row_sessions(row))
         self._measure_rows(open_rows, watch)
 
-    def _measure_rows(self, rows: dict[Workload, _Row], watch: Watch) -> None:
+    def _measure_rows(self, rows: dict[Workload, _Row], watch: CampaignWatch) -> None:
         """Rounds over the rows until each is done; ``rows`` is used up."""
         turn = 0
         self._close_done(rows, watch)
@@ -237,9 +229,12 @@ class Campaign:
             self._close_done(rows, watch)
             turn += 1
 
-    def _visit(self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: Watch) -> Sequence[Failure]:
+    def _visit(
+        self, rows: dict[Workload, _Row], rounds: int, turn: int, watch: CampaignWatch
+    ) -> Sequence[MeasurementFailure]:
         clocks = [session.clock_hz for row in rows.values() for session, _ in row.sessions]
         undisturbed = self.store.undisturbed(self.conditions)
+        first = {workload: len(row.fresh) for workload, row in rows.items()}
 
         def keep(artifact: Artifact, session: Session) -> None:
             row = rows[artifact.workload]
@@ -249,12 +244,12 @@ class Campaign:
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
-        def correct(artifact: Artifact, session: Session, drift: float) -> None:
+        def correct(artifact: Artifact, number: int, drift: float) -> None:
             row = rows[artifact.workload]
-            corrected = replace(session, drift=drift)
+            place, stored = row.fresh[first[artifact.workload] + number]
+            corrected = replace(row.sessions[place][0], drift=drift)
             suspect = self._doubt(corrected, clocks, undisturbed)
-            place, number = row.places[id(session)]
-            self.store.correct_session(number, drift, suspect=suspect)
+            self.store.correct_session(stored, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
 
         artifacts = [row.artifact for row in rows.values()]
@@ -265,9 +260,9 @@ class Campaign:
         failures = self.measure(artifacts, rounds=rounds, seed=seed, on_session=keep, on_drift=correct)
         self.store.end_run(run, self.state())
         # How quiet core and memory can be, and how far latencies follow the clock, is better known by now.
-        clock_s, follow = self.store.clock(self.conditions), self.store.followed(self.conditions)
+        clock_s, follow = self.store.clock(self.conditions), self.store.clock_sensitivity(self.conditions)
         for row in rows.values():
-            for place, number in row.places.values():
+            for place, number in row.fresh:
                 session, suspect = row.sessions[place]
                 drift = by_clock(session.probe_s, clock_s, follow) if session.probe_s and clock_s else session.drift
                 moved = abs(drift - session.drift) > SAME_DRIFT
@@ -282,7 +277,7 @@ class Campaign:
         """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
         return "" if self.emulated else doubt(session, statistics.median(clocks), undisturbed)
 
-    def _close_done(self, rows: dict[Workload, _Row], watch: Watch) -> None:
+    def _close_done(self, rows: dict[Workload, _Row], watch: CampaignWatch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:
             row = rows.pop(workload)
             self._end(row.id, workload, *verdict(row.sessions, self.timing), watch)
@@ -311,14 +306,14 @@ class Campaign:
         )
         return adopted and not self.missing([workload])
 
-    def _end(self, row: int, workload: Workload, outcome: Outcome, reason: str, watch: Watch) -> None:
+    def _end(self, row: int, workload: Workload, outcome: Outcome, reason: str, watch: CampaignWatch) -> None:
         if outcome is Outcome.OK:
             self.store.finish(row)
         else:
             self.store.fail(row, outcome, reason)
         self._tell(workload, watch)
 
-    def _tell(self, workload: Workload, watch: Watch) -> None:
+    def _tell(self, workload: Workload, watch: CampaignWatch) -> None:
         measurement = self.measurement(workload)
         if measurement is not None:
             watch.measured(measurement)
@@ -328,21 +323,19 @@ class Campaign:
 class _Row:
     """A row that is being measured: its number in the store, its file, its sessions with their doubts.
 
-    ``places`` tells of each session of this run, by its identity when it came, where it stands in ``sessions`` and its
-    number in the store; ``came`` keeps these identities alive.
+    ``fresh`` has an entry for each session of this campaign, in the order taken: its place in ``sessions`` and its
+    number in the store.
     """
 
     id: int
     artifact: Artifact
     sessions: list[tuple[Session, str]]
-    places: dict[int, tuple[int, int]] = field(default_factory=dict)
-    came: list[Session] = field(default_factory=list)
+    fresh: list[tuple[int, int]] = field(default_factory=list)
     turns_without: int = 0
 
     def add(self, session: Session, suspect: str, number: int) -> None:
         """One more session, under its number in the store."""
-        self.places[id(session)] = (len(self.sessions), number)
-        self.came.append(session)
+        self.fresh.append((len(self.sessions), number))
         self.sessions.append((session, suspect))
 
     def silent(self, before: int) -> int:

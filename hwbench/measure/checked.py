@@ -34,7 +34,7 @@ class _Record:
     file: tuple[int, ...]  # device, inode, size, time of the last write in ns
 
 
-class Checked:
+class StoreChecks:
     """What is known of one store; opened before the store, closed after it. Nothing here fails: then a check is due."""
 
     def __init__(self, store: Path) -> None:
@@ -60,7 +60,7 @@ class Checked:
     def passed(self) -> None:
         """Notes that the store was looked through just now, and is sound."""
         self.due = False
-        if self._descriptor is None:
+        if self._descriptor is None and self._store.exists():  # a store in memory is no file, and leaves none
             with contextlib.suppress(OSError):
                 self._descriptor = os.open(self._record, os.O_RDWR | os.O_CREAT, 0o644)
                 fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

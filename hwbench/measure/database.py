@@ -14,7 +14,7 @@ from typing import Any
 
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, WorkspaceError
-from hwbench.measure.checked import Checked
+from hwbench.measure.checked import StoreChecks
 from hwbench.measure.migrations import ForeignDatabase, migrate
 from hwbench.workspace import writing
 
@@ -48,7 +48,7 @@ class Database:
         self.path = path
         with writing(path):
             make_folder(path.parent)
-        self._checked = Checked(path)
+        self._checked = StoreChecks(path)
         try:
             with self._guard():
                 self.connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
@@ -129,3 +129,10 @@ class Database:
             f"{self.path} is not a measurement store of this version: {problem}. Move it away and run the command "
             f"again: mv {self.path} {self.path}.old (published tables in profiles/ are separate files)"
         )
+
+
+class StorePart:
+    """A share of what a measurement store does; all shares of one store have one database."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database

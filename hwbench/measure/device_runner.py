@@ -16,27 +16,19 @@ from typing import NamedTuple
 
 from hwbench.devices import Device, Probe, Transport
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue, MissingDependency
-from hwbench.measure.board import (
-    Board,
+from hwbench.measure.remote_toolchain import (
+    BoardTools,
     ask_board,
     ask_python,
     compile_there,
     machine_of,
 )
 from hwbench.measure.room import use
-from hwbench.runtimes.kits import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
+from hwbench.runtimes import DEFAULT, get, in_words, names
+from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON
 from hwbench.runtimes.native.cross import install_command
-from hwbench.runtimes.runners import (
-    EXECUTOR_RUNNER,
-    NATIVE,
-    NATIVE_BOARD,
-    NATIVE_LOADER,
-    PYTHON,
-    Runner,
-    choose_runner,
-    describe_end,
-    python_runner,
-)
+from hwbench.runtimes.runner_bundle import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
+from hwbench.runtimes.runners import Runner, choose_runner, describe_end, python_runner
 from hwbench.specs import LOCAL  # its transport is called so, too
 
 Report = Callable[[str], None]
@@ -46,7 +38,8 @@ START_LIMIT_S = 120.0
 # What a runner says that was called without a word.
 _CALLED_WRONGLY, _USAGE = 2, "--list FILE"
 KINDS = (NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON)
-RUNTIME = "executorch"
+# What is carried to a device to see whether a runner works there.
+RUNTIME = DEFAULT
 
 
 @dataclass(frozen=True)
@@ -75,16 +68,18 @@ class _Unfit(Exception):
 
 
 def check_runtime(device: Device, runtime: str) -> None:
-    """Only one engine is carried to other devices.
+    """Refuses an engine that is not carried to other devices, on one of these.
 
     Raises:
-        InvalidValue: It is another.
+        InvalidValue: Files of that runtime are measured on this machine only.
     """
-    if device.transport_name != LOCAL and runtime != RUNTIME:
-        raise InvalidValue(
-            f"{runtime} files are measured on this machine only (--device {LOCAL}); device {device.name!r} runs "
-            f"{RUNTIME} files: --runtime {RUNTIME}"
-        )
+    if device.transport_name == LOCAL or get(runtime).capabilities.remote:
+        return
+    remote = in_words([name for name in names() if get(name).capabilities.remote])
+    raise InvalidValue(
+        f"{runtime} files are measured on this machine only (--device {LOCAL}); device {device.name!r} runs "
+        f"{remote} files: --runtime {remote}"
+    )
 
 
 def install_runner(
@@ -190,7 +185,7 @@ class _Way:
             return _Found(runner, folder, 0, lambda: None)
         return _Found(runner, folder, Path(path).stat().st_size, lambda: self.transport.push(Path(path)))
 
-    def _native(self, machine: str, board: Board) -> _Found:
+    def _native(self, machine: str, board: BoardTools) -> _Found:
         if not board.loader:
             raise _Unfit("it has no glibc of its kind")
         return self._carry(native_kit(machine, self.cache_dir, self.say))
@@ -203,7 +198,7 @@ class _Way:
         again = functools.partial(self.transport.push_all, kit.files)
         return _Found(self._started(kit.runner(folder)), folder, kit.size_bytes, again)
 
-    def _board(self, machine: str, board: Board) -> _Found:
+    def _board(self, machine: str, board: BoardTools) -> _Found:
         if not board.compilers or not {"tar", "gzip"} <= board.programs:
             raise _Unfit("it has no C++ compiler" if not board.compilers else "it has no tar and gzip")
         kit = sources_kit(machine, self.cache_dir, self.say)

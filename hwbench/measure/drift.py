@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hwbench.specs import Session
+from hwbench.specs import Artifact, Session
 
 # Visits that the reference is the median of: one disturbed visit must not shift every row.
 WINDOW = 3
@@ -40,6 +40,9 @@ PAUSE_S, MAX_PAUSE_S = 5.0, 60.0
 PATIENCE_S = 240.0
 # Waiting takes at most so many times as long as measuring did; a phone cools about as fast as it heats.
 WAITING_SHARE = 2.0
+
+# Takes an artifact, the number of one of its sessions (from 0, in the order handed over), and that session's drift.
+OnDrift = Callable[[Artifact, int, float], None]
 
 
 class Lowest:
@@ -92,14 +95,14 @@ class Drift:
         self._kept = False
         # The clock that sessions are compared with, as ``Session.probe_s`` tells it; 0: none yet.
         self.clock_s = 0.0
-        # How far latencies follow the clock, as ``followed`` tells it.
-        self.followed = 1.0
+        # How far latencies follow the clock, as ``clock_sensitivity`` tells it.
+        self.clock_sensitivity = 1.0
         self.undisturbed = Undisturbed()
 
     def by_clock(self, probe_s: float) -> float:
         """How much slower than at the reference the clock made a session; the first one asked about is that."""
         self.clock_s = self.clock_s or probe_s
-        return by_clock(probe_s, self.clock_s, self.followed)
+        return by_clock(probe_s, self.clock_s, self.clock_sensitivity)
 
     def crowded(self, crowding: float) -> bool:
         """Notes ``Session.crowding`` of a visit; True where another program shared the core, as far as it is known."""
@@ -159,12 +162,12 @@ class Drift:
         return self.ratio > 1 + DRIFT
 
 
-def by_clock(probe_s: float, reference_s: float, followed: float) -> float:
+def by_clock(probe_s: float, reference_s: float, clock_sensitivity: float) -> float:
     """How much slower the clock made a session than the reference, where latencies follow it that far."""
-    return float((probe_s / reference_s) ** followed)
+    return float((probe_s / reference_s) ** clock_sensitivity)
 
 
-def followed(rows: Iterable[Sequence[Session]]) -> float:
+def clock_sensitivity(rows: Iterable[Sequence[Session]]) -> float:
     """How far latencies follow the clock, from 0 (not at all) to 1 (they are cycles), by sessions that tell it.
 
     From one session of a row to the next, the logarithm of the latency changes by so many times that of

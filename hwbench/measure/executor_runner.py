@@ -22,12 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.devices import CommandResult, Process, Transport
-from hwbench.devices.answers import number as whole_number
-from hwbench.devices.answers import sections
+from hwbench.devices.device_text import number as whole_number
+from hwbench.devices.device_text import sections
 from hwbench.errors import DeviceError, DeviceLost, HwbenchError, InvalidValue
 from hwbench.runtimes.machine import hottest
 from hwbench.runtimes.protocol import SENTINEL, Error, Options, parse_line
-from hwbench.runtimes.python_models import PteLayout, arrays, mix, pte_layout
+from hwbench.runtimes.pte_model import PteLayout, pte_layout
+from hwbench.runtimes.python_models import arrays, mix
 from hwbench.runtimes.python_runner import Entry, read_list, shuffled
 from hwbench.runtimes.runners import Runner, describe_end
 

@@ -15,14 +15,15 @@ from hwbench.devices.preflight import Level, passing, wait_until_cool
 from hwbench.errors import DeviceLost
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
-from hwbench.measure.campaign import Campaign, Failure
-from hwbench.measure.drift import Drift, Pauses, Undisturbed
+from hwbench.measure.campaign import Campaign
+from hwbench.measure.drift import Drift, OnDrift, Pauses, Undisturbed
+from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import trusted
+from hwbench.measure.store_types import trusted
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.
@@ -129,7 +130,7 @@ def measure_artifact(
         def keep(artifact: Artifact, session: Session) -> None:
             found.append((session, "" if device.emulated else doubt(session, undisturbed=known)))
 
-        failures: Sequence[Failure] = ()
+        failures: Sequence[MeasurementFailure] = ()
         while not failures and (rounds := sessions_needed(found, timing)):
             failures = measure_sessions(
                 [artifact],
@@ -163,7 +164,7 @@ def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
     """What earlier sessions under the same conditions told."""
     drift = Drift()
     drift.undisturbed, drift.clock_s = store.undisturbed(bench.conditions), store.clock(bench.conditions)
-    drift.followed = store.followed(bench.conditions)
+    drift.clock_sensitivity = store.clock_sensitivity(bench.conditions)
     return drift
 
 
@@ -232,10 +233,10 @@ class _Measure:
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
-        on_drift: Callable[[Artifact, Session, float], None],
-    ) -> Sequence[Failure]:
+        on_drift: OnDrift,
+    ) -> Sequence[MeasurementFailure]:
         self._drift.clock_s = self._drift.clock_s or self._store.clock(self._bench.conditions)
-        self._drift.followed = self._store.followed(self._bench.conditions)
+        self._drift.clock_sensitivity = self._store.clock_sensitivity(self._bench.conditions)
         try:
             return measure_sessions(
                 artifacts,

@@ -10,10 +10,10 @@ import numpy as np
 
 from hwbench.devices import Device, Probe, Transport
 from hwbench.errors import CheckFailed, ParityFailed
+from hwbench.measure.artifact_check import check_artifact
 from hwbench.measure.bench import Bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.device_runner import RUNTIME, Installed, install_runner
-from hwbench.measure.single_file import check_artifact
 from hwbench.runtimes.runners import FloatArray, Runner, check_file, choose_runner
 from hwbench.specs import Artifact, Precision, Workload
 
@@ -25,7 +25,7 @@ MAX_ERROR = 1e-4
 
 
 @dataclass(frozen=True)
-class Parity:
+class DeviceParity:
     """The output of one small file on a device against that on this machine.
 
     ``allowed`` is 1e-4 in fp32, and in int8 the distance between two neighbouring values of the output.
@@ -46,7 +46,7 @@ class Prepared:
     """What was made and carried to a device, and that it computes there what it computes here."""
 
     installed: Installed
-    parities: tuple[Parity, ...]
+    parities: tuple[DeviceParity, ...]
 
 
 def prepare_device(
@@ -95,13 +95,13 @@ def _artifacts(cache_dir: Path) -> list[Artifact]:
     return sorted(artifacts, key=lambda artifact: artifact.workload.key)
 
 
-def _compared(artifact: Artifact, bench: Bench, runner: Runner) -> Parity:
+def _compared(artifact: Artifact, bench: Bench, runner: Runner) -> DeviceParity:
     here = check_file(artifact.path, runner=runner).output
     there = check_artifact(artifact.path, bench=bench).output
     precision = artifact.workload.precision
     allowed = quantisation_step(here) if precision is Precision.INT8 else MAX_ERROR
     error = float(np.abs(there - here).max()) if there.shape == here.shape else float("inf")
-    return Parity(precision, error if np.isfinite(error) else float("inf"), allowed)
+    return DeviceParity(precision, error if np.isfinite(error) else float("inf"), allowed)
 
 
 def quantisation_step(values: FloatArray) -> float:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from hwbench.measure.drift import CROWDED, DRIFT, MEMORY_USED, Undisturbed
-from hwbench.measure.stored import trusted
+from hwbench.measure.store_types import trusted
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 from hwbench.specs.timing import student_t95
 

@@ -28,7 +28,7 @@ class Reference:
     pauses: Pauses
     wait: Callable[[float], None]
 
-    def settle(self) -> None:
+    def warm_up(self) -> None:
         """Visits the sentinel until there is something to compare with."""
         if not self.drift.settled:
             for visit in self._visits(lambda: self.drift.settled):

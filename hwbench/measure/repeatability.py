@@ -10,7 +10,7 @@ from hwbench.devices import Conditions, Device
 from hwbench.errors import CheckFailed
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
-from hwbench.measure.drift import Drift, by_clock, followed
+from hwbench.measure.drift import Drift, by_clock, clock_sensitivity
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.specs import Artifact, Repeatability, Session, Timing
@@ -54,7 +54,7 @@ def compare_with_itself(
     )
     if failures:
         raise CheckFailed(f"A/A test: {failures[0].outcome}: {failures[0].reason}")
-    follow = drift.followed if drift else followed(found)
+    follow = drift.clock_sensitivity if drift else clock_sensitivity(found)
     return Repeatability.of(*(_corrected(sessions, known.clock_s, follow) for sessions in found))
 
 

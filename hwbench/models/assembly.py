@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from torch import nn
@@ -9,7 +10,7 @@ from torch import nn
 from hwbench.blocks.deployment import BlockChain
 from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
-from hwbench.models.r2plus1d import R2plus1d, is_r2plus1d
+from hwbench.models.r2plus1d import R2plus1dNetwork, is_r2plus1d
 from hwbench.specs import BlockRole, BlockSpec
 
 Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
@@ -18,7 +19,7 @@ Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
 # published checkpoints. ``ChainNetwork`` takes all others.
 ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
     (is_x3d, EfficientX3d.of),
-    (is_r2plus1d, R2plus1d),
+    (is_r2plus1d, R2plus1dNetwork),
 ]
 
 
@@ -33,8 +34,9 @@ class ChainNetwork(BlockChain):
 
     def __init__(self, blocks: Sequence[BlockSpec], dropout: float = 0.5) -> None:
         roles = [block.role for block in blocks]
-        inner = set(roles[1:-1]) <= {BlockRole.BODY}
-        if len(blocks) < 2 or roles[0] is not BlockRole.STEM or roles[-1] is not BlockRole.HEAD or not inner:
+        stems = _stems(blocks)
+        inner = set(roles[stems:-1]) <= {BlockRole.BODY}
+        if len(blocks) < 2 or not stems or roles[-1] is not BlockRole.HEAD or not inner:
             raise UnsupportedModule(
                 f"expected a stem, blocks and a head, got {'>'.join(block.kind for block in blocks)}"
             )
@@ -43,6 +45,13 @@ class ChainNetwork(BlockChain):
         for layer in head.modules():
             if isinstance(layer, nn.Dropout):
                 layer.p = dropout
+
+
+def _stems(blocks: Sequence[BlockSpec]) -> int:
+    """The number of blocks that take the clip: one, or what makes several pathways of it with the stem of each."""
+    several = any(block.pathway or block.descriptor.gives > 1 for block in blocks)
+    leading = sum(1 for _ in itertools.takewhile(lambda block: block.role is BlockRole.STEM, blocks))
+    return leading if several else min(leading, 1)
 
 
 def assemble(blocks: Sequence[BlockSpec], dropout: float = 0.5) -> nn.Module:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 
@@ -13,17 +12,17 @@ from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.kinds import build
 from hwbench.blocks.mobile_cpu import Chain, FullyConnected, X3dHead, X3dHeadPool
 from hwbench.blocks.mobile_cpu.activations import activation
-from hwbench.blocks.mobile_cpu.residual import squeezed
 from hwbench.blocks.mobile_cpu.x3d import FoldedHead
 from hwbench.errors import UnknownName, UnsupportedModule
+from hwbench.models.stages import stages_of
 from hwbench.registry import suggest
-from hwbench.specs import AUTO, GLOBAL, BlockSpec, TensorSpec
+from hwbench.specs import AUTO, BlockSpec, TensorSpec
+from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 from hwbench.specs.kinds import x3d
 
 # Blocks of each stage (X3D, arXiv 2004.04730, table 2: depth factor 2.2, for L 5.0, times 1, 2, 5, 3).
 DEPTHS = {"XS": (3, 5, 11, 7), "S": (3, 5, 11, 7), "M": (3, 5, 11, 7), "L": (5, 10, 25, 15)}
 _WIDTHS = (24, 48, 96, 192)
-_STEM = BlockSpec("stem", 3, 24, kernel=((1, 3, 3), (5, 1, 1)), stride=2)
 _EXPANSION, _SE_RATIO, _HIDDEN = 2.25, 0.0625, 2048
 
 
@@ -35,18 +34,14 @@ def x3d_blocks(expansion: str = "XS", num_classes: int = 400) -> tuple[BlockSpec
     """
     if expansion not in DEPTHS:
         raise UnknownName(f"unknown size of X3D {expansion!r}; {suggest(expansion, DEPTHS)}")
-    blocks, channels = [_STEM], _STEM.out_channels
+    blocks = [x3d_stem(_WIDTHS[0])]
     for depth, width in zip(DEPTHS[expansion], _WIDTHS):
-        mid = int(_EXPANSION * width)
-        for index in range(depth):
-            blocks.append(
-                BlockSpec(
-                    "x3d", channels, width, mid, kernel=((3, 3, 3),), stride=2 if index == 0 else 1,
-                    se_channels=squeezed(mid, _SE_RATIO) if index % 2 == 0 else 0, activation="swish",
-                )
-            )  # fmt: skip
-            channels = width
-    return (*blocks, BlockSpec("head", channels, num_classes, mid, _HIDDEN, GLOBAL))
+        blocks += x3d_stage(
+            blocks[-1].out_channels, depth=depth, width=width, expansion=_EXPANSION, kernel=((3, 3, 3),),
+            se=_SE_RATIO, act="swish", stride=2,
+        )  # fmt: skip
+    last = blocks[-1]
+    return (*blocks, x3d_head(last.out_channels, last.mid_channels, _HIDDEN, num_classes))
 
 
 class EfficientX3d(EfficientBlock):
@@ -99,7 +94,7 @@ class EfficientX3d(EfficientBlock):
         stem, *inner, last = blocks
         self.s1 = build(stem)
         self._stages = ["s1"]
-        for stage in _stages(inner):
+        for stage in stages_of(inner, lambda block: block.stride != 1):
             self._stages.append(f"s{len(self._stages) + 1}")
             named = OrderedDict((f"pathway0_res{i}", _efficient(block)) for i, block in enumerate(stage))
             self.add_module(self._stages[-1], Chain(named))
@@ -155,7 +150,7 @@ def _efficient(spec: BlockSpec) -> EfficientBlock:
 def is_x3d(blocks: Sequence[BlockSpec]) -> bool:
     """Whether blocks are those of an X3D: its stem, its bottlenecks, its head."""
     kinds = [block.kind for block in blocks]
-    expected = (x3d.X3dStem.name, {x3d.X3dBlock.name}, x3d.X3dHead.name)
+    expected = (x3d.X3dStemKind.name, {x3d.X3dKind.name}, x3d.X3dHeadKind.name)
     return len(blocks) >= 3 and (kinds[0], {*kinds[1:-1]}, kinds[-1]) == expected
 
 
@@ -169,8 +164,3 @@ def create_x3d(
 ) -> EfficientX3d:
     """An ``EfficientX3d``; see there."""
     return EfficientX3d(num_classes, dropout, expansion, head_act, enable_head)
-
-
-def _stages(blocks: Sequence[BlockSpec]) -> list[list[BlockSpec]]:
-    starts = [i for i, block in enumerate(blocks) if i == 0 or block.stride != 1]
-    return [list(blocks[a:b]) for a, b in itertools.pairwise([*starts, len(blocks)])]

@@ -17,7 +17,7 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models.efficient_x3d import EfficientX3d
 from hwbench.models.files import read_tensors
 from hwbench.models.plausible import Findings, examined
-from hwbench.models.weights import Form, Weights, form_of, names_in, translated, without_shortcut_norm
+from hwbench.models.weights import Weights, WeightsForm, form_of, names_in, translated, without_shortcut_norm
 from hwbench.specs import Network
 
 _EXPECTED = (
@@ -35,11 +35,9 @@ _MAX_GROUPS = 6
 # Kinds of numbers that weights come in; each becomes float32 without another value.
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
-Shapes = Mapping[str, tuple[int, ...]]
-
 
 @dataclass(frozen=True)
-class Published:
+class PublishedWeights:
     """Weights as they are in a file.
 
     Attributes:
@@ -50,7 +48,7 @@ class Published:
 
     path: Path
     sha256: str
-    form: Form
+    form: WeightsForm
     weights: Weights
 
     @property
@@ -60,7 +58,7 @@ class Published:
         Raises:
             InvalidFile: There is none.
         """
-        names = names_in(self.weights, self.form, Form.EFFICIENT)
+        names = names_in(self.weights, self.form, WeightsForm.EFFICIENT)
         last = [name for name, ours in names.items() if ours == f"{_PROJECTION}.weight"]
         if not last:
             raise InvalidFile(
@@ -97,7 +95,7 @@ class Published:
                 f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)\n"
                 + "\n".join([*([str(difference)] if difference else []), *damaged])
             )
-        return translated(given, Form.EFFICIENT)
+        return translated(given, WeightsForm.EFFICIENT)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -107,7 +105,7 @@ class Published:
 
     def _examined(self, weights: Weights) -> Findings:
         """Findings under the names of the file."""
-        names = {ours or name: name for name, ours in names_in(weights, self.form, Form.EFFICIENT).items()}
+        names = {ours or name: name for name, ours in names_in(weights, self.form, WeightsForm.EFFICIENT).items()}
         findings = examined({ours: weights[name] for ours, name in names.items()})
         return Findings(
             *(
@@ -117,7 +115,7 @@ class Published:
         )
 
 
-def read_published(path: Path) -> Published:
+def read_published(path: Path) -> PublishedWeights:
     """Weights of an X3D in any of the three forms, bare or inside a trainer's file. No code in the file is run.
 
     Raises:
@@ -129,7 +127,7 @@ def read_published(path: Path) -> Published:
         form = form_of(weights)
     except InvalidValue as error:
         raise InvalidFile(f"{path}: {error}") from None
-    return Published(path, hashlib.sha256(data).hexdigest(), form, weights)
+    return PublishedWeights(path, hashlib.sha256(data).hexdigest(), form, weights)
 
 
 @dataclass(frozen=True)
@@ -225,13 +223,15 @@ def _kind(name: str, value: torch.Tensor) -> str:
     return "" if value.dtype in _FLOATS else f" {value.dtype}"
 
 
-def _in_form(wanted: Weights, form: Form) -> dict[str, str]:
+def _in_form(wanted: Weights, form: WeightsForm) -> dict[str, str]:
     """The names of a network -> its names in a form, without what that form does not have.
 
     A layer that no network of the form has keeps its name, and is missed under it.
     """
-    gone = without_shortcut_norm({n: tuple(v.shape) for n, v in wanted.items()}) if form is Form.VANILLA else set()
-    names = names_in([name for name in wanted if name not in gone], Form.EFFICIENT, form)
+    gone = (
+        without_shortcut_norm({n: tuple(v.shape) for n, v in wanted.items()}) if form is WeightsForm.VANILLA else set()
+    )
+    names = names_in([name for name in wanted if name not in gone], WeightsForm.EFFICIENT, form)
     return {name: own or name for name, own in names.items()}
 
 

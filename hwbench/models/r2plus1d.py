@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import torch
@@ -10,11 +9,12 @@ from torch import nn
 
 from hwbench.blocks.kinds import build
 from hwbench.errors import UnsupportedModule
+from hwbench.models.stages import stages_of
 from hwbench.specs import BlockSpec
 from hwbench.specs.kinds import r2plus1d
 
 
-class R2plus1d(nn.Module):
+class R2plus1dNetwork(nn.Module):
     """A stem, stages and a head, in ``blocks``: (N, 3, T, H, W) -> logits (N, classes).
 
     A stage begins with every block that changes the shape of what it gets. Logits come out: PyTorchVideo's network
@@ -32,7 +32,7 @@ class R2plus1d(nn.Module):
         stem, *inner, last = blocks
         head = build(last)
         head.get_submodule("dropout").p = dropout  # type: ignore[assignment]
-        self.blocks = nn.ModuleList([build(stem), *(_Stage(stage) for stage in _stages(inner)), head])
+        self.blocks = nn.ModuleList([build(stem), *(_Stage(stage) for stage in stages_of(inner, _changes_shape)), head])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for block in self.blocks:
@@ -54,14 +54,10 @@ class _Stage(nn.Module):
 def is_r2plus1d(blocks: Sequence[BlockSpec]) -> bool:
     """Whether blocks are those of an R(2+1)D: its stem, its bottlenecks, its head."""
     kinds = [block.kind for block in blocks]
-    expected = (r2plus1d.ResnetStem.name, {r2plus1d.R2plus1dBlock.name}, r2plus1d.PoolHead.name)
+    expected = (r2plus1d.ResnetStemKind.name, {r2plus1d.R2plus1dKind.name}, r2plus1d.PoolHeadKind.name)
     return len(blocks) >= 3 and (kinds[0], {*kinds[1:-1]}, kinds[-1]) == expected
 
 
-def _stages(blocks: Sequence[BlockSpec]) -> list[list[BlockSpec]]:
-    changes = [
-        block.in_channels != block.out_channels or (block.stride, block.number("temporal_stride")) != (1, 1)
-        for block in blocks
-    ]
-    starts = [i for i, changed in enumerate(changes) if i == 0 or changed]
-    return [list(blocks[a:b]) for a, b in itertools.pairwise([*starts, len(blocks)])]
+def _changes_shape(block: BlockSpec) -> bool:
+    strides = (block.stride, block.number("temporal_stride"))
+    return block.in_channels != block.out_channels or strides != (1, 1)

@@ -23,7 +23,7 @@ from hwbench.errors import InvalidValue, UnsupportedModule
 Weights = Mapping[str, torch.Tensor]
 
 
-class Form(StrEnum):
+class WeightsForm(StrEnum):
     """Whose names weights have."""
 
     EFFICIENT = "efficient-x3d"
@@ -31,7 +31,7 @@ class Form(StrEnum):
     PYSLOWFAST = "pyslowfast"
 
 
-# Layers in the order of Form. {s} is the stage, {v} the same counted from the stem, {b} the block, {h} the head.
+# Layers in the order of WeightsForm. {s} is the stage, {v} the same counted from the stem, {b} the block, {h} the head.
 # In x3d ``conv_t`` is the convolution over space.
 _BLOCK = ("s{s}.pathway0_res{b}", "blocks.{v}.res_blocks.{b}", "s{s}.pathway0_res{b}")
 _BRANCH = tuple(f"{place}.{branch}" for place, branch in zip(_BLOCK, ("layers", "branch2", "branch2")))
@@ -59,42 +59,42 @@ _PATTERNS = {
     form: tuple(
         re.compile(re.sub(r"\\\{(\w)\\\}", r"(?P<\1>\\d+)", re.escape(layer[index])) + _TENSORS) for layer in _LAYERS
     )
-    for index, form in enumerate(Form)
+    for index, form in enumerate(WeightsForm)
 }
 _SHORTCUT = re.compile(r"(s\d+\.pathway0_res\d+)\._res_proj\.kernel\.conv\.weight")
 # Of every normalisation in all three code bases.
 _EPS = 1e-5
 
 
-def form_of(names: Iterable[str]) -> Form:
+def form_of(names: Iterable[str]) -> WeightsForm:
     """The form that most of the names belong to.
 
     Raises:
         InvalidValue: No name belongs to any.
     """
     names = tuple(names)
-    counts = {form: sum(_place(name, form) is not None for name in names) for form in Form}
-    best = max(Form, key=lambda form: counts[form])
+    counts = {form: sum(_place(name, form) is not None for name in names) for form in WeightsForm}
+    best = max(WeightsForm, key=lambda form: counts[form])
     if not counts[best]:
         given = ", ".join(names[:3]) or "no names at all"
-        expected = ", or ".join(_like(form) for form in Form)
+        expected = ", or ".join(_like(form) for form in WeightsForm)
         raise InvalidValue(f"no weights of an X3D: expected names {expected}; got {given}")
     return best
 
 
-def translated(weights: Weights, to: Form) -> dict[str, torch.Tensor]:
+def translated(weights: Weights, to: WeightsForm) -> dict[str, torch.Tensor]:
     """Weights under the names of another form; the tensors of both are independent.
 
     Raises:
         InvalidValue: A name that is not of the form of the others.
     """
     form = form_of(weights)
-    found = renamed(weights, form, Form.EFFICIENT)
-    if form is Form.VANILLA:
+    found = renamed(weights, form, WeightsForm.EFFICIENT)
+    if form is WeightsForm.VANILLA:
         found |= _identity_norms(found)
-    if to is Form.VANILLA:
+    if to is WeightsForm.VANILLA:
         found = _without_shortcut_norms(found)
-    return {name: value.clone() for name, value in renamed(found, Form.EFFICIENT, to).items()}
+    return {name: value.clone() for name, value in renamed(found, WeightsForm.EFFICIENT, to).items()}
 
 
 def efficient_from_vanilla(weights: Weights) -> dict[str, torch.Tensor]:
@@ -103,7 +103,7 @@ def efficient_from_vanilla(weights: Weights) -> dict[str, torch.Tensor]:
     Raises:
         InvalidValue: A name that no rule covers.
     """
-    found = renamed(weights, Form.VANILLA, Form.EFFICIENT)
+    found = renamed(weights, WeightsForm.VANILLA, WeightsForm.EFFICIENT)
     return {name: value.clone() for name, value in (found | _identity_norms(found)).items()}
 
 
@@ -113,11 +113,11 @@ def vanilla_from_efficient(weights: Weights) -> dict[str, torch.Tensor]:
     Raises:
         InvalidValue: A name that no rule covers: blocks that vanilla X3D does not have.
     """
-    found = renamed(_without_shortcut_norms(weights), Form.EFFICIENT, Form.VANILLA)
+    found = renamed(_without_shortcut_norms(weights), WeightsForm.EFFICIENT, WeightsForm.VANILLA)
     return {name: value.clone() for name, value in found.items()}
 
 
-def renamed(weights: Weights, form: Form, to: Form) -> dict[str, torch.Tensor]:
+def renamed(weights: Weights, form: WeightsForm, to: WeightsForm) -> dict[str, torch.Tensor]:
     """The same tensors under other names, no layer more or less.
 
     Raises:
@@ -127,14 +127,14 @@ def renamed(weights: Weights, form: Form, to: Form) -> dict[str, torch.Tensor]:
     unknown = [name for name, other in names.items() if other is None]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        example = _filled(_LAYERS[1][list(Form).index(form)], "weight", 2, 0, 5)
+        example = _filled(_LAYERS[1][list(WeightsForm).index(form)], "weight", 2, 0, 5)
         raise InvalidValue(
             f"{unknown[0]!r}{more}: no weight of an X3D of form {form}; expected names such as {example}"
         )
     return {other: weights[name] for name, other in names.items() if other is not None}
 
 
-def names_in(names: Iterable[str], form: Form, to: Form) -> dict[str, str | None]:
+def names_in(names: Iterable[str], form: WeightsForm, to: WeightsForm) -> dict[str, str | None]:
     """Names of ``form`` -> their names in another form, None where that has no such layer.
 
     The names have to be those of a whole network: the number of its stages is in some of them.
@@ -143,7 +143,7 @@ def names_in(names: Iterable[str], form: Form, to: Form) -> dict[str, str | None
         return {name: name for name in names}
     places = {name: _place(name, form) for name in names}
     head = max((place[1] for place in places.values() if place is not None), default=0)
-    target = list(Form).index(to)
+    target = list(WeightsForm).index(to)
     return {
         name: place and _filled(_LAYERS[place[0]][target], place[3], *place[1:3], head)
         for name, place in places.items()
@@ -161,7 +161,7 @@ def without_shortcut_norm(shapes: Mapping[str, tuple[int, ...]]) -> set[str]:
 _Place = tuple[int, int, int, str]
 
 
-def _place(name: str, form: Form) -> _Place | None:
+def _place(name: str, form: WeightsForm) -> _Place | None:
     for index, pattern in enumerate(_PATTERNS[form]):
         match = pattern.fullmatch(name)
         if match:
@@ -175,8 +175,8 @@ def _filled(template: str, tensor: str, stage: int, block: int, head: int) -> st
     return f"{template.format(s=stage, v=stage - 1, b=block, h=head)}.{tensor}"
 
 
-def _like(form: Form) -> str:
-    return f"such as {_filled(_LAYERS[5][list(Form).index(form)], 'weight', 2, 0, 5)}"
+def _like(form: WeightsForm) -> str:
+    return f"such as {_filled(_LAYERS[5][list(WeightsForm).index(form)], 'weight', 2, 0, 5)}"
 
 
 def _shortcuts(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:

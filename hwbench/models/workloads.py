@@ -6,22 +6,29 @@ import torch
 from torch import nn
 
 from hwbench.blocks.deployment import BlockChain, deploy_form
-from hwbench.blocks.layout import fold, unfold
+from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.errors import UnsupportedModule
+from hwbench.models import by_hand
 from hwbench.models.assembly import assemble, initialise
 from hwbench.models.efficient_x3d import EfficientX3d
-from hwbench.models.x3d import X3d
+from hwbench.models.x3d import VanillaX3d
 from hwbench.specs import AUTO, BlockRole, Network, TensorSpec, Workload
+
+# One input of a module: a tensor, or one for each of several pathways.
+Example = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 def network(network: Network, dropout: float = 0.5) -> nn.Module:
     """A network in its original form, initialised to be trained: (N, 3, T, H, W) -> logits (N, classes).
 
-    Convolutions are drawn as He et al. 2015 do for ReLU (fan out), the last layer with a deviation of 0.01.
+    Convolutions are drawn as He et al. 2015 do for ReLU (fan out), the last layer with a deviation of 0.01. A network
+    that a user wrote is as its function makes it, dropout included.
 
     Raises:
-        UnsupportedModule: Blocks that make no network.
+        UnsupportedModule: Blocks that make no network, or those of a model that the user has not named.
     """
+    if by_hand.is_by_hand_network(network.blocks):
+        return by_hand.trainable(network)
     module = assemble(network.blocks, dropout)
     initialise(module)
     return module
@@ -38,10 +45,10 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
     Raises:
         UnsupportedModule: An operation or a size that no rewrite covers.
     """
-    return deploy_form(efficient(module) if isinstance(module, X3d) else module, input, variant)
+    return deploy_form(efficient(module) if isinstance(module, VanillaX3d) else module, input, variant)
 
 
-def efficient(module: X3d) -> EfficientX3d:
+def efficient(module: VanillaX3d) -> EfficientX3d:
     """An EfficientX3d with the weights of a vanilla X3D, equal to it in eval mode at every size.
 
     Raises:
@@ -71,7 +78,7 @@ class Unfolded(nn.Module):
         self.frames = input.t
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.module(unfold(x, self.frames))  # type: ignore[no-any-return]
+        return self.module(batch_to_frames(x, self.frames))  # type: ignore[no-any-return]
 
 
 class Continued(nn.Module):
@@ -87,31 +94,42 @@ class Continued(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        made = self.module(x)
+    def forward(self, x: torch.Tensor, *others: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = self.module(x, *others)
+        made = given[0] if isinstance(given, tuple) else given
         # A corner along an axis that is one long already would be the output itself.
         long = [axis for axis in (2, 3, 0, 1) if made.shape[axis] > 1]
         corner = made
         for axis in [axis for axis in long if axis > 1] or long[:1]:
             corner = corner[(slice(None),) * axis + (slice(1),)]  # quantisers know this, and not ``narrow``
-        return made, corner
+        return (*given, corner) if isinstance(given, tuple) else (made, corner)
 
 
-def workload_module(workload: Workload) -> tuple[nn.Module, torch.Tensor]:
-    """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it."""
+def workload_module(workload: Workload) -> tuple[nn.Module, Example]:
+    """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it; of several
+    pathways a tuple of one for each.
+    """
     module = _original(workload)
     folded = deploy_form(module, workload.input, workload.variant)
-    return folded, fold(torch.randn(workload.input.shape))
+    return folded, _example(workload.input, fold=True)
 
 
-def eager_workload(key: str) -> tuple[nn.Module, torch.Tensor]:
+def eager_workload(key: str) -> tuple[nn.Module, Example]:
     """The original form of a workload, by its key, and one input (N, C, T, H, W): the baseline of eager PyTorch."""
     workload = Workload.parse(key)
-    return _original(workload), torch.randn(workload.input.shape)
+    return _original(workload), _example(workload.input)
+
+
+def _example(x: TensorSpec, *, fold: bool = False) -> Example:
+    drawn = [torch.randn(one.shape) for one in x.pathways]
+    tensors = tuple(frames_to_batch(one) for one in drawn) if fold else tuple(drawn)
+    return tensors if len(tensors) > 1 else tensors[0]
 
 
 def _original(workload: Workload) -> nn.Module:
     """The blocks of a workload in eval mode, with random weights."""
+    if (module := by_hand.whole(workload.blocks)) is not None:
+        return module.eval()
     if workload.is_network and workload.blocks[0].role is BlockRole.STEM:
         return network(Network(workload.key, workload.blocks, workload.input), dropout=0.0).eval()
     return BlockChain(workload.blocks).eval()

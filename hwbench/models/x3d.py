@@ -13,9 +13,9 @@ from itertools import pairwise
 import torch
 from torch import nn
 
-from hwbench.blocks.mobile_cpu.residual import squeezed
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.registry import suggest
+from hwbench.specs.widths import inner_width, round_width, squeezed
 
 Make = Callable[[], nn.Module]
 MakeFor = Callable[[int], nn.Module]
@@ -25,7 +25,7 @@ DEPTH_FACTORS = {"XS": 2.2, "S": 2.2, "M": 2.2, "L": 5.0}
 _BASE_DEPTHS = (1, 2, 5, 3)
 
 
-class X3d(nn.Module):
+class VanillaX3d(nn.Module):
     """A stem, stages and a head, in ``blocks``: (N, 3, T, H, W) -> logits (N, classes)."""
 
     def __init__(self, blocks: Sequence[nn.Module]) -> None:
@@ -38,7 +38,7 @@ class X3d(nn.Module):
         return x
 
 
-class X3dStem(nn.Module):
+class VanillaStem(nn.Module):
     """A convolution over space, a depthwise one over time, normalisation, activation."""
 
     def __init__(self, in_channels: int, out_channels: int, kernel: tuple[int, int, int],
@@ -160,7 +160,7 @@ class _ProjectedPool(nn.Module):
         return self.post_act(x if self.post_norm is None else self.post_norm(x))  # type: ignore[no-any-return]
 
 
-class X3dHead(nn.Module):
+class VanillaHead(nn.Module):
     """Projection, pooling, projection, dropout, the last layer; averaged over what positions are left."""
 
     def __init__(self, pool: nn.Module, in_features: int, num_classes: int, dropout: float) -> None:
@@ -213,7 +213,7 @@ def create_x3d(
     head_width: int = 2048,
     head_pool: tuple[int, int, int] | None = None,
     head_norm: bool = False,
-) -> X3d:
+) -> VanillaX3d:
     """A vanilla X3D with parts that can be exchanged.
 
     Args:
@@ -250,12 +250,12 @@ def create_x3d(
         raise InvalidValue("create_x3d: expected kernels and strides for four stages")
     base = [stem_width, stem_width]
     for _ in _BASE_DEPTHS[1:]:
-        base.append(_round_width(base[-1], 2.0))
-    widths = [_round_width(width, width_factor) for width in base]
-    blocks: list[nn.Module] = [X3dStem(in_channels, widths[0], stem_kernel, stem_stride, norm, activation)]
+        base.append(round_width(base[-1], 2.0))
+    widths = [round_width(width, width_factor) for width in base]
+    blocks: list[nn.Module] = [VanillaStem(in_channels, widths[0], stem_kernel, stem_stride, norm, activation)]
     settings = zip(pairwise(widths), _BASE_DEPTHS, stage_kernels, stage_spatial_strides, stage_temporal_strides)
     for (before, width), depth, kernel, spatial, temporal in settings:
-        inner, stage = int(bottleneck_factor * width), []
+        inner, stage = inner_width(width, bottleneck_factor), []
         for index in range(math.ceil(factor * depth)):
             stride = (temporal, spatial, spatial) if index == 0 else (1, 1, 1)
             channels = before if index == 0 else width
@@ -268,13 +268,9 @@ def create_x3d(
         blocks.append(ResStage(stage))
     pool = nn.AdaptiveAvgPool3d(1) if head_pool is None else nn.AvgPool3d(head_pool, stride=1)
     projected = _ProjectedPool(widths[-1], inner, head_width, pool, norm, activation, head_norm)
-    blocks.append(X3dHead(projected, head_width, num_classes, dropout))
-    return X3d(blocks)
+    blocks.append(VanillaHead(projected, head_width, num_classes, dropout))
+    return VanillaX3d(blocks)
 
 
-def _round_width(width: int, factor: float) -> int:
-    return squeezed(width, factor) or width
-
-
-__all__ = ["Bottleneck", "ResBlock", "ResStage", "X3d", "X3dHead", "X3dStem", "create_x3d",
+__all__ = ["Bottleneck", "ResBlock", "ResStage", "VanillaX3d", "VanillaHead", "VanillaStem", "create_x3d",
            "create_x3d_bottleneck_block"]  # fmt: skip

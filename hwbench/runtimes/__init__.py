@@ -1,6 +1,6 @@
 """Inference engines: build a file from a module, run it on a device, read the answer.
 
-Importing this package loads neither torch nor an engine; ``get`` loads the one that is asked for.
+Importing this package loads neither torch nor an engine, and so does ``get``: an engine is loaded when it builds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hwbench.errors import InvalidFile, UnknownName
 from hwbench.registry import suggest
-from hwbench.runtimes.base import Form, Runtime, runtimes
+from hwbench.runtimes.base import DEFAULT, Runtime, runtimes
+from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, Quantiser
 
 # Where each runtime is defined. Importing its module registers it.
 _MODULES = {
@@ -41,12 +42,23 @@ def get(name: str) -> Runtime:
 
 def of_file(path: Path) -> str | None:
     """The runtime whose files end like this one; None where there is none. The longest ending counts."""
-    endings = {get(name).suffix: name for name in names()}
+    endings = {get(name).capabilities.suffix: name for name in names()}
     return next((endings[e] for e in sorted(endings, key=len, reverse=True) if path.name.endswith(e)), None)
 
 
-# Runtimes whose files are working state of the build cache: they name code, and hold no weights.
-INTERNAL = frozenset({"torch"})
+def exporting() -> tuple[str, ...]:
+    """The runtimes whose files hold a network, sorted: what a model is exported for."""
+    return tuple(name for name in names() if get(name).capabilities.holds_weights)
+
+
+def suffixes() -> str:
+    """The endings of exported models, for a message: ``.pte, .onnx or .ts``."""
+    return in_words([get(name).capabilities.suffix for name in exporting()])
+
+
+def in_words(words: list[str] | tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return " or ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
 def check_given(runtime: str, path: Path) -> None:
@@ -55,12 +67,41 @@ def check_given(runtime: str, path: Path) -> None:
     Raises:
         InvalidFile: A file of eager PyTorch.
     """
-    if runtime in INTERNAL:
+    if not get(runtime).capabilities.holds_weights:
         raise InvalidFile(
-            f"{path}: expected an exported model (.pte, .onnx or .ts); a file for --runtime {runtime} names code of "
+            f"{path}: expected an exported model ({suffixes()}); a file for --runtime {runtime} names code of "
             f"hwbench, and none is taken from a file: name the network, as in hwbench bench zoo:x3d-xs "
             f"--runtime {runtime}"
         )
 
 
-__all__ = ["INTERNAL", "Form", "Runtime", "check_given", "get", "names", "of_file", "runtimes"]
+def check_format(runtime: str, path: Path) -> None:
+    """Refuses a file that does not begin as those of a runtime do.
+
+    Raises:
+        InvalidFile: It begins in another way.
+    """
+    files = get(runtime).capabilities.files
+    with path.open("rb") as file:
+        start = file.read(files.magic_at + len(files.magic))
+    if not files.matches(start):
+        raise InvalidFile(f"{path}: expected {files.content}, found something else; export it again")
+
+
+__all__ = [
+    "DEFAULT",
+    "Capabilities",
+    "FileFormat",
+    "ModuleForm",
+    "Quantiser",
+    "Runtime",
+    "check_format",
+    "check_given",
+    "exporting",
+    "get",
+    "in_words",
+    "names",
+    "of_file",
+    "runtimes",
+    "suffixes",
+]

@@ -1,61 +1,91 @@
 """The contract of a runtime: one inference engine.
 
 A runtime builds a file from a module (on the host, in a worker process) and names the runner that times such files on a
-device. What is passed to ``build`` is in the form that ``form`` asks for. A build that fails raises; the campaign turns
-that into a row with outcome ``build``.
+device. What is passed to ``build`` is in the form that ``Capabilities.form`` asks for. A build that fails raises; the
+campaign turns that into a row with outcome ``build``.
 """
 
 from __future__ import annotations
 
-import enum
 import importlib.metadata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from hwbench.errors import MissingDependency
+from hwbench.errors import MissingDependency, UnsupportedModule
 from hwbench.registry import Registry
+from hwbench.runtimes.capabilities import Capabilities
 from hwbench.specs import Artifact, Workload
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    # One input of a module: a tensor, or one for each of several pathways.
+    Example = torch.Tensor | tuple[torch.Tensor, ...]
 
-class Form(enum.Enum):
-    """In which form a module is built: rewritten with frames as batch, (N·T, C, H, W) in, or as it was trained."""
 
-    DEPLOY = enum.auto()
-    ORIGINAL = enum.auto()
+# What is built for where nothing is said.
+DEFAULT = "executorch"
+
+Quantize = Callable[["nn.Module", "Example", Sequence["Example"]], "nn.Module"]
 
 
 class Runtime(Protocol):
-    """One engine. Instances hold no state."""
+    """One engine; a class that inherits this one writes its name, its capabilities and ``build``.
+
+    Importing the module of a runtime loads neither torch nor the engine. Instances hold no state.
+    """
 
     name: ClassVar[str]
-    suffix: ClassVar[str]
+    capabilities: ClassVar[Capabilities]
 
     def version(self) -> str:
-        """Version of the engine, part of every Target and of every cache key."""
-        ...
+        """Version of the engine, part of every Target and of every cache key.
 
-    def form(self, workload: Workload) -> Form:
-        """The form in which ``build`` wants the module of a workload."""
-        ...
+        Raises:
+            MissingDependency: It is not installed.
+        """
+        return installed_version(self.capabilities.packages[0])
+
+    def require_precision(self, workload: Workload) -> None:
+        """Refuses a workload in a precision that the runtime does not build; whoever calls ``build`` asks first.
+
+        Raises:
+            UnsupportedModule: Says what it builds, and what to choose.
+        """
+        able = [precision.value for precision in self.capabilities.precisions]
+        if workload.precision.value not in able:
+            raise UnsupportedModule(
+                f"the {self.name} runtime builds {' and '.join(able)}, got {workload.precision}; "
+                f"choose another engine: --runtime {DEFAULT}"
+            )
+
+    def for_tables(self) -> Runtime:
+        """The runtime as rows of latency tables want it: their int8 needs the speed of int8, not its accuracy."""
+        return self
+
+    def quantising(self, quantize: Quantize) -> Runtime:
+        """The runtime, making int8 by ``quantize``, from a module, an example and calibration inputs.
+
+        Raises:
+            UnsupportedModule: Its quantiser is not ``Quantiser.GRAPH``.
+        """
+        raise UnsupportedModule(f"the runtime {self.name} takes no other quantiser than its own")
 
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         """Writes ``out`` from a module in eval mode and reports what the delegate took.
 
         Args:
             module: In the form asked for, tensor -> tensor; left as it is.
-            example: One input; its shape is baked in.
+            example: One input; its shape is baked in. Of several pathways a tuple, as many arguments of the module.
             workload: What the module is; its precision decides about quantisation.
             out: The file to write (atomically).
             calibration: Inputs to calibrate int8 with; may be empty for fp32.
@@ -65,6 +95,29 @@ class Runtime(Protocol):
             DelegationFailed: An operation is left outside the delegate.
         """
         ...
+
+
+def arguments_of(example: Example) -> tuple[torch.Tensor, ...]:
+    """The arguments that an example stands for, each in the order of its axes in memory: a folded clip can be a view of
+    another order, which would be baked in as well.
+    """
+    return tuple(one.contiguous() for one in (example if isinstance(example, tuple) else (example,)))
+
+
+def as_example(arguments: tuple[torch.Tensor, ...]) -> Example:
+    """The example that ``arguments_of`` reads."""
+    return arguments if len(arguments) > 1 else arguments[0]
+
+
+def single(example: Example, what: str) -> torch.Tensor:
+    """The one tensor of an example.
+
+    Raises:
+        UnsupportedModule: It is of several pathways, which ``what`` does not take.
+    """
+    if isinstance(example, tuple):
+        raise UnsupportedModule(f"{what} takes modules of one input, this one has {len(example)} pathways")
+    return example
 
 
 runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes")

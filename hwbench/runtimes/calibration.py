@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.runtimes.base import arguments_of
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
+    from hwbench.runtimes.base import Example
 
-def require_clips(calibration: Sequence[torch.Tensor], example: torch.Tensor) -> None:
+
+def require_clips(calibration: Sequence[Example], example: Example) -> None:
     """Nothing to say about inputs of the shape of the example, at least one, all of finite values.
 
     Raises:
@@ -21,12 +23,13 @@ def require_clips(calibration: Sequence[torch.Tensor], example: torch.Tensor) ->
     """
     if not calibration:
         raise NotCalibrated("int8 needs calibration data, got none; give at least one clip (export: --calibrate)")
+    expected = [tuple(one.shape) for one in arguments_of(example)]
     for batch in calibration:
-        if batch.shape != example.shape:
-            raise InvalidValue(
-                f"calibration: expected inputs of shape {tuple(example.shape)}, got {tuple(batch.shape)}"
-            )
-        if not bool(batch.isfinite().all()):
+        shapes = [tuple(one.shape) for one in arguments_of(batch)]
+        if shapes != expected:
+            wanted, given = (" and ".join(map(str, one)) for one in (expected, shapes))
+            raise InvalidValue(f"calibration: expected inputs of shape {wanted}, got {given}")
+        if not all(bool(one.isfinite().all()) for one in arguments_of(batch)):
             raise NotCalibrated("int8: the calibration data holds NaN or infinity; give clips of finite values")
 
 

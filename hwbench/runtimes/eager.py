@@ -8,22 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.errors import UnsupportedModule
-from hwbench.runtimes.base import Form, installed_version, runtimes
+from hwbench.runtimes.base import Runtime, runtimes
+from hwbench.runtimes.capabilities import Capabilities, FileFormat
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
-# One of ``python_models.FACTORIES``: from the key of a workload to its module in original form and an example
+    from hwbench.runtimes.base import Example
+
+# One of ``eager_model.FACTORIES``: from the key of a workload to its module in original form and an example
 # (N, 3, T, H, W).
 FACTORY = "hwbench.models:eager_workload"
 
 
 @runtimes.register("torch")
-class EagerTorch:
+class EagerTorch(Runtime):
     """Eager PyTorch in fp32, run by the Python runner without gradients.
 
     The file holds no weights. It names the workload, and the runner makes the module in its *original* form, 5-D
@@ -33,26 +34,21 @@ class EagerTorch:
     """
 
     name: ClassVar[str] = "torch"
-    suffix: ClassVar[str] = ".eager.json"
-
-    def version(self) -> str:
-        """Version of the torch distribution; ``torch.__version__`` may also name the build (``+cu130``).
-
-        Raises:
-            MissingDependency: torch is not installed.
-        """
-        return installed_version("torch")
-
-    def form(self, workload: Workload) -> Form:
-        return Form.ORIGINAL
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        packages=("torch",),
+        files=FileFormat(".eager.json", "the name of a network"),
+        loader="hwbench.runtimes.eager_model:EagerModel",
+        original=(Precision.FP32,),
+        holds_weights=False,
+    )
 
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         """Writes the name of the workload; the delegation report is empty: there is no delegate.
 
@@ -60,11 +56,7 @@ class EagerTorch:
             UnsupportedModule: The workload is not fp32.
             WorkspaceError: ``out`` cannot be written.
         """
-        if workload.precision is not Precision.FP32:
-            raise UnsupportedModule(
-                f"the torch runtime is the fp32 baseline, got {workload.precision}; "
-                "for int8 choose another: --runtime executorch"
-            )
+        self.require_precision(workload)
         text = json.dumps({"module": FACTORY, "argument": workload.key}, indent=2) + "\n"
         write_bytes(out, text.encode())
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import tempfile
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure, Operation, arrays
+from hwbench.runtimes.python_models import ModelFailure, Operation, arrays
 
 _ERRORS_ONLY = 3
 
@@ -26,7 +27,7 @@ class OnnxModel:
         try:
             import onnxruntime
         except ImportError:
-            raise Failure(
+            raise ModelFailure(
                 "load", "onnxruntime is not installed; install it with: python -m pip install onnxruntime"
             ) from None
         self._path, self._threads = path, options.threads
@@ -34,7 +35,9 @@ class OnnxModel:
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         for given in inputs:
             if given.type != "tensor(float)" or not all(isinstance(size, int) for size in given.shape):
-                raise Failure("load", f"input {given.name} is not float32 of a fixed shape: {given.type} {given.shape}")
+                raise ModelFailure(
+                    "load", f"input {given.name} is not float32 of a fixed shape: {given.type} {given.shape}"
+                )
         self._inputs = arrays([given.shape for given in inputs], options.input)
         self._binding = self._session.io_binding()
         for given, values in zip(inputs, self._inputs, strict=True):
@@ -50,6 +53,11 @@ class OnnxModel:
             options.enable_profiling, options.profile_file_prefix = True, profile_to
         return onnxruntime.InferenceSession(self._path, options, providers=["CPUExecutionProvider"])
 
+    @staticmethod
+    def load_engine(threads: int) -> None:
+        """Imports ONNX Runtime."""
+        importlib.import_module("onnxruntime")
+
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self._inputs[0].shape)
@@ -63,13 +71,13 @@ class OnnxModel:
             self._session.run_with_iobinding(self._binding)
             end = time.monotonic_ns()
         except Exception as error:  # the engine has a class of its own for every kind of failure
-            raise Failure("run", f"{type(error).__name__}: {error}") from error
+            raise ModelFailure("run", f"{type(error).__name__}: {error}") from error
         return max(end - start, 1)
 
     def output(self) -> npt.NDArray[np.float32]:
         value = self._binding.copy_outputs_to_cpu()[0]
         if value.dtype != np.float32:
-            raise Failure("run", "the output is not a float32 tensor")
+            raise ModelFailure("run", "the output is not a float32 tensor")
         array: npt.NDArray[np.float32] = np.ascontiguousarray(value)
         return array
 

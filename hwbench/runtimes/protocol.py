@@ -191,7 +191,7 @@ class Operations:
 
 
 @dataclass(frozen=True)
-class Checked:
+class FileChecked:
     """A file was loaded and run once."""
 
     shape: tuple[int, ...]
@@ -213,7 +213,7 @@ class End:
     """All visits are done."""
 
 
-Message = Start | Begin | Load | Visit | Operations | Checked | Error | End
+Message = Start | Begin | Load | Visit | Operations | FileChecked | Error | End
 
 
 def parse_line(line: str) -> Message:
@@ -260,7 +260,7 @@ def _message(kind: Any, values: Mapping[str, Any]) -> Message:
             ops = tuple(_operation(*words) for words in values["ops"])
             return Operations(_text(values, "id"), _time(values, "total_ns"), ops)
         case "check":
-            return Checked(_counts(values, "shape", MAX_AXES), _time(values, "load_ns"), _time(values, "first_ns"))
+            return FileChecked(_counts(values, "shape", MAX_AXES), _time(values, "load_ns"), _time(values, "first_ns"))
         case "error":
             reason = _text(values, "reason", MAX_REASON) or "no reason was given"
             return Error(_text(values, "id"), _text(values, "stage"), reason)

@@ -21,9 +21,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+from hwbench.runtimes import get, names
 from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
-from hwbench.runtimes.python_models import Failure, Model, mix
+from hwbench.runtimes.python_models import Model, ModelFailure, mix
 
 # Tracing keeps every event of every execution in memory until it is written.
 PROFILED_RUNS = 100
@@ -145,7 +146,7 @@ def num_copies(file_bytes: int, cache_bytes: int) -> int:
 Answer = dict[str, Any]
 
 
-class Session:
+class RunnerSession:
     """One run of the runner: what it answers, as an iterator, so that each answer is out before the next step."""
 
     def __init__(self, options: Options, machine: Machine | None = None) -> None:
@@ -160,7 +161,8 @@ class Session:
 
     def start(self) -> Answer:
         """Who we are."""
-        versions = {name: _version(name) for name in ("executorch", "onnxruntime", "torch")}
+        engines = sorted({package for name in names() for package in get(name).capabilities.packages[:1]})
+        versions = {name: _version(name) for name in engines}
         cpus = self.machine.cpus()
         return _answer(
             "start", runner="python", versions=versions, threads=self.options.threads, cpus=cpus, pid=os.getpid()
@@ -176,7 +178,7 @@ class Session:
             if entry.model is None:
                 yield self._load(entry)
             yield self._time(entry, number, kind)
-        except Failure as failure:
+        except ModelFailure as failure:
             entry.failed = True
             yield _answer("error", id=entry.id, stage=failure.stage, reason=str(failure))
         if entry.failed or not entry.stays:
@@ -242,7 +244,7 @@ class Session:
             load_ns = machine.now_ns() - start
             first_ns = model.run()
             output = model.output()
-        except Failure as failure:
+        except ModelFailure as failure:
             self.status = 1
             yield _answer("error", id="check", stage=failure.stage, reason=str(failure))
             return
@@ -316,7 +318,7 @@ def main() -> int:
     options = parse(sys.argv[1:])
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    session = Session(options)
+    session = RunnerSession(options)
     for answer in session.answers():
         out.write(encode(answer) + "\n")
         out.flush()

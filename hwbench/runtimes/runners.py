@@ -16,16 +16,11 @@ import numpy.typing as npt
 
 from hwbench.errors import CheckFailed, InvalidFile, MissingDependency
 from hwbench.interpreter import python_command, python_path
-from hwbench.runtimes import protocol
+from hwbench.runtimes import get, protocol
+from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
 
 FloatArray = npt.NDArray[np.float32]
-
-NATIVE = "native"
-NATIVE_LOADER = "native-loader"  # with a libc of its own
-NATIVE_BOARD = "native-board"  # made by the device's compiler
-PYTHON = "python"
-EXECUTOR_RUNNER = "executor-runner"  # the user's own build of ExecuTorch's example
 
 # Importing torch and executorch on a slow, busy machine.
 STARTUP_S = 120.0
@@ -55,7 +50,7 @@ def python_runner() -> Runner:
 
 
 def choose_runner(runtime: str, cache_dir: Path, report: Callable[[str], None] | None = None) -> Runner:
-    """The runner for files of a runtime on this machine: C++ for ``executorch`` where it can be built, else Python.
+    """The runner for files of a runtime on this machine: C++ where it runs them and can be built, else Python.
 
     Args:
         runtime: Name of the runtime.
@@ -65,7 +60,7 @@ def choose_runner(runtime: str, cache_dir: Path, report: Callable[[str], None] |
     Raises:
         WorkspaceError: The cache cannot be written.
     """
-    if runtime != "executorch":
+    if NATIVE not in get(runtime).capabilities.runners:
         return python_runner()
     try:
         return Runner(NATIVE, (str(build_runner(cache_dir, report=report)),))
@@ -149,7 +144,7 @@ def read_check(name: str, status: int, stdout: str, stderr: str, answer: Path) -
             raise CheckFailed(f"{name}: loads, but does not run: {message.reason}")
     if status == -signal.SIGALRM:
         raise CheckFailed(f"{name}: neither result nor error within the time limit")
-    checked = [message for message in messages if isinstance(message, protocol.Checked)]
+    checked = [message for message in messages if isinstance(message, protocol.FileChecked)]
     if status != 0 or not checked:
         raise CheckFailed(f"{name}: the process that ran it ended: {describe_end(status, stderr)}")
     shape = checked[0].shape

@@ -12,11 +12,8 @@ import zipfile
 from typing import Any
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure, TorchModel
-
-# A JSON object in the archive: ``input``, the shape of the one input, and ``engine``, the kernels for int8 that its
-# weights are packed for (empty in fp32).
-NOTE = "hwbench.json"
+from hwbench.runtimes.python_models import ModelFailure, TorchModel
+from hwbench.runtimes.torchscript import NOTE
 
 
 class ScriptModel(TorchModel):
@@ -28,19 +25,19 @@ class ScriptModel(TorchModel):
 
         if note["engine"]:
             if note["engine"] not in torch.backends.quantized.supported_engines:
-                raise Failure("load", f"its int8 kernels are {note['engine']}, which this torch does not have")
+                raise ModelFailure("load", f"its int8 kernels are {note['engine']}, which this torch does not have")
             torch.backends.quantized.engine = note["engine"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch announces the end of TorchScript
             module = torch.jit.load(path, map_location="cpu")  # type: ignore[no-untyped-call]
-        super().__init__(module, note["input"], options)
+        super().__init__(module, [note["input"]], options)
 
 
 def read_note(path: str) -> dict[str, Any]:
     """What ``hwbench`` wrote into the archive.
 
     Raises:
-        Failure: It is no archive, or holds no such note.
+        ModelFailure: It is no archive, or holds no such note.
     """
     expected = "expected TorchScript as hwbench export --runtime torchscript writes it"
     try:
@@ -48,9 +45,9 @@ def read_note(path: str) -> dict[str, Any]:
             name = next((n for n in archive.namelist() if n.endswith(f"/extra/{NOTE}")), None)
             note = json.loads(archive.read(name)) if name else None
     except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise Failure("load", f"{expected}: {error}") from error
+        raise ModelFailure("load", f"{expected}: {error}") from error
     if not isinstance(note, dict) or not isinstance(note.get("engine"), str) or not _is_shape(note.get("input")):
-        raise Failure("load", f"{expected}: the archive does not say the shape of its input")
+        raise ModelFailure("load", f"{expected}: the archive does not say the shape of its input")
     return note
 
 

@@ -18,16 +18,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hwbench.errors import UnsupportedModule
-from hwbench.runtimes.base import Form, installed_version, runtimes
+from hwbench.runtimes.base import Runtime, runtimes, single
 from hwbench.runtimes.calibration import require_clips, require_observed
+from hwbench.runtimes.capabilities import Capabilities, FileFormat, Quantiser
 from hwbench.runtimes.executorch.quiet import quiet
-from hwbench.runtimes.script_model import NOTE
-from hwbench.specs import AUTO, Artifact, DelegationReport, Precision, Workload
+from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from hwbench.runtimes.base import Example
+
+# A JSON object in the archive: ``input``, the shape of the one input, and ``engine``, the kernels for int8 that its
+# weights are packed for (empty in fp32).
+NOTE = "hwbench.json"
 
 # The kernels for int8 that torch may have, the best first. On x86-64 oneDNN takes a twentieth of the time of the two
 # others for depthwise convolutions whose channels are no multiple of 8, which X3D is full of.
@@ -35,7 +41,7 @@ _ENGINES = {"x86_64": ("onednn", "x86", "fbgemm", "qnnpack"), "aarch64": ("qnnpa
 
 
 @runtimes.register("torchscript")
-class TorchScript:
+class TorchScript(Runtime):
     """A traced module, frozen, fp32 values in and out at either precision.
 
     In fp32 and variant ``auto`` it is the original form: the plain peer that others are compared with. Any other
@@ -47,27 +53,23 @@ class TorchScript:
     """
 
     name: ClassVar[str] = "torchscript"
-    suffix: ClassVar[str] = ".ts"
-
-    def version(self) -> str:
-        """Version of the torch distribution.
-
-        Raises:
-            MissingDependency: torch is not installed.
-        """
-        return installed_version("torch")
-
-    def form(self, workload: Workload) -> Form:
-        plain = workload.precision is Precision.FP32 and workload.variant == AUTO
-        return Form.ORIGINAL if plain else Form.DEPLOY
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        packages=("torch",),
+        files=FileFormat(".ts", "a TorchScript archive", b"PK"),
+        loader="hwbench.runtimes.script_model:ScriptModel",
+        precisions=(Precision.FP32, Precision.INT8),
+        quantiser=Quantiser.ENGINE,
+        original=(Precision.FP32,),
+        run_page="hwbench.runtimes:run-torchscript.md.in",
+    )
 
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         """Writes the file; the delegation report is empty: there is no delegate.
 
@@ -84,7 +86,7 @@ class TorchScript:
             UnsupportedModule: int8, and this torch has no eager-mode quantisation.
             WorkspaceError: ``out`` cannot be written.
         """
-        version = self.version()
+        version, example = self.version(), single(example, "TorchScript")
         import torch
 
         jit: Any = torch.jit  # without types
@@ -96,7 +98,7 @@ class TorchScript:
                 engine = engine_of(torch.backends.quantized.supported_engines)
             with int8_engine(engine):
                 if engine:
-                    module = quantized(module, calibration, engine)
+                    module = quantized(module, [single(batch, "TorchScript") for batch in calibration], engine)
                 script = jit.freeze(jit.trace(module, example, strict=False, check_trace=False))
                 buffer = io.BytesIO()
                 jit.save(script, buffer, _extra_files={NOTE: json.dumps({**note, "engine": engine})})

@@ -1,16 +1,15 @@
 """Search spaces: what may be chosen, which networks fit a budget, what a name stands for. Loads no torch."""
 
 from hwbench.spaces.cards import Card, load_card, read_card
-from hwbench.spaces.families.x3d import round_width
 from hwbench.spaces.family import Ends, Family, families
-from hwbench.spaces.loader import load_space, read_space
+from hwbench.spaces.loader import load_named, load_space, open_space, read_space
 from hwbench.spaces.resolve import load_result, resolve
-from hwbench.spaces.space import Cell, StagedSpace
+from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
 
 __all__ = [
     "Card",
-    "Cell",
+    "InputSize",
     "Ends",
     "Family",
     "Stage",
@@ -19,9 +18,10 @@ __all__ = [
     "families",
     "load_card",
     "load_result",
+    "load_named",
     "load_space",
+    "open_space",
     "read_card",
     "read_space",
     "resolve",
-    "round_width",
 ]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hwbench.errors import InvalidValue
-from hwbench.spaces.fields import Fields
 from hwbench.specs import ACTIVATIONS, Kernel, format_kernel, parse_kernel
+from hwbench.toml_fields import Fields
 
 # The deepest X3D (XL) has 55 blocks; what has thousands is a slip of the keyboard, and takes minutes to list.
 MAX_BLOCKS = 1000

@@ -8,9 +8,9 @@ from pathlib import Path
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.spaces.families import families
-from hwbench.spaces.fields import Fields
-from hwbench.spaces.space import Cell, blocks_of
+from hwbench.spaces.space import InputSize, blocks_of
 from hwbench.specs import BlockSpec, Network
+from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
 # Families of cards that share their table and their blocks with another: they differ in their published weights.
@@ -18,7 +18,7 @@ _SAME = {"efficient-x3d": "x3d"}
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFigure:
     """One number somebody published, with the conditions it holds under; ``unit`` is ``share`` for accuracies."""
 
     metric: str
@@ -46,9 +46,9 @@ class Card:
     source: str
     classes: int
     sample_rate: int
-    cell: Cell
+    cell: InputSize
     blocks: tuple[BlockSpec, ...]
-    published: tuple[Published, ...]
+    published: tuple[PublishedFigure, ...]
     weights: Weights | None
 
     def network(self, num_classes: int | None = None) -> Network:
@@ -84,7 +84,7 @@ def read_card(path: Path) -> Card:
         raise fields.error("family", f"expected a known family ({hint})", family)
     classes = fields.integer("classes")
     inputs = fields.table("input")
-    cell = Cell(inputs.integer("frames"), inputs.integer("resolution"))
+    cell = InputSize(inputs.integer("frames"), inputs.integer("resolution"))
     sample_rate = inputs.integer("sample_rate")
     inputs.done()
     try:
@@ -111,8 +111,8 @@ def read_card(path: Path) -> Card:
     return card
 
 
-def _published(fields: Fields) -> Published:
-    published = Published(
+def _published(fields: Fields) -> PublishedFigure:
+    published = PublishedFigure(
         *(fields.text("metric"), fields.number("value"), fields.text("unit")),
         *(fields.text("conditions"), fields.text("source")),
     )

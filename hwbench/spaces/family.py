@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from hwbench.registry import Registry
 from hwbench.spaces.axes import Axis
-from hwbench.spaces.fields import Fields
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import BlockSpec, TensorSpec
+from hwbench.toml_fields import Fields
 
 
 class Ends(abc.ABC):
@@ -24,6 +24,14 @@ class Ends(abc.ABC):
     @abc.abstractmethod
     def head(self, last: StageChoice, x: TensorSpec, num_classes: int) -> BlockSpec:
         """The block behind a last stage, for what reaches it."""
+
+    def before(self) -> tuple[BlockSpec, ...]:
+        """All blocks before the first stage: the stem, unless the family says otherwise."""
+        return (self.stem(),)
+
+    def behind(self, last: StageChoice, x: TensorSpec, num_classes: int) -> tuple[BlockSpec, ...]:
+        """All blocks behind a last stage: the head, unless the family says otherwise."""
+        return (self.head(last, x, num_classes),)
 
     @abc.abstractmethod
     def parts(self) -> Mapping[str, object]:

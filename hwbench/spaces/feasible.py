@@ -21,7 +21,7 @@ import numpy as np
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
-from hwbench.spaces.walk import Floats, Integers
+from hwbench.spaces.walk import Floats, Integers, after, on_inputs
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration
 
@@ -141,16 +141,16 @@ class FeasibleSet:
     def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         ahead, behind = self.sums.ahead(cell), self.sums.behind(cell)
         if behind[0][0] + ahead[0][0] <= self.budget_s:
-            yield self.space.ends.stem(), cell.cell.clip
+            yield from on_inputs(self.space.ends.before(), cell.cell.clip)
         for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
             least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
             for row, number in np.argwhere(least <= self.budget_s).tolist():
                 x, choice = stage.inputs[row], axis.choices[number]
-                for block in self.space.family.stage(choice, x):
-                    yield block, x
-                    x = block.output(x)
+                blocks = self.space.family.stage(choice, x)
+                yield from on_inputs(blocks, x)
                 if index == len(self.sums.axes) - 1:
-                    yield self.space.ends.head(choice, x, self.sums.num_classes), x
+                    x = after(blocks, x)
+                    yield from on_inputs(self.space.ends.behind(choice, x, self.sums.num_classes), x)
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""

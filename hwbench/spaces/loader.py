@@ -9,10 +9,12 @@ from typing import Any
 from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, counts, one
 from hwbench.spaces.families import families
+from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
-from hwbench.spaces.fields import Fields
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage
+from hwbench.specs import ModelName
+from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
 
@@ -24,6 +26,30 @@ def load_space(workspace: Workspace, name: str) -> StagedSpace:
         InvalidFile: Its file does not validate.
     """
     return read_space(workspace.space(name))
+
+
+def open_space(workspace: Workspace, text: str, num_classes: int | None = None) -> StagedSpace:
+    """The space that a user names: a file of ``search_spaces/``, or ``package.module:function`` of a model by hand.
+
+    Never for a name that was read from a file: the function is imported and run.
+
+    Raises:
+        UnknownName: No such space.
+        InvalidFile: Its file does not validate.
+        InvalidValue, UnsupportedModule: The function makes no model that can be looked at.
+    """
+    name = ModelName.match(text)
+    return load_space(workspace, text) if name is None else hand_space(name, num_classes)
+
+
+def load_named(text: str | None) -> None:
+    """Imports the model that a user names beside a checkpoint of it, ``package.module:function``; None is nothing.
+
+    Raises:
+        InvalidValue, UnsupportedModule: No such name, or the function makes no model that can be looked at.
+    """
+    if text is not None:
+        hand_network(ModelName.parse(text))
 
 
 def read_space(path: Path) -> StagedSpace:

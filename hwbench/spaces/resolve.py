@@ -8,8 +8,9 @@ from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.spaces.cards import load_card
+from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
-from hwbench.specs import Architecture, Network
+from hwbench.specs import Architecture, ModelName, Network
 from hwbench.workspace import Workspace
 
 RESULT = "result.json"
@@ -20,17 +21,23 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
 
     Args:
         workspace: Where spaces, cards and studies are looked up.
-        text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, or ``zoo:NAME``.
-        num_classes: Width of the logits. A zoo card knows its own; for a space it must be given.
+        text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, ``zoo:NAME``, or
+            ``package.module:function`` of a model that the user wrote, which is imported: never text from a file.
+        num_classes: Width of the logits. A zoo card knows its own, as does a function that does not take
+            ``num_classes``; for a space it must be given.
 
     Raises:
         UnknownName: No such space, study or card; the nearest names are listed.
-        InvalidValue: The text is none of the three, or the architecture is no member of its space.
+        InvalidValue: The text is none of the four, the architecture is no member of its space, or the function makes
+            no model.
         InvalidFile: The file behind the name does not validate.
     """
     head, colon, tail = text.strip().partition(":")
     if colon and head == "zoo":
         return load_card(workspace, tail).network(num_classes)
+    name = ModelName.match(text)
+    if name is not None and is_importable(name):
+        return hand_network(name, num_classes)
     if colon and "=" not in tail:
         return _of_study(workspace, head, tail, num_classes)
     if not colon:
@@ -92,7 +99,11 @@ def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
 
 
 def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:
-    space = load_space(workspace, architecture.space)
+    try:
+        space = load_space(workspace, architecture.space)
+    except UnknownName as error:
+        hint = "; a model of your own is called by the name of its function: package.module:function"
+        raise UnknownName(f"{error}{hint if '.' in architecture.space else ''}") from None
     space.validate(architecture)
     if num_classes is None:
         raise InvalidValue(f"{architecture.key}: the number of classes is needed; it comes with the data")
@@ -104,5 +115,5 @@ def _expected(workspace: Workspace, text: str) -> str:
     names += [f"{path.parent.name}:best" for path in Path(workspace.studies).glob(f"*/{RESULT}")]
     return (
         f"unknown architecture {text!r}: expected a printed key such as x3d-tiny:frames=8,..., STUDY:best, "
-        f"or zoo:NAME; {suggest(text, names)}"
+        f"zoo:NAME, or package.module:function of a model of your own; {suggest(text, names)}"
     )

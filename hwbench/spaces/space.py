@@ -6,7 +6,7 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,11 +14,11 @@ import numpy as np
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
-from hwbench.spaces.axes import write
 from hwbench.spaces.family import Ends, Family
-from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
-from hwbench.spaces.walk import Integers, Walk
+from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.walk import Integers, Walk, after
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
+from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     from optuna.trial import BaseTrial
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FIRST_FAMILY = "x3d"
 
 
-class Cell(NamedTuple):
+class InputSize(NamedTuple):
     """A choice of input: the number of frames and the side of the square crop in pixels."""
 
     frames: int
@@ -59,12 +59,13 @@ class StagedSpace:
 
     def __repr__(self) -> str:
         """What is offered, all of it: two spaces with the same text have the same members."""
-        ends = dict(self.ends.parts())
-        parts: dict[str, object] = {"name": self.name, "frames": self.frames, "resolution": self.resolution}
+        ends = {name: _end_text(name, part) for name, part in self.ends.parts().items()}
+        named = {"name": self.name, "frames": self.frames, "resolution": self.resolution}
         if self.family.name != FIRST_FAMILY:  # before there were others, no space told its family
-            parts["family"] = self.family.name
-        parts |= {"stem": ends.pop("stem"), "stages": self.stages, **ends}
-        return f"StagedSpace({', '.join(f'{name}={value!r}' for name, value in parts.items())})"
+            named["family"] = self.family.name
+        parts = {name: repr(value) for name, value in named.items()}
+        parts |= {"stem": ends.pop("stem"), "stages": repr(self.stages), **ends}
+        return f"StagedSpace({', '.join(f'{name}={text}' for name, text in parts.items())})"
 
     @cached_property
     def choices(self) -> dict[str, tuple[str, ...]]:
@@ -75,9 +76,9 @@ class StagedSpace:
         return found
 
     @property
-    def cells(self) -> tuple[Cell, ...]:
+    def cells(self) -> tuple[InputSize, ...]:
         """All input sizes."""
-        return tuple(Cell(f, r) for f, r in itertools.product(self.frames, self.resolution))
+        return tuple(InputSize(f, r) for f, r in itertools.product(self.frames, self.resolution))
 
     def size(self) -> int:
         """Number of architectures."""
@@ -97,7 +98,7 @@ class StagedSpace:
         picked = tuple((name, trial.suggest_categorical(name, values)) for name, values in self.choices.items())
         return Architecture(self.name, tuple((name, str(value)) for name, value in picked))
 
-    def member(self, cell: Cell, stages: tuple[StageChoice, ...]) -> Architecture:
+    def member(self, cell: InputSize, stages: tuple[StageChoice, ...]) -> Architecture:
         """The architecture with these choices."""
         texts = [str(cell.frames), str(cell.resolution)]
         for stage, choice in zip(self.stages, stages, strict=True):
@@ -116,19 +117,6 @@ class StagedSpace:
         architecture = Architecture(self.name, tuple((name, str(params[name])) for name in ordered))
         self.validate(architecture)
         return architecture
-
-    def completed(self, architecture: Architecture) -> Architecture:
-        """An architecture of an older form of the space, which did not offer all axes, with the defaults of the axes
-        that came later; any other as it is.
-        """
-        given = dict(architecture.choices)
-        later = {f"s{n}.{axis.name}": write(axis.default) for n in range(1, len(self.stages) + 1)
-                 for axis in self.family.axes if axis.default is not None}  # fmt: skip
-        missing = [name for name in self.choices if name not in given]
-        if not missing or any(later.get(name) not in self.choices[name] for name in missing):
-            return architecture
-        ordered = list(self.choices) + [name for name in given if name not in self.choices]
-        return Architecture(architecture.space, tuple((name, given.get(name) or later[name]) for name in ordered))
 
     def validate(self, architecture: Architecture) -> None:
         """Makes sure that an architecture is a member.
@@ -197,9 +185,9 @@ class StagedSpace:
         if codes.size and ((codes.max(axis=0) >= sizes).any() or codes.min() < 0):
             raise InvalidValue(f"space {self.name!r}: codes run from 0 to {(sizes - 1).tolist()}")
 
-    def cell(self, architecture: Architecture) -> Cell:
+    def cell(self, architecture: Architecture) -> InputSize:
         """The input size that a member chooses."""
-        return Cell(int(architecture["frames"]), int(architecture["resolution"]))
+        return InputSize(int(architecture["frames"]), int(architecture["resolution"]))
 
     def stage_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
         """What a member chooses for each stage."""
@@ -220,13 +208,12 @@ class StagedSpace:
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
         """The number of blocks of each stage of a member."""
-        x = self.ends.stem().output(self.cell(architecture).clip)
+        x = after(self.ends.before(), self.cell(architecture).clip)
         counts = []
         for choice in self.stage_choices(architecture):
             blocks = self.family.stage(choice, x)
             counts.append(len(blocks))
-            for block in blocks:
-                x = block.output(x)
+            x = after(blocks, x)
         return tuple(counts)
 
     def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
@@ -251,14 +238,21 @@ def blocks_of(
     family: Family, ends: Ends, stages: Iterable[StageChoice], clip: TensorSpec, num_classes: int
 ) -> tuple[BlockSpec, ...]:
     """The blocks of one network, from stem to head, on a clip."""
-    blocks = [ends.stem()]
-    x = blocks[0].output(clip)
+    blocks = [*ends.before()]
+    x = after(blocks, clip)
     for choice in stages:
-        for block in family.stage(choice, x):
-            blocks.append(block)
-            x = block.output(x)
-    blocks.append(ends.head(choice, x, num_classes))
-    return tuple(blocks)
+        stage = family.stage(choice, x)
+        blocks += stage
+        x = after(stage, x)
+    return (*blocks, *ends.behind(choice, x, num_classes))
+
+
+def _end_text(name: str, part: object) -> str:
+    """A stem or head: the name of the part and its fields. The name of its class is nothing that a study holds."""
+    if not is_dataclass(part):
+        return repr(part)
+    shown = ", ".join(f"{field.name}={getattr(part, field.name)!r}" for field in fields(part))
+    return f"{name.capitalize()}({shown})"
 
 
 def _texts(values: tuple[int, ...]) -> tuple[str, ...]:

@@ -10,7 +10,6 @@ from typing import Any
 
 from hwbench.spaces.axes import write
 
-CLIP_CHANNELS = 3
 # Of one stage; the largest space here has 810.
 MAX_CHOICES = 100_000
 

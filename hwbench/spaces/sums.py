@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from hwbench.errors import NotMeasured
-from hwbench.spaces.space import Cell, StagedSpace
+from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.walk import BlockNumber, Floats, Integers, StageSums, Walk
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
@@ -48,7 +48,7 @@ class StageAxis:
 class CellSums:
     """One input size: what is always there, and the sums of each stage."""
 
-    cell: Cell
+    cell: InputSize
     base: float
     stages: tuple[StageSums, ...]
 
@@ -212,7 +212,7 @@ class SpaceSums:
         architecture = self.space.member(sums.cell, tuple(picked))
         return sums.base + float(ahead[0][0]), architecture
 
-    def _known_by_cell(self) -> Iterator[tuple[Cell, int]]:
+    def _known_by_cell(self) -> Iterator[tuple[InputSize, int]]:
         for sums in self.cells:
             ways = [1]
             for stage in reversed(sums.stages):

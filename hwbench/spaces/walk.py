@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +36,20 @@ class StageSums:
     out: Integers
 
 
+def on_inputs(blocks: Iterable[BlockSpec], x: TensorSpec) -> Iterator[tuple[BlockSpec, TensorSpec]]:
+    """Each block of a chain alone, with what it works on of what reaches it."""
+    for block in blocks:
+        yield block.located(x)
+        x = block.output(x)
+
+
+def after(blocks: Iterable[BlockSpec], x: TensorSpec) -> TensorSpec:
+    """What comes out of a chain."""
+    for block in blocks:
+        x = block.output(x)
+    return x
+
+
 class Place:
     """An activation, with what every block that was asked for on it adds, and where that leads."""
 
@@ -52,6 +66,7 @@ class Walk:
     def __init__(self, number: BlockNumber) -> None:
         self._number = number
         self._places: dict[TensorSpec, Place] = {}
+        self._of_pathways: dict[tuple[BlockSpec, TensorSpec], float] = {}
         self.missing: list[tuple[BlockSpec, TensorSpec]] = []
         self.reason = ""
 
@@ -74,6 +89,11 @@ class Walk:
         return found
 
     def _ask(self, block: BlockSpec, x: TensorSpec) -> float:
+        if block.pathway:  # the same beside whatever the other pathways hold
+            part = block.located(x)
+            if part not in self._of_pathways:
+                self._of_pathways[part] = self._ask(*part)
+            return self._of_pathways[part]
         try:
             return self._number(block, x)
         except NotMeasured as error:
@@ -85,7 +105,7 @@ class Walk:
         self, family: Family, ends: Ends, stages: Sequence[Stage], clip: TensorSpec, num_classes: int
     ) -> tuple[float, tuple[StageSums, ...]]:
         """What the stem adds to all networks on a clip, and the sums of each stage."""
-        base, first = self.along((ends.stem(),), self.place(clip))
+        base, first = self.along(ends.before(), self.place(clip))
         inputs, found = [first], []
         for index, stage in enumerate(stages):
             last = index == len(stages) - 1
@@ -96,7 +116,7 @@ class Walk:
                 for number, choice in enumerate(stage.choices):
                     total, end = self.along(family.stage(choice, place.x), place)
                     if last:
-                        total += self.along((ends.head(choice, end.x, num_classes),), end)[0]
+                        total += self.along(ends.behind(choice, end.x, num_classes), end)[0]
                     else:
                         out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
                     seconds[row, number] = total

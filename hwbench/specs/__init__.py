@@ -6,12 +6,13 @@ from hwbench.specs.block import BlockSpec
 from hwbench.specs.estimate import Estimate
 from hwbench.specs.fields import ACTIVATIONS, GLOBAL, Kernel, format_kernel, parse_kernel
 from hwbench.specs.kind import BlockKind, BlockRole, block_kinds
-from hwbench.specs.kinds import Conv, Pool, SqueezeExcitation, X3dBlock, X3dHead, X3dStem
+from hwbench.specs.kinds import ConvKind, PoolKind, SqueezeExcitationKind, X3dHeadKind, X3dKind, X3dStemKind
+from hwbench.specs.model_name import ModelName
 from hwbench.specs.network import Network
 from hwbench.specs.operations import Convolution, Operation, Path
 from hwbench.specs.repeatability import Repeatability
 from hwbench.specs.target import LOCAL, Target
-from hwbench.specs.tensor import Precision, TensorSpec
+from hwbench.specs.tensor import Pathways, Precision, TensorSpec
 from hwbench.specs.timing import CacheState, LatencyStats, Measurement, Outcome, Session, Timing
 from hwbench.specs.workload import AUTO, Workload
 
@@ -26,29 +27,31 @@ __all__ = [
     "BlockRole",
     "BlockSpec",
     "CacheState",
-    "Conv",
+    "ConvKind",
     "Convolution",
     "DelegationReport",
     "Estimate",
     "Kernel",
     "LatencyStats",
     "Measurement",
+    "ModelName",
     "Network",
     "Operation",
     "Outcome",
     "Path",
-    "Pool",
+    "Pathways",
+    "PoolKind",
     "Precision",
     "Repeatability",
     "Session",
-    "SqueezeExcitation",
+    "SqueezeExcitationKind",
     "Target",
     "TensorSpec",
     "Timing",
     "Workload",
-    "X3dBlock",
-    "X3dHead",
-    "X3dStem",
+    "X3dKind",
+    "X3dHeadKind",
+    "X3dStemKind",
     "format_kernel",
     "block_kinds",
     "parse_kernel",

@@ -14,12 +14,15 @@ have more of its own.
     groups            g24          convolution groups (kind ``conv``)
     se_channels       se8          reduced channels of squeeze-excite; absent = none
     activation        relu         relu, swish, hswish or identity; always last
+
+A block that works on one of several pathways and leaves the others as they are has the number of that pathway, from 1
+on, in front of its key: ``2:x3d_i8_m16_o8_k3x3x3_relu``.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hwbench.errors import InvalidValue
@@ -27,10 +30,12 @@ from hwbench.registry import suggest
 from hwbench.specs.fields import ACTIVATION, ACTIVATIONS, COMMON, Kernel, Value, by_letters
 from hwbench.specs.kind import BlockKind, BlockRole, kind_of
 from hwbench.specs.operations import Operation
-from hwbench.specs.tensor import TensorSpec
+from hwbench.specs.tensor import Pathways, TensorSpec
 
 _TOKEN = re.compile(r"([a-z]+?)([0-9].*|global)")
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
+# Of one activation; no network has more than three.
+MAX_PATHWAYS = 9
 _COMMON_NAMES = frozenset(field.name for field in COMMON)
 
 
@@ -40,6 +45,7 @@ class BlockSpec:
     the kind is described (``hwbench.specs.kinds``).
 
     ``extras`` are the fields that only its kind has, as (name, value); those at their default are left out.
+    ``pathway`` is the number of the one pathway that the block works on, from 1 on; 0: the whole activation.
     """
 
     kind: str
@@ -53,6 +59,7 @@ class BlockSpec:
     se_channels: int = 0
     activation: str = "relu"
     extras: tuple[tuple[str, Value], ...] = ()
+    pathway: int = 0
 
     def __post_init__(self) -> None:
         if _KIND.fullmatch(self.kind) is None:
@@ -63,6 +70,8 @@ class BlockSpec:
             object.__setattr__(self, "extras", self._canonical_extras())
         if min(self.in_channels, self.out_channels, self.stride, self.groups) < 1:
             raise InvalidValue(f"block: channels, stride and groups must be at least 1, got {self.key}")
+        if not 0 <= self.pathway <= MAX_PATHWAYS or (self.pathway and self.descriptor.takes > 1):
+            raise InvalidValue(f"block: {self.key} cannot work on pathway {self.pathway}")
         if min(self.mid_channels, self.hidden_channels, self.se_channels) < 0:
             raise InvalidValue(f"block: channels must not be negative, got {self.key}")
 
@@ -118,7 +127,7 @@ class BlockSpec:
         values = [(field, getattr(self, field.name)) for field in COMMON if field is not ACTIVATION]
         values += [(field, self[field.name]) for field in descriptor.fields if field.name in descriptor.defaults]
         tokens += [field.write(value) for field, value in values if value != field.default]
-        return "_".join([*tokens, self.activation])
+        return (f"{self.pathway}:" if self.pathway else "") + "_".join([*tokens, self.activation])
 
     @classmethod
     def parse(cls, key: str) -> BlockSpec:
@@ -127,6 +136,13 @@ class BlockSpec:
         Raises:
             InvalidValue: The text is not a block key.
         """
+        pathway, colon, whole = key.rpartition(":")
+        if colon:
+            if not re.fullmatch(r"[1-9]", pathway):
+                raise InvalidValue(
+                    f"block: expected the number of a pathway, 1 to {MAX_PATHWAYS}, before ':' in {key!r}"
+                )
+            return replace(cls.parse(whole), pathway=int(pathway))
         kind, *tokens = key.split("_")
         if len(tokens) < 3:
             raise InvalidValue(f"block: expected a key such as x3d_i24_m54_o24_k3x3x3_s2_se8_swish, got {key!r}")
@@ -153,11 +169,45 @@ class BlockSpec:
         """Shape of the block's output for an input of shape ``x``; the only place where sizes are computed.
 
         Raises:
-            InvalidValue: ``x`` has another number of channels than the block takes.
+            InvalidValue: ``x`` has another number of channels or pathways than the block takes.
         """
+        descriptor = self.descriptor
+        if self.pathway or descriptor.takes + descriptor.gives != 2 or isinstance(x, Pathways):
+            return self._outputs(x)
         if x.c != self.in_channels:
             raise InvalidValue(f"{self.key} takes {self.in_channels} channels, got {x.key}")
-        return self.descriptor.output(self, x)
+        return descriptor.output(self, x)
+
+    @cached_property
+    def alone(self) -> BlockSpec:
+        """The block without the number of its pathway: what is built and timed."""
+        return replace(self, pathway=0) if self.pathway else self
+
+    def located(self, x: TensorSpec) -> tuple[BlockSpec, TensorSpec]:
+        """The block alone, and of an activation what it works on.
+
+        Raises:
+            InvalidValue: The activation has no such pathway.
+        """
+        if not self.pathway:
+            return self, x
+        if self.pathway > len(x.pathways):
+            raise InvalidValue(f"{self.key}: there are {len(x.pathways)} pathways in {x.key}")
+        return self.alone, x.pathways[self.pathway - 1]
+
+    def _outputs(self, x: TensorSpec) -> TensorSpec:
+        """``output`` with several pathways on either side."""
+        if self.pathway:
+            block, one = self.located(x)
+            pathways = [*x.pathways]
+            pathways[self.pathway - 1] = block.output(one)
+            return Pathways.of(tuple(pathways))
+        takes, number = self.descriptor.takes, len(x.pathways)
+        if takes and number != takes:
+            raise InvalidValue(f"{self.key} takes {takes} pathways, got {number}: {x.key}")
+        if x.c != self.in_channels:
+            raise InvalidValue(f"{self.key} takes {self.in_channels} channels in its first pathway, got {x.key}")
+        return Pathways.of(self.descriptor.outputs(self, x.pathways))
 
     def operations(self, x: TensorSpec) -> tuple[Operation, ...]:
         """The arithmetic of the block on an input of shape ``x``, in order.
@@ -165,7 +215,8 @@ class BlockSpec:
         Raises:
             InvalidValue: The arithmetic of its kind is not described.
         """
-        return tuple(self.descriptor.operations(self, x))
+        block, one = self.located(x)
+        return tuple(self.descriptor.operations_on(block, one.pathways))
 
     def __str__(self) -> str:
         return self.key

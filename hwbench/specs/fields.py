@@ -22,13 +22,15 @@ class FieldType(enum.Enum):
     """What a field holds, and so what it tells a model of latency.
 
     ``SIZE`` is a number of channels or features, compared by its logarithm. ``COUNT`` is any other whole number, such
-    as a stride. ``KERNEL`` is a sequence of kernels T x H x W. ``ACTIVATION`` is the name of an activation.
+    as a stride. ``KERNEL`` is a sequence of kernels T x H x W. ``ACTIVATION`` is the name of an activation. ``NAME`` is
+    text that tells one block from another and says nothing of its latency; it begins with a digit.
     """
 
     SIZE = "size"
     COUNT = "count"
     KERNEL = "kernel"
     ACTIVATION = "activation"
+    NAME = "name"
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Field:
         """
         if self.type is FieldType.KERNEL:
             return parse_kernel(text)
+        if self.type is FieldType.NAME:
+            return _parse_name(self.letters, text)
         if not re.fullmatch(r"[0-9]{1,18}", text):
             raise InvalidValue(f"expected a whole number instead of {self.letters + text!r}")
         return int(text)
@@ -97,6 +101,12 @@ def parse_kernel(text: str) -> Kernel:
             raise InvalidValue(f"kernel: expected odd TxHxW such as 3x3x3 or 1x3x3+3x1x1, got {text!r}")
         kernels.append((int(match[1]), int(match[2]), int(match[3])))
     return tuple(kernels)
+
+
+def _parse_name(letters: str, text: str) -> str:
+    if not re.fullmatch(r"[0-9][A-Za-z0-9.-]*", text):
+        raise InvalidValue(f"expected a digit, then letters, digits, '.' and '-', instead of {letters + text!r}")
+    return text
 
 
 def by_letters(fields: Iterable[Field]) -> dict[str, Field]:

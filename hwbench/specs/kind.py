@@ -18,11 +18,17 @@ if TYPE_CHECKING:
 
 
 class BlockRole(enum.Enum):
-    """Where a block stands in a network: it takes the clip, it lies inside, or it gives the logits."""
+    """Where a block stands in a network: it takes the clip, it lies inside, it gives the logits, or it is all of it."""
 
     STEM = "stem"
     BODY = "body"
     HEAD = "head"
+    NETWORK = "network"
+
+    @property
+    def gives_logits(self) -> bool:
+        """Whether logits come out, the width of which is the number of classes."""
+        return self in (BlockRole.HEAD, BlockRole.NETWORK)
 
 
 class BlockKind:
@@ -35,12 +41,17 @@ class BlockKind:
         role: Where its blocks stand in a network.
         module: ``"package.module:function"``, which is imported on first use and makes the ``nn.Module`` of a
             ``BlockSpec``: (N, C, T, H, W) in and out, of a head (N, classes). A ``to_deploy`` of its own is optional.
+        takes, gives: Number of pathways in and out. A kind with more than one describes ``outputs`` and
+            ``operations_on`` instead of ``output`` and ``operations``, and the forward pass of its module takes and
+            gives one tensor for each.
     """
 
     name: ClassVar[str]
     fields: ClassVar[tuple[Field, ...]] = COMMON
     role: ClassVar[BlockRole] = BlockRole.BODY
     module: ClassVar[str]
+    takes: ClassVar[int] = 1
+    gives: ClassVar[int] = 1
 
     def check(self, spec: BlockSpec) -> None:
         """Makes sure that there is such a block, whatever its input.
@@ -57,7 +68,7 @@ class BlockKind:
         """
         if spec.kernel == GLOBAL:
             return TensorSpec(x.n, spec.out_channels, 1, 1, 1)
-        return x.with_(c=spec.out_channels, h=-(-x.h // spec.stride), w=-(-x.w // spec.stride))
+        return x.strided(spec.out_channels, spec.stride)
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterable[Operation]:
         """The arithmetic of a block on an input, in order; a test holds it against the weights of the module.
@@ -69,15 +80,18 @@ class BlockKind:
             f"no arithmetic is known for blocks of kind {spec.kind!r}; {suggest(spec.kind, block_kinds.names())}"
         )
 
+    def outputs(self, spec: BlockSpec, pathways: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        """Shapes of the output by pathway, for those of the input."""
+        return (self.output(spec, pathways[0]),)
+
+    def operations_on(self, spec: BlockSpec, pathways: tuple[TensorSpec, ...]) -> Iterable[Operation]:
+        """As ``operations``, for an input of one or several pathways."""
+        return self.operations(spec, pathways[0])
+
     @cached_property
     def defaults(self) -> dict[str, Any]:
         """The defaults of the fields that are not among the common ones."""
         return {field.name: field.default for field in self.fields if field not in COMMON}
-
-    @cached_property
-    def reads(self) -> frozenset[str]:
-        """Names of the fields."""
-        return frozenset(field.name for field in self.fields)
 
 
 def expect(spec: BlockSpec, condition: bool, expected: str) -> None:
@@ -91,10 +105,17 @@ def expect(spec: BlockSpec, condition: bool, expected: str) -> None:
 
 
 class UnknownKind(BlockKind):
-    """Blocks whose kind is not installed: their keys are read and printed, their shapes follow the common rules."""
+    """Blocks whose kind is not installed: their keys are read and printed, their shapes follow the common rules.
+
+    They take any number of pathways, and leave all but the first as they are.
+    """
 
     name = "unknown"
     module = ""
+    takes = 0
+
+    def outputs(self, spec: BlockSpec, pathways: tuple[TensorSpec, ...]) -> tuple[TensorSpec, ...]:
+        return (self.output(spec, pathways[0]), *pathways[1:])
 
 
 block_kinds: Registry[BlockKind] = Registry("kind of block", entry_points="hwbench.kinds")

@@ -76,8 +76,7 @@ class Convolution:
     @property
     def output(self) -> TensorSpec:
         """Shape after it."""
-        x, s = self.input, self.stride
-        return x.with_(c=self.out_channels, t=-(-x.t // self.temporal_stride), h=-(-x.h // s), w=-(-x.w // s))
+        return self.input.strided(self.out_channels, self.stride, self.temporal_stride)
 
     @property
     def fan_in(self) -> int:

@@ -6,9 +6,11 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from hwbench.errors import CheckFailed
 from hwbench.specs.timing import Session, student_t95
+from hwbench.units import milliseconds
 
 # A device on which the same file differs by more than this from itself does not tell two files apart by 1 %.
 ALLOWED = 0.01
@@ -54,6 +56,17 @@ class Repeatability:
         half = student_t95(len(ratios) - 1) * statistics.stdev(ratios) / math.sqrt(len(ratios))
         median = statistics.median(session.median_s for session in (*first, *second))
         return cls(math.expm1(centre), math.expm1(centre - half), math.expm1(centre + half), len(ratios), median)
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys that ``--json`` prints of an A/A test."""
+        return {
+            "difference": self.difference,
+            "low": self.low,
+            "high": self.high,
+            "pairs": self.pairs,
+            "median_ms": milliseconds(self.median_s),
+            "ok": self.ok,
+        }
 
     def __str__(self) -> str:
         interval = f"{100 * self.low:+.2f} % to {100 * self.high:+.2f} %"

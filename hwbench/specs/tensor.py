@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from hwbench.errors import InvalidValue
 
+# Of a video: R, G, B.
+CLIP_CHANNELS = 3
 _KEY = re.compile("x".join(5 * [r"([0-9]{1,18})"]))
 
 
@@ -42,11 +44,19 @@ class TensorSpec:
 
     @classmethod
     def parse(cls, key: str) -> TensorSpec:
-        """Reads what ``key`` prints."""
+        """Reads what ``key`` prints, of several pathways as well."""
+        first, plus, others = key.partition("+")
+        if plus:
+            return Pathways.of(tuple(TensorSpec.parse(one) for one in (first, *others.split("+"))))
         match = _KEY.fullmatch(key)
         if match is None:
             raise InvalidValue(f"tensor: expected NxCxTxHxW such as 1x3x4x160x160, got {key!r}")
         return cls(*(int(g) for g in match.groups()))
+
+    @property
+    def pathways(self) -> tuple[TensorSpec, ...]:
+        """The activation of each pathway; a single one has one."""
+        return (self,)
 
     @property
     def shape(self) -> tuple[int, int, int, int, int]:
@@ -70,6 +80,42 @@ class TensorSpec:
     def with_(self, **axes: int) -> TensorSpec:
         """A copy with some axes replaced: ``x.with_(c=48)``."""
         return replace(self, **axes)
+
+    def strided(self, channels: int, stride: int, temporal_stride: int = 1) -> TensorSpec:
+        """What a convolution that pads by half its kernel leaves: its strides divide, rounding up."""
+        t, h, w = -(-self.t // temporal_stride), -(-self.h // stride), -(-self.w // stride)
+        return TensorSpec(self.n, channels, t, h, w)
+
+    def __str__(self) -> str:
+        return self.key
+
+
+@dataclass(frozen=True, order=True)
+class Pathways(TensorSpec):
+    """The activations of several pathways side by side, as slow and fast, or video and sound; ``1x8x4x9x9+1x2x32x9x9``.
+
+    The axes are those of the first pathway; ``numel`` counts all of them.
+    """
+
+    others: tuple[TensorSpec, ...] = ()
+
+    @classmethod
+    def of(cls, pathways: tuple[TensorSpec, ...]) -> TensorSpec:
+        """The activation of one pathway or of several."""
+        first, *others = pathways
+        return cls(*first.shape, others=tuple(others)) if others else first
+
+    @property
+    def pathways(self) -> tuple[TensorSpec, ...]:
+        return (TensorSpec(*self.shape), *self.others)
+
+    @property
+    def numel(self) -> int:
+        return sum(one.numel for one in self.pathways)
+
+    @property
+    def key(self) -> str:
+        return "+".join("x".join(str(v) for v in one.shape) for one in self.pathways)
 
     def __str__(self) -> str:
         return self.key

@@ -56,10 +56,11 @@ class Workload:
         return x
 
     def parts(self) -> Iterator[Workload]:
-        """Each block alone, on the input it gets in this chain."""
+        """Each block alone, on the input it gets in this chain: of one pathway, without the others."""
         x = self.input
         for block in self.blocks:
-            yield Workload((block,), x, self.precision, self.variant)
+            alone, part = block.located(x)
+            yield Workload((alone,), part, self.precision, self.variant)
             x = block.output(x)
 
     @classmethod

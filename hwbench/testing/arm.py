@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.runtimes.kits import Kit, loader_kit, native_kit
+from hwbench.runtimes.runner_bundle import Kit, loader_kit, native_kit
 from hwbench.runtimes.runners import Runner
 from hwbench.testing.lab import REQUIRED
 

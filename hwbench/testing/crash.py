@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 
 from hwbench.measure.bench import Bench
-from hwbench.measure.campaign import Campaign, CampaignResult, Watch
+from hwbench.measure.campaign import Campaign, CampaignResult, CampaignWatch
 from hwbench.measure.drift import Drift, Pauses
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
@@ -52,7 +52,7 @@ _SESSIONS, _MOMENT_S = 12, 0.01
 _INSTRUCTIONS = 1500
 
 
-class Speaker(Watch):
+class Speaker(CampaignWatch):
     """Says on a stream what is stored: ``s`` and a workload for a session, ``r`` for a finished row."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -71,7 +71,12 @@ def target(phone: str) -> Target:
 
 
 def profile(
-    store: MeasurementStore, folder: Path, generation: int = 0, *, phone: str = "phone", watch: Watch | None = None
+    store: MeasurementStore,
+    folder: Path,
+    generation: int = 0,
+    *,
+    phone: str = "phone",
+    watch: CampaignWatch | None = None,
 ) -> CampaignResult:
     """Measures all ``WORKLOADS`` on a quiet simulated phone; each generation has rows of its own."""
     machine = PhoneMachine(QUIET)
@@ -91,7 +96,7 @@ def profile(
 
 
 @dataclass
-class Report:
+class CrashReport:
     """What came of it; ``problems`` is empty where everything held."""
 
     kills: int = 0
@@ -115,7 +120,7 @@ class Crasher:
 
     folder: Path
     seed: int = 0
-    report: Report = field(default_factory=Report)
+    report: CrashReport = field(default_factory=CrashReport)
 
     def __post_init__(self) -> None:
         self._chance = random.Random(self.seed)
@@ -123,7 +128,7 @@ class Crasher:
         self._said: Counter[str] = Counter()
         self._finished: set[str] = set()
 
-    def run(self, kills: int) -> Report:
+    def run(self, kills: int) -> CrashReport:
         """Kills so many times, then lets the last campaign finish; ends at the first problem."""
         started = time.monotonic()
         while self.report.kills < kills and not self.report.problems:

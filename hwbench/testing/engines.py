@@ -9,19 +9,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import torch
 from torch import nn
 
 from hwbench.errors import DelegationFailed
-from hwbench.runtimes.base import Form, runtimes
-from hwbench.specs import Artifact, DelegationReport, Workload
+from hwbench.runtimes.base import Runtime, arguments_of, runtimes
+from hwbench.runtimes.capabilities import Capabilities, FileFormat
+from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
+
+if TYPE_CHECKING:
+    from hwbench.runtimes.base import Example
 
 
 @runtimes.register("faulty")
-class Faulty:
+class Faulty(Runtime):
     """Writes weights, calibration data and key as the artifact. The number of frames says what goes wrong.
 
     Two frames: an exception. Three: abort. Four: a segmentation fault. Five: it never ends. Six: it prints on stdout
@@ -29,21 +32,24 @@ class Faulty:
     """
 
     name: ClassVar[str] = "faulty"
-    suffix: ClassVar[str] = ".faulty"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        packages=(),
+        files=FileFormat(".faulty"),
+        loader="",
+        precisions=(Precision.FP32, Precision.INT8),
+        holds_weights=False,  # nothing is exported for it
+    )
 
     def version(self) -> str:
         return "1.0"
 
-    def form(self, workload: Workload) -> Form:
-        return Form.DEPLOY
-
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         match workload.input.t:
             case 2:
@@ -58,7 +64,8 @@ class Faulty:
                 time.sleep(3600)
             case 6:
                 os.write(1, b'{"artifact": {}}\n')
-        values = [*module.parameters(), *module.buffers(), *calibration]
+        given = [one for batch in calibration for one in arguments_of(batch)]
+        values = [*module.parameters(), *module.buffers(), *given]
         content = b"".join(v.detach().numpy().tobytes() for v in values) + workload.key.encode()
         write_bytes(out, content)
         digest = hashlib.sha256(content).hexdigest()

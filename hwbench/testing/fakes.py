@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hwbench.measure.builder import BuildFailure
-from hwbench.measure.campaign import Failure
+from hwbench.measure.drift import OnDrift
+from hwbench.measure.failures import MeasurementFailure
 from hwbench.specs import Artifact, DelegationReport, Outcome, Session, Workload
 
 # What the probe takes at the clock that latencies are told for.
@@ -42,7 +43,7 @@ class FakeDevice:
         drifts: What becomes known of the drift of a workload's first sessions, after each of them.
         crowdings: What a workload's first sessions say of other users of the core; the others: nothing.
         wander: Spread of the clock from session to session, relative, which they tell; 0: they tell nothing.
-        followed: How far latencies follow that clock, from 0 to 1.
+        clock_sensitivity: How far latencies follow that clock, from 0 to 1.
         clocks: Clock in hertz of a workload's first sessions; the others, and those that follow: 2.4 GHz.
     """
 
@@ -57,7 +58,7 @@ class FakeDevice:
     clocks: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     crowdings: Mapping[Workload, Sequence[float]] = field(default_factory=dict)
     wander: float = 0.0
-    followed: float = 1.0
+    clock_sensitivity: float = 1.0
     builds: Counter[Workload] = field(default_factory=Counter)
     visits: list[Workload] = field(default_factory=list)
     seeds: list[int] = field(default_factory=list)
@@ -83,17 +84,18 @@ class FakeDevice:
         rounds: int,
         seed: int,
         on_session: Callable[[Artifact, Session], None],
-        on_drift: Callable[[Artifact, Session, float], None] | None = None,
-    ) -> Sequence[Failure]:
+        on_drift: OnDrift | None = None,
+    ) -> Sequence[MeasurementFailure]:
         """Visits every artifact once per round in random order; a broken one fails at its first visit."""
         chance = random.Random(seed)
         self.seeds.append(seed)
-        broken: dict[Workload, Failure] = {}
+        broken: dict[Workload, MeasurementFailure] = {}
+        handed: Counter[Workload] = Counter()
         for _ in range(rounds):
             for artifact in chance.sample(artifacts, len(artifacts)):
                 workload = artifact.workload
                 if workload in self.failures:
-                    broken[workload] = Failure(workload, *self.failures[workload])
+                    broken[workload] = MeasurementFailure(workload, *self.failures[workload])
                     continue
                 if self.interrupt_after is not None and len(self.visits) >= self.interrupt_after:
                     self.interrupt_after = None
@@ -103,14 +105,15 @@ class FakeDevice:
                 session = self.session(workload, chance, at)
                 on_session(artifact, session)
                 if on_drift is not None and at < len(self.drifts.get(workload, ())):
-                    on_drift(artifact, session, self.drifts[workload][at])
+                    on_drift(artifact, handed[workload], self.drifts[workload][at])
+                handed[workload] += 1
         return list(broken.values())
 
     def session(self, workload: Workload, chance: random.Random, number: int = 0) -> Session:
         """Twenty samples around the true latency."""
         clocks = self.clocks.get(workload, ())
         slow = math.exp(chance.gauss(0.0, self.wander)) if self.wander else 1.0
-        centre = self.law(workload) * chance.gauss(1.0, self.noise) * slow**self.followed
+        centre = self.law(workload) * chance.gauss(1.0, self.noise) * slow**self.clock_sensitivity
         samples = tuple(centre * chance.gauss(1.0, self.noise / 5) for _ in range(20))
         crowdings = self.crowdings.get(workload, ())
         lost = workload in self.preempted

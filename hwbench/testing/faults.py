@@ -20,7 +20,7 @@ from typing import Self
 
 from hwbench.devices import Device, load_device
 from hwbench.errors import DeviceError, HwbenchError
-from hwbench.measure.campaign import Campaign, Watch
+from hwbench.measure.campaign import Campaign, CampaignWatch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Measurement, Outcome, Timing, Workload
@@ -161,7 +161,7 @@ def run_case(
                     ended = _pulled(place, strike, Path(folder))
                     rows = campaign.run(WORKLOADS).measurements
                 else:
-                    with _Push(strike) if action == "push" else _Run(strike) as watch:
+                    with _Push(strike) if action == "push" else _FaultRun(strike) as watch:
                         rows = campaign.run(WORKLOADS, watch).measurements
         except DeviceError as error:
             ended = str(error)
@@ -245,7 +245,7 @@ class _Strike:
             network.delay(0.0)
 
 
-class _Striking(Watch):
+class _Striking(CampaignWatch):
     """A watch that strikes once; at the end of its block it no longer does."""
 
     def __init__(self, strike: _Strike) -> None:
@@ -259,7 +259,7 @@ class _Striking(Watch):
         self._stack.close()
 
 
-class _Run(_Striking):
+class _FaultRun(_Striking):
     """Strikes after the second session, when the runner is at the third."""
 
     visits = 0
@@ -340,7 +340,3 @@ def _left(device: LabDevice) -> Iterator[str]:
     work = device.machine.path(device.work_dir)
     for part in ("run", "tmp"):
         yield from (str(path.relative_to(work)) for path in (work / part).rglob("*") if path.is_file())
-
-
-def _runners(device: LabDevice) -> list[str]:
-    return [line for line in device.processes().values() if "runner" in line]

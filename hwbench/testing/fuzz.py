@@ -1,6 +1,6 @@
 """Fuzzing of whatever reads text from elsewhere: a parser of a device's answers, of a runner's lines, of a file.
 
-    target = Target("my-runtime", parse_line, seeds=recorded_lines)
+    target = FuzzTarget("my-runtime", parse_line, seeds=recorded_lines)
     report = fuzz([target], seconds=10)
     assert not report.findings, report
 
@@ -58,7 +58,7 @@ TEXTS = (
 
 
 @dataclass(frozen=True)
-class Target:
+class FuzzTarget:
     """Something that reads text.
 
     Args:
@@ -76,7 +76,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Finding:
+class FuzzFinding:
     """A text that a target fails on, shortened; ``number`` and the seed of the report make the text as it was."""
 
     target: str
@@ -94,14 +94,14 @@ class Finding:
 
 
 @dataclass
-class Report:
+class FuzzReport:
     """What came of it, by target: inputs, and how many of them read."""
 
     seed: int
     seconds: float = 0.0
     inputs: Counter[str] = field(default_factory=Counter)
     accepted: Counter[str] = field(default_factory=Counter)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[FuzzFinding] = field(default_factory=list)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{name} {count} ({self.accepted[name]} read)" for name, count in self.inputs.items())
@@ -118,7 +118,7 @@ class TooSlow(BaseException):
 class Source:
     """The texts of a target, by number."""
 
-    target: Target
+    target: FuzzTarget
     seed: int
 
     def text(self, number: int) -> str:
@@ -129,14 +129,14 @@ class Source:
 
 
 def fuzz(
-    targets: Sequence[Target],
+    targets: Sequence[FuzzTarget],
     *,
     seconds: float,
     seed: int | None = None,
     first: int = 1,
     most: int | None = None,
     limit_s: float = LIMIT_S,
-) -> Report:
+) -> FuzzReport:
     """Gives changed texts to all targets, each for as long as the others, and reports what they raise: each fault once.
 
     Args:
@@ -147,7 +147,7 @@ def fuzz(
         most: At most so many inputs in all.
         limit_s: Processor time that one input may take.
     """
-    report = Report(int.from_bytes(os.urandom(4), "big") if seed is None else seed)
+    report = FuzzReport(int.from_bytes(os.urandom(4), "big") if seed is None else seed)
     sources = [Source(target, report.seed) for target in targets]
     # Who has had the least time is next; all begin with none.
     waiting = [(0.0, at) for at in range(len(sources))]
@@ -164,7 +164,7 @@ def fuzz(
             if isinstance(failure, _Wrong) and (name, failure.kind) not in seen:
                 seen.add((name, failure.kind))
                 short = shortened(target, text, failure, limit_s)
-                report.findings.append(Finding(name, short, failure.error, failure.place, number))
+                report.findings.append(FuzzFinding(name, short, failure.error, failure.place, number))
     report.seconds = time.monotonic() - started
     return report
 
@@ -181,7 +181,7 @@ class _Wrong:
     place: str
 
 
-def attempt(target: Target, text: str, limit_s: float = LIMIT_S) -> _Refused | _Wrong | None:
+def attempt(target: FuzzTarget, text: str, limit_s: float = LIMIT_S) -> _Refused | _Wrong | None:
     """What a target makes of a text: None where it reads it."""
     in_time = threading.current_thread() is threading.main_thread()
     try:
@@ -203,7 +203,7 @@ def attempt(target: Target, text: str, limit_s: float = LIMIT_S) -> _Refused | _
     return None
 
 
-def shortened(target: Target, text: str, failure: _Wrong, limit_s: float = LIMIT_S) -> str:
+def shortened(target: FuzzTarget, text: str, failure: _Wrong, limit_s: float = LIMIT_S) -> str:
     """The shortest text found in ``SHORTEN_S`` that fails in the same way, by leaving parts out."""
 
     def fails(shorter: str) -> bool:

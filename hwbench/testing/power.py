@@ -415,7 +415,7 @@ class _Reader:
 
 
 @dataclass
-class Report:
+class PowerCutReport:
     """What came of it: points cut, disks read (alike ones once), and per disk that did not do why, in words."""
 
     events: int
@@ -432,7 +432,7 @@ def cut_power(
     mixed: int = MIXED,
     seed: int = 0,
     most: int = 10,
-) -> Report:
+) -> PowerCutReport:
     """Cuts the power at every point of a recording (or at so many) and has each disk read.
 
     Args:
@@ -444,7 +444,7 @@ def cut_power(
         seed: Of all chance.
         most: Ends after so many findings.
     """
-    report = Report(len(recording.events))
+    report = PowerCutReport(len(recording.events))
     seen: set[bytes] = set()
     for cut in _chosen(recording, points, seed):
         report.cuts += 1

@@ -18,7 +18,8 @@ from torch import nn
 from hwbench.errors import HwbenchError, InvalidValue, NotCalibrated, UnsupportedModule, WorkspaceError
 from hwbench.measure.cache import engine_version
 from hwbench.models import eager_workload, workload_module
-from hwbench.runtimes import Form, Runtime, get, of_file
+from hwbench.runtimes import ModuleForm, Runtime, get, of_file
+from hwbench.runtimes.base import single
 from hwbench.runtimes.protocol import Error, Options, Visit, parse_line
 from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.specs import Precision, Workload
@@ -26,8 +27,6 @@ from hwbench.specs import Precision, Workload
 # Squeeze-excite, taps over time, a product, a sum; odd and unequal sizes, channels that are no multiple of 8.
 BLOCK = "x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5"
 SMALL = "conv_i3_o4_k1x1x1_relu@1x3x2x4x4/fp32/auto"
-# The runtime's own files: another module may be inside than the one that was given.
-BASELINES = ("torch",)
 
 
 class RuntimeConformance:
@@ -35,14 +34,14 @@ class RuntimeConformance:
 
     def test_it_is_found_by_its_name_and_its_files_by_their_ending(self, runtime: Runtime) -> None:
         assert type(get(runtime.name)) is type(runtime)
-        assert of_file(Path("folder.x", "model" + runtime.suffix)) == runtime.name
+        assert of_file(Path("folder.x", "model" + runtime.capabilities.suffix)) == runtime.name
         assert runtime.version() == engine_version(runtime.name)
 
     def test_a_file_computes_what_the_module_computes(self, runtime: Runtime, tmp_path: Path) -> None:
         workload = Workload.parse(f"{BLOCK}/fp32/auto")
         module, example = _made(runtime, workload)
         before = {name: value.clone() for name, value in module.state_dict().items()}
-        artifact = runtime.build(module, example, workload, tmp_path / ("fp32" + runtime.suffix), [])
+        artifact = runtime.build(module, example, workload, tmp_path / ("fp32" + runtime.capabilities.suffix), [])
         content = artifact.path.read_bytes()
         assert (artifact.sha256, artifact.workload) == (hashlib.sha256(content).hexdigest(), workload)
         assert (artifact.runtime, artifact.version) == (runtime.name, runtime.version())
@@ -50,18 +49,17 @@ class RuntimeConformance:
         assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
         got, expected = _run(artifact.path, example), _reference(module, example)
         assert got.shape == expected.shape
-        if runtime.name not in BASELINES:
+        if runtime.capabilities.holds_weights:  # else another module may be inside than the one that was given
             np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
     def test_int8_needs_calibration_data_and_keeps_to_the_module(self, runtime: Runtime, tmp_path: Path) -> None:
         workload = Workload.parse(f"{BLOCK}/int8/auto")
         module, example = _made(runtime, workload)
-        out = tmp_path / ("int8" + runtime.suffix)
+        out = tmp_path / ("int8" + runtime.capabilities.suffix)
         clips = [torch.randn_like(example) for _ in range(4)]
-        if runtime.name in BASELINES:
+        if Precision.INT8 not in runtime.capabilities.precisions:
             with pytest.raises(UnsupportedModule, match="--runtime"):  # what to type instead
-                runtime.build(module, example, workload, out, clips)
-            assert not out.exists()
+                runtime.require_precision(workload)
             return
         artifact = runtime.build(module, example, workload, out, clips)
         assert artifact.workload.precision is Precision.INT8
@@ -74,18 +72,19 @@ class RuntimeConformance:
             ([clips[0][:1]], InvalidValue),
         ):
             with pytest.raises(kind) as caught:
-                runtime.build(module, example, workload, tmp_path / ("none" + runtime.suffix), wrong)
+                runtime.build(module, example, workload, tmp_path / ("none" + runtime.capabilities.suffix), wrong)
             assert isinstance(caught.value, HwbenchError)
         assert [path.name for path in tmp_path.iterdir()] == [out.name]
 
     def test_a_damaged_file_is_one_clear_error(self, runtime: Runtime, tmp_path: Path) -> None:
         workload = Workload.parse(SMALL)
-        whole = runtime.build(*_made(runtime, workload), workload, tmp_path / ("whole" + runtime.suffix), []).path
+        whole = tmp_path / ("whole" + runtime.capabilities.suffix)
+        runtime.build(*_made(runtime, workload), workload, whole, [])
         content = whole.read_bytes()
         damaged = {"cut": content[: len(content) // 2], "empty": b"", "text": b"a text\n" * 99}
         lines = [f"whole\t{whole}\n"]
         for name, found in damaged.items():
-            path = tmp_path / (name + runtime.suffix)
+            path = tmp_path / (name + runtime.capabilities.suffix)
             path.write_bytes(found)
             lines.append(f"{name}\t{path}\n")
         listing = tmp_path / "list.tsv"
@@ -110,8 +109,9 @@ class RuntimeConformance:
 
 def _made(runtime: Runtime, workload: Workload) -> tuple[nn.Module, torch.Tensor]:
     torch.manual_seed(0)
-    make_original = runtime.form(workload) is Form.ORIGINAL
-    return eager_workload(workload.key) if make_original else workload_module(workload)
+    make_original = runtime.capabilities.form(workload) is ModuleForm.ORIGINAL
+    module, example = eager_workload(workload.key) if make_original else workload_module(workload)
+    return module, single(example, "this suite")
 
 
 def _reference(module: nn.Module, example: torch.Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

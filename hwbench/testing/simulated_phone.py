@@ -40,8 +40,8 @@ from hwbench.errors import DeviceError, WorkspaceError
 from hwbench.latency import macs, operations
 from hwbench.runtimes.machine import Machine, Usage
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure, Operation
-from hwbench.runtimes.python_runner import Session, encode, read_arguments
+from hwbench.runtimes.python_models import ModelFailure, Operation
+from hwbench.runtimes.python_runner import RunnerSession, encode, read_arguments
 from hwbench.specs import Artifact, DelegationReport, Workload
 
 LITTLE, BIG = (0, 1, 2, 3), (4, 5, 6, 7)
@@ -153,13 +153,13 @@ class PhoneMachine(Machine):
 
     def load_engine(self, path: str, threads: int) -> None:
         if threads != 1:
-            raise Failure("load", f"the simulated phone runs one thread, not {threads}")
+            raise ModelFailure("load", f"the simulated phone runs one thread, not {threads}")
 
     def load(self, path: str, options: Options) -> SimulatedModel:
         try:
             cost = Cost(**json.loads(Path(path).read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise Failure("load", f"no simulated file: {error}") from error
+            raise ModelFailure("load", f"no simulated file: {error}") from error
         self.idle(self.phone.load_s)
         factor = math.exp(self._chance.gauss(0.0, self.phone.load_spread))
         return SimulatedModel(self, Cost(cost.compute_s * factor, cost.memory_s * factor))
@@ -380,7 +380,7 @@ class PhoneProcess:
 
     def __init__(self, machine: PhoneMachine, options: Options) -> None:
         machine.start(options.cpus)
-        self._answers = Session(options, machine).answers()
+        self._answers = RunnerSession(options, machine).answers()
         self._status: int | None = None
 
     def read_line(self, timeout_s: float) -> str | None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hwbench.blocks import EfficientBlock, build, fold, unfold, variants
+from hwbench.blocks import EfficientBlock, batch_to_frames, build, frames_to_batch, variants
 from hwbench.blocks.mobile_cpu.layouts import PER_FRAME
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.specs import BlockSpec, TensorSpec, block_kinds
@@ -30,8 +30,9 @@ SPECS = [
 FRAMES = (1, 2, 3, 4, 5, 6, 7, 8, 13, 16)
 
 
-# Deployed through their graphs, and tested in ``tests/models/test_models_r2plus1d.py``.
-WITHOUT_REWRITE = {"resnet-stem", "r2plus1d", "pool-head"}
+# Deployed through their graphs, and tested in ``tests/models``.
+WITHOUT_REWRITE = {"resnet-stem", "r2plus1d", "pool-head", "hand-stem", "hand", "hand-head", "hand-network"}
+WITHOUT_REWRITE |= {"pathway-split", "pathway-fuse", "pathway-head"}
 
 
 def test_every_kind_is_tested() -> None:
@@ -62,8 +63,8 @@ def test_deploy_form_computes_what_the_original_does(key: str, variant: str) -> 
         x = torch.randn(batch, BlockSpec.parse(key).in_channels, frames, height, width, dtype=torch.float64)
         spec = TensorSpec(*x.shape)
         with torch.no_grad():
-            expected, got = block(x), block.to_deploy(spec, variant)(fold(x))
-        got = got if expected.dim() == 2 else unfold(got, block.output(spec).t)
+            expected, got = block(x), block.to_deploy(spec, variant)(frames_to_batch(x))
+        got = got if expected.dim() == 2 else batch_to_frames(got, block.output(spec).t)
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from hwbench.blocks import fold, unfold, variants
+from hwbench.blocks import batch_to_frames, frames_to_batch, variants
 from hwbench.blocks.mobile_cpu.layouts import PER_FRAME, temporal_rank
 from hwbench.blocks.mobile_cpu.taps import Taps, convolved
 from hwbench.blocks.mobile_cpu.temporal import folded_conv
@@ -60,14 +60,14 @@ def test_equal_to_the_convolution(
     x = torch.randn(spec.shape, dtype=torch.float64)
     with torch.no_grad():
         expected = conv(x) if norm is None else norm(conv(x))
-        got = folded_conv(conv, norm, nn.Identity(), spec, variant)(fold(x))
+        got = folded_conv(conv, norm, nn.Identity(), spec, variant)(frames_to_batch(x))
         single = folded_conv(
             copy.deepcopy(conv).float(), norm and copy.deepcopy(norm).float(), nn.Identity(), spec, variant
-        )(fold(x.float()))
+        )(frames_to_batch(x.float()))
     assert tuple(expected.shape) == convolved(conv, spec).shape
-    torch.testing.assert_close(unfold(got, spec.t), expected, rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(batch_to_frames(got, spec.t), expected, rtol=1e-10, atol=1e-10)
     scale = max(float(expected.abs().max()), 1.0)
-    torch.testing.assert_close(unfold(single, spec.t).double(), expected, rtol=0, atol=1e-5 * scale)
+    torch.testing.assert_close(batch_to_frames(single, spec.t).double(), expected, rtol=0, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("variant", sorted(set(NAMES) - {PER_FRAME}))

@@ -20,9 +20,9 @@ from hwbench.blocks.mobile_cpu import (
     X3dBottleneckBlock,
     supported_act_functions,
 )
-from hwbench.blocks.mobile_cpu.residual import squeezed
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.specs import TensorSpec
+from hwbench.specs.widths import squeezed
 
 ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "identity": nn.Identity}
 BLOCKS = {

@@ -35,14 +35,14 @@ from hwbench.latency import (
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.models import network
-from hwbench.search.latencies import choices_digest, feasible_set
-from hwbench.search.settings import Settings
-from hwbench.search.study import Search
 from hwbench.spaces import load_space, resolve
 from hwbench.specs import Precision, Timing
+from hwbench.studies.latencies import choices_digest, feasible_set
+from hwbench.studies.settings import Settings
+from hwbench.studies.study import Search
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import installed_target, space_table, work
-from hwbench.train import Checkpoint, Recipe, save_checkpoint
+from hwbench.training import Checkpoint, Recipe, save_checkpoint
 from hwbench.workspace import Workspace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,11 +86,12 @@ def _search(workspace: Workspace) -> None:
                 store, TARGET, {"device": "fake"}, device.build, device.measure, Timing(min_rounds=3, max_rounds=3)
             ).run(workloads).measurements  # fmt: skip
 
+    settings = Settings(space.name, choices_digest(space), TARGET.key, INT8.value, BUDGET_MS, 8)
     Search(
         workspace=workspace,
         name=STUDY,
-        settings=Settings(space.name, choices_digest(space), TARGET.key, INT8.value, BUDGET_MS, 8),
-        feasible=feasible_set(space, predictor, INT8, 8, BUDGET_MS / 1e3),
+        settings=settings,
+        feasible=feasible_set(space, predictor, settings),
         spread=predictor.calibration.spread,
         measure=measure,
     ).run(4, 1)

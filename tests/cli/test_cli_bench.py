@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from hwbench.cli.bench import session_timing, undisturbed_before
+from hwbench.api.bench import session_timing, undisturbed_before
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.measure.builder import build_all
@@ -140,7 +140,7 @@ def test_a_manifest_that_does_not_validate(workspace, model, capsys, text):
         (["zoo:x3d-xs", "--runtime", "tflite"], 2, "unknown runtime 'tflite'"),
         (["zoo:x3d-xs", "--seconds", "nan"], 2, "--seconds"),
         (["zoo:x3d-xs", "--threads", "0"], 2, "--threads"),
-        (["zoo:x3d-xs", "--cache", "cold"], 2, "--cache: expected warm, rotate, flush, got 'cold'"),
+        (["zoo:x3d-xs", "--cache", "cold"], 2, "--cache: expected warm, rotate or flush, got 'cold'"),
     ],
 )
 def test_wrong_input_is_one_message(workspace, capsys, arguments, status, said):

@@ -1,4 +1,4 @@
-"""What every command owes its users: help, ``--json``, a place in the README, exit statuses, one clear error."""
+"""What every command owes its users: help, ``--json``, a place in the docs, exit statuses, one clear error."""
 
 import importlib
 import inspect
@@ -18,7 +18,8 @@ from hwbench.cli.main import app, main
 from hwbench.errors import HwbenchError
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+DOCS = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 importlib.import_module("hwbench.cli.commands")
 
 GROUP = typer.main.get_command(app)
@@ -61,12 +62,23 @@ def run(*arguments: str) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
+# How a file says that it has a command.
+COMMAND = r"@app\.(command|callback)|add_(command|group)\(\s*(app|program),"
+
+
 def test_every_command_file_is_registered_in_alphabetical_order() -> None:
     folder = ROOT / "hwbench" / "cli"
     imported = re.findall(r"import hwbench\.cli\.(\w+)", (folder / "commands.py").read_text())
-    files = [path for path in folder.rglob("*.py") if re.search(r"@app\.(command|callback)", path.read_text())]
+    files = [path for path in folder.rglob("*.py") if re.search(COMMAND, path.read_text())]
     names = {path.relative_to(folder).parts[0].removesuffix(".py") for path in files}
-    assert imported == sorted(names - {"main"})
+    assert imported == sorted(names - {"app"})
+
+
+def test_commands_take_the_program_from_where_nothing_loads_them() -> None:
+    folder = ROOT / "hwbench" / "cli"
+    texts = {path.name: path.read_text() for path in folder.rglob("*.py")}
+    assert [name for name, text in texts.items() if "hwbench.cli.main" in text] == []
+    assert "hwbench.cli" not in texts["app.py"].replace("``hwbench.cli", "")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -80,10 +92,10 @@ def test_help_of_a_command(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_prints_json_and_stands_in_the_readme(name: str) -> None:
+def test_a_command_prints_json_and_stands_in_the_docs(name: str) -> None:
     options = {option for parameter in COMMANDS[name].params for option in parameter.opts}
     assert "--json" in options
-    assert f"hwbench {name}" in README
+    assert f"hwbench {name}" in DOCS
 
 
 @pytest.mark.parametrize(("name", "parameter"), PARAMETERS, ids=lambda p: p if isinstance(p, str) else p.name)
@@ -96,13 +108,14 @@ def test_every_option_and_argument_has_help(name: str, parameter: typer.core.Typ
 
 
 @pytest.mark.parametrize("name", KEYS)
-def test_the_keys_of_json_stand_in_the_readme(name: str) -> None:
-    (row,) = re.findall(rf"^\| `{name}` \| `([^`]+)` \|$", README, re.MULTILINE)
+def test_the_keys_of_json_stand_in_the_docs(name: str) -> None:
+    (row,) = re.findall(rf"^\| `{name}` \| `([^`]+)` \|$", DOCS, re.MULTILINE)
     assert row.split()[: len(KEYS[name].split())] == KEYS[name].split()
 
 
-def test_exit_statuses_stand_in_the_readme_and_in_the_help() -> None:
-    rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", README, re.MULTILINE))
+def test_exit_statuses_stand_in_the_docs_and_in_the_help() -> None:
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d+) \| (.+) \|$", page, re.MULTILINE))
     _, out, _ = run("--help")
     epilog = " ".join(out.split())
     for status, words in STATUSES.items():

@@ -7,9 +7,8 @@ import sys
 
 import pytest
 
-from hwbench.cli.devices import virtual
 from hwbench.cli.main import main
-from hwbench.devices import leased, load_device
+from hwbench.devices import leased, load_device, virtual
 from hwbench.devices.device import SHIPPED
 from hwbench.errors import MissingDependency
 from hwbench.measure import prepare as preparing

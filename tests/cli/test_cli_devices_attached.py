@@ -4,9 +4,8 @@ import socket
 
 import pytest
 
-from hwbench.cli.devices import attached
-from hwbench.cli.devices.attached import _plugged_in, serial_of, server_runs, strangers
-from hwbench.devices import Device
+from hwbench.devices import Device, attached
+from hwbench.devices.attached import _plugged_in, serial_of, server_runs, strangers
 
 
 def interface(root, name, *values):

@@ -1,6 +1,6 @@
 import pytest
 
-from hwbench.cli.devices.places import adb_options, ssh_options
+from hwbench.devices.places import adb_options, ssh_options
 from hwbench.errors import InvalidValue
 
 

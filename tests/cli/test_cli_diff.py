@@ -9,7 +9,7 @@ from hwbench.cli.main import main
 from hwbench.latency import LatencyRow, LatencyTable, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import fingerprint
+from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import LatencyStats, Precision, Target, Timing
 from hwbench.testing.fakes import FakeDevice

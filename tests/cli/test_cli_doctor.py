@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from hwbench.cli import doctor
+from hwbench.api import doctor
 from hwbench.cli.main import main
 from hwbench.measure.store import MeasurementStore
 

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from hwbench.cli.main import main
-from hwbench.deploy.manifest import MANIFEST, DeployedModel
+from hwbench.deploy.file_names import MANIFEST
+from hwbench.deploy.manifest import DeployedModel
 from hwbench.errors import InvalidFile
 from hwbench.measure.builder import build_all
-from hwbench.runtimes.python_models import EAGER_SUFFIX, Failure, load_eager
+from hwbench.runtimes.eager import EagerTorch
+from hwbench.runtimes.eager_model import load_eager
+from hwbench.runtimes.python_models import ModelFailure
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import Artifact, Workload
 
@@ -42,7 +45,7 @@ def status_of(*arguments):
 def described(folder, contents):
     """An exported folder whose manifest says that its file is for eager PyTorch."""
     folder.mkdir()
-    file = folder / ("model" + EAGER_SUFFIX)
+    file = folder / ("model" + EagerTorch.capabilities.suffix)
     file.write_text(json.dumps(contents))
     values = json.loads((GOLDEN / "manifest" / "schema-1.json").read_text())
     values |= {"runtime": "torch", "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
@@ -51,7 +54,7 @@ def described(folder, contents):
 
 
 def test_19_01_the_runner_calls_registered_factories_only(harmful, kept, tmp_path):
-    path = tmp_path / ("a" + EAGER_SUFFIX)
+    path = tmp_path / ("a" + EagerTorch.capabilities.suffix)
     path.write_text(json.dumps(harmful))
     with pytest.raises(InvalidFile, match=r"expected a factory inside hwbench .*eager_workload.* got .*remove_folder"):
         check_file(path)
@@ -61,9 +64,9 @@ def test_19_01_the_runner_calls_registered_factories_only(harmful, kept, tmp_pat
 def test_19_01_no_module_of_the_current_folder_is_imported(tmp_path, monkeypatch):
     (tmp_path / "evil_nets.py").write_text("open('was-here', 'w')\ndef make():\n    return None\n")
     monkeypatch.chdir(tmp_path)
-    path = tmp_path / ("a" + EAGER_SUFFIX)
-    path.write_text(json.dumps({"module": "hwbench.deploy.foreign:foreign_model", "argument": "evil_nets:make"}))
-    with pytest.raises(Failure, match="expected a factory inside hwbench"):
+    path = tmp_path / ("a" + EagerTorch.capabilities.suffix)
+    path.write_text(json.dumps({"module": "hwbench.deploy.external:external_model", "argument": "evil_nets:make"}))
+    with pytest.raises(ModelFailure, match="expected a factory inside hwbench"):
         load_eager(path)
     assert not (tmp_path / "was-here").exists()
 
@@ -71,7 +74,7 @@ def test_19_01_no_module_of_the_current_folder_is_imported(tmp_path, monkeypatch
 @pytest.mark.parametrize("name", ["hwbench.models:eager_workload", "hwbench.testing.models:small_net"])
 def test_19_01_a_registered_factory_gives_a_module(name, tmp_path):
     argument = FINE["argument"] if name == FINE["module"] else "8"
-    path = tmp_path / ("a" + EAGER_SUFFIX)
+    path = tmp_path / ("a" + EagerTorch.capabilities.suffix)
     path.write_text(json.dumps({"module": name, "argument": argument}))
     module, example = load_eager(path)
     assert module(example).shape[0] == example.shape[0]
@@ -79,7 +82,7 @@ def test_19_01_a_registered_factory_gives_a_module(name, tmp_path):
 
 def test_19_01_bench_takes_no_such_file(workspace, harmful, kept, tmp_path, capsys):
     for number, contents in enumerate((harmful, FINE)):
-        path = tmp_path / f"{number}{EAGER_SUFFIX}"
+        path = tmp_path / f"{number}{EagerTorch.capabilities.suffix}"
         path.write_text(json.dumps(contents))
         assert status_of("bench", path) == 2
         said = capsys.readouterr().err
@@ -93,7 +96,7 @@ def test_19_01_bench_of_a_folder_takes_the_model_and_not_what_sorts_before_it(
 ):
     folder = tmp_path / "given"
     folder.mkdir()
-    (folder / ("model" + EAGER_SUFFIX)).write_text(json.dumps(harmful))
+    (folder / ("model" + EagerTorch.capabilities.suffix)).write_text(json.dumps(harmful))
     assert status_of("bench", folder) == 2
     assert "expected an exported model" in capsys.readouterr().err
     (folder / "model.pte").write_text("no program")
@@ -119,7 +122,7 @@ def test_19_01_what_was_built_here_runs(tmp_path):
 
 def test_19_03_the_working_directory_comes_after_python(tmp_path, monkeypatch):
     """A ``json.py`` beside a user's model is not the ``json`` of whatever is imported on the way."""
-    from hwbench.deploy import foreign_model
+    from hwbench.deploy import external_model
 
     (tmp_path / "colorsys.py").write_text("open('was-here', 'w')\n")
     (tmp_path / "handmade_1903.py").write_text(
@@ -127,5 +130,5 @@ def test_19_03_the_working_directory_comes_after_python(tmp_path, monkeypatch):
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(sys.modules, "colorsys", raising=False)
-    foreign_model("handmade_1903:make")
+    external_model("handmade_1903:make")
     assert not (tmp_path / "was-here").exists()

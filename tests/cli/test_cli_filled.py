@@ -1,10 +1,11 @@
-"""What the command line says and refuses where rows are filled in."""
+"""What is said and refused where rows are filled in, and that a study keeps to one filling."""
 
 from dataclasses import replace
 
 import pytest
 
-from hwbench.cli.search import table_predictor
+from hwbench.api.listener import Listener
+from hwbench.api.prediction import table_predictor
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
@@ -30,21 +31,36 @@ def workspace(tmp_path):
     return workspace
 
 
-def test_rows_are_filled_in_only_when_asked_and_this_is_said(workspace, capsys):
+class Talk(Listener):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, message):
+        self.lines.append(message)
+
+
+@pytest.fixture
+def talk():
+    return Talk()
+
+
+def test_rows_are_filled_in_only_when_asked_and_this_is_said(workspace, talk):
     for target in (PHONE, TARGET):
         with pytest.raises(NotMeasured, match="calibration networks, at least 3"):
-            table_predictor(workspace, target, INT8, "x3d-tiny", 8)
-    assert capsys.readouterr().err == ""
-    predictor, classes = table_predictor(workspace, TARGET, INT8, "x3d-tiny", filling=(True, None))
-    said = capsys.readouterr().err.replace("\n", " ")
-    assert "22.2% of 27 rows of the space were not measured: interpolated from 21 measured blocks" in said
-    assert (predictor.table.num_filled, classes) == (6, 8)
+            table_predictor(workspace, target, INT8, "x3d-tiny", 8, listener=talk)
+    assert talk.lines == []
+    _, classes = table_predictor(workspace, TARGET, INT8, "x3d-tiny", filling=(True, None), listener=talk)
+    (line,) = talk.lines
+    assert "22.2% of 27 rows of the space were not measured: interpolated from 21 measured blocks" in line
+    assert classes == 8
 
 
-def test_another_device_stands_in(workspace, capsys):
-    predictor, classes = table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "local"))
-    said = capsys.readouterr().err.replace("\n", " ")
-    assert "77.8% of 27 rows of the space were not measured: transferred from local/" in said
+def test_another_device_stands_in(workspace, talk):
+    predictor, classes = table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "local"), listener=talk)
+    (line,) = talk.lines
+    assert "77.8% of 27 rows of the space were not measured: transferred from local/" in line
     assert classes == 8
     assert predictor.table.target == PHONE
     with pytest.raises(NotMeasured, match="no latency table of pi/"):

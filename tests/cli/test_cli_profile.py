@@ -5,16 +5,17 @@ from dataclasses import replace
 
 import pytest
 
-from hwbench.cli import campaigns
-from hwbench.cli.layouts import fastest_on
+from hwbench.api import campaigns
+from hwbench.api.layouts import fastest_on
+from hwbench.cli.listening import TerminalListener
 from hwbench.cli.main import main
 from hwbench.errors import CheckFailed, InvalidValue, NotMeasured
 from hwbench.latency import BETWEEN_RUNS, LatencyTable, Role, has_variants, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
-from hwbench.search.wanted import first_workloads, space_workloads, within_budget
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
+from hwbench.studies.profiling_plan import first_workloads, space_workloads, within_budget
 from hwbench.testing.fakes import FakeDevice
 
 TARGET = Target("local", "executorch", "1.5.1", 1)
@@ -27,7 +28,7 @@ def fake(workspace, monkeypatch):
     device.conditions, device.sources, device.repeat = {"device": "fake"}, "1", None
 
     @contextmanager
-    def place(store, workspace, place, *, runtime, threads, processes, retry, builder=None):
+    def place(store, workspace, place, *, runtime, threads, processes, retry, builder=None, listener=None):
         again = tuple(set(Outcome) - {Outcome.OK}) if retry else (Outcome.LOST,)
         sources = device.sources
         yield Campaign(
@@ -232,7 +233,7 @@ def test_layouts_are_measured_beside_the_built_in_choice_and_the_fastest_is_foun
     space = load_space(workspace, "x3d-tiny")
     members = [space.network(each, 8) for each in itertools.islice(space.architectures(), 0, None, 500)]
     network = next(n for n in members if any(map(has_variants, n.workload(Precision.FP32).parts())))
-    assert fastest_on(workspace, "local", network, Precision.FP32, "auto") == "segments"
+    assert fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener()) == "segments"
     said = capsys.readouterr().err
     assert "segments" in said
     assert "sums of rows" in said
@@ -244,7 +245,7 @@ def test_layouts_without_rows_leave_the_built_in_choice(workspace, fake, capsys)
     run(capsys, "--precision", "fp32", "--calibrate", "1")
     space = load_space(workspace, "x3d-tiny")
     network = space.network(next(space.architectures()), 8)
-    assert fastest_on(workspace, "local", network, Precision.FP32, "auto") == "auto"
+    assert fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener()) == "auto"
     assert "the built-in choice" in capsys.readouterr().err
     with pytest.raises(NotMeasured, match="no latency table"):
         fastest_on(workspace, "local", network, Precision.INT8, "auto")

@@ -12,9 +12,9 @@ from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.deploy import DeployedModel
-from hwbench.models import Form, network, read_published, translated
+from hwbench.models import WeightsForm, network, read_published, translated
 from hwbench.spaces import load_card, resolve
-from hwbench.train import load_checkpoint
+from hwbench.training import load_checkpoint
 from hwbench.workspace import Workspace, shipped
 
 SPEC = SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16)
@@ -49,7 +49,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, runner_cache: Path) -> I
             for _ in range(30):  # statistics that the network has in use
                 module(torch.randn(4, 3, 4, 32, 32))
         nn.init.normal_(module.projection.model.weight, std=0.3)
-        for form in Form:
+        for form in WeightsForm:
             torch.save({"model_state": translated(module.state_dict(), form)}, made.root / f"{form}-{classes}.pyth")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(made.root)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.cli import loop
+from hwbench.api import quickstart as loop
 from hwbench.cli.main import main
 from hwbench.cli.quickstart import _print
 from hwbench.data import SyntheticSpec

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from hwbench.cli import campaigns
+from hwbench.api import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.cli import campaigns
+from hwbench.api import campaigns
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, sample_rows, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import fingerprint
+from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
@@ -40,7 +40,7 @@ def fake(workspace, monkeypatch):
     device.conditions, device.repeat, device.asked = CONDITIONS, None, []
 
     @contextmanager
-    def place(store, workspace, place, *, runtime, threads, processes, retry):
+    def place(store, workspace, place, *, runtime, threads, processes, retry, listener):
         device.asked.append((place.name, runtime, threads, place.conditions))
         target = replace(TARGET, device=place.name)
         yield Campaign(store, target, device.conditions, device.build, device.measure, Timing(), repeat=device.repeat)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.cli.devices import virtual
+from hwbench.devices import virtual
 from hwbench.workspace import Workspace
 
 

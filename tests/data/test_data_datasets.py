@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from video_files import MakeVideo
+from video_files import MakeVideo, write_streams
 
 import hwbench.data.loading
 from hwbench.data import (
@@ -249,3 +249,20 @@ def test_a_worker_that_dies_or_hangs_is_one_clear_error(videos: VideoList, name:
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "as expected\n"), done.stderr
+
+
+@pytest.mark.parametrize("cache_bytes", [0, 2**24])
+def test_data_sets_read_the_stream_that_the_list_names(cache_bytes: int, tmp_path: Path) -> None:
+    sizes = ((48, 64), (96, 128))
+    path = write_streams(tmp_path / "two.mp4", sizes, default=0)
+    videos = VideoList(tmp_path, (path, path), (0, 0), ("a",), {1: 1})
+    seen = []
+
+    def transform(frames, *_):
+        seen.append(frames.shape[1:3])
+        return torch.zeros(1, 3, len(frames), 4, 4)
+
+    dataset = TestClips(videos, ClipSpec(4, stride=1), transform, cache_bytes=cache_bytes)
+    for _ in range(2):
+        assert len(dataset[0].views) == len(dataset[1].views) == 1
+    assert seen == [*sizes, *sizes]

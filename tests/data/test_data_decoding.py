@@ -6,7 +6,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from video_files import MakeVideo, frame_numbers
+from video_files import MakeVideo, frame_numbers, write_cover, write_streams
 
 from hwbench.data.decoding import VideoFile, probe, read_frames
 from hwbench.errors import InvalidValue, VideoError
@@ -164,3 +164,40 @@ def test_nothing_is_printed_and_files_are_closed(broken: dict[str, Path]) -> Non
         [sys.executable, "-c", code, *map(str, broken.values())], capture_output=True, text=True, check=True
     )
     assert result.stdout == result.stderr == ""
+
+
+@pytest.mark.parametrize("name", ["two.mp4", "two.mkv"])
+@pytest.mark.parametrize("best", [0, 1])
+def test_of_several_streams_the_best_is_read_or_the_one_that_is_named(best: int, name: str, tmp_path: Path) -> None:
+    sizes = ((48, 64), (96, 128))
+    path = write_streams(tmp_path / name, sizes, default=best)
+    info = probe(path)
+    assert (info.stream, info.height, info.width) == (best, *sizes[best])
+    assert read_frames(path, [3, 20]).shape == (2, *sizes[best], 3)
+    assert frame_numbers(read_frames(path, [3, 20])) == [3, 20]
+    other = 1 - best
+    assert read_frames(path, [5], stream=other).shape == (1, *sizes[other], 3)
+    with VideoFile(path, probe(path, stream=other)) as video:  # whoever knows what a stream holds reads that stream
+        assert video.read([7]).shape == (1, *sizes[other], 3)
+    with pytest.raises(VideoError, match=r"stream 2 is no video stream; its video streams: 0 \(64x48\), 1 \(128x96\)"):
+        probe(path, stream=2)
+
+
+def test_the_stream_stays_when_the_file_has_to_be_opened_again(tmp_path: Path) -> None:
+    path = write_streams(tmp_path / "two.ts", ((48, 64), (96, 128)))
+    first, second = (read_frames(path, [25, 2], stream=number) for number in (0, 1))
+    assert (first.shape[1:3], second.shape[1:3]) == ((48, 64), (96, 128))
+    assert frame_numbers(second) == [25, 2]
+
+
+@pytest.mark.parametrize("name", ["cover.mp4", "cover.mkv"])
+def test_a_cover_picture_is_never_the_video(name: str, tmp_path: Path) -> None:
+    path = write_cover(tmp_path / name, (48, 64), (96, 128))
+    assert (probe(path).height, probe(path).num_frames) == (48, 30)
+    assert frame_numbers(read_frames(path, [4, 17])) == [4, 17]
+
+
+def test_a_cover_picture_cannot_be_named_either(tmp_path: Path) -> None:
+    path = write_cover(tmp_path / "cover.mp4", (48, 64), (96, 128))
+    with pytest.raises(VideoError, match=r"stream 1 is no video stream; its video streams: 0 \(64x48\)"):
+        probe(path, stream=1)

@@ -112,3 +112,33 @@ def test_the_identity_changes_with_the_videos_and_not_with_the_place(tmp_path: P
     assert one.train.identity == two.train.identity != one.val.identity
     touch(tmp_path / "two", "a/more.mp4", "a/most.mp4")
     assert read_splits(tmp_path / "two").train.identity != one.train.identity
+
+
+def test_a_list_names_streams(tmp_path: Path) -> None:
+    touch(tmp_path, "train.txt")
+    (tmp_path / "train.txt").write_text("a.mkv 0\na b.mkv 1 stream=2\na.mkv\t0\tstream=1\n")
+    (tmp_path / "val.txt").write_text("c.mkv 1\n")
+    splits = read_splits(tmp_path)
+    assert [path.name for path in splits.train.paths] == ["a.mkv", "a b.mkv", "a.mkv"]
+    assert (splits.train.labels, splits.train.streams) == ((0, 1, 0), {1: 2, 2: 1})
+    assert splits.train.subset([2, 0]).streams == {0: 1}
+    assert splits.val.streams == {}
+
+
+def test_a_named_stream_is_part_of_what_a_run_goes_on_with(tmp_path: Path) -> None:
+    def identity(text: str) -> str:
+        (tmp_path / "all.txt").write_text(text)
+        return read_splits(tmp_path / "all.txt").train.identity
+
+    plain = identity("a.mp4 0\na.mp4 0\nb.mp4 0\n")
+    assert plain == identity("# the same\na.mp4 0\na.mp4 0\nb.mp4 0\n")
+    assert len({plain, identity("a.mp4 0 stream=1\na.mp4 0 stream=0\nb.mp4 0 stream=0\n")}) == 2
+
+
+def test_lists_of_before_keep_their_meaning(tmp_path: Path) -> None:
+    touch(tmp_path, "clip one.mp4", "clip.mp4")
+    (tmp_path / "all.txt").write_text("clip one.mp4 stream=1\nclip.mp4 stream=1\n")
+    assert {(video.path.name, video.label, video.stream) for video in read_list(tmp_path / "all.txt")} == {
+        ("clip one.mp4", "stream=1", None),
+        ("clip.mp4", "stream=1", None),
+    }

@@ -87,3 +87,48 @@ def cut(source: Path, target: Path, share: float) -> Path:
     data = source.read_bytes()
     target.write_bytes(data[: int(share * len(data))])
     return target
+
+
+def write_streams(
+    path: Path, sizes: Sequence[tuple[int, int]], *, default: int | None = None, codec: str = "libx264", count: int = 30
+) -> Path:
+    """A file with a stream of ``gradient_frames`` for each size (height, width); ``default`` is marked as such."""
+    with av.open(str(path), "w") as file:
+        streams = []
+        for number, size in enumerate(sizes):
+            stream = file.add_stream(codec, rate=30, options={"threads": "1"})
+            stream.height, stream.width = size
+            stream.pix_fmt, stream.time_base, stream.bit_rate = "yuv420p", Fraction(1, 30), 40 * size[0] * size[1]
+            if default is not None:
+                stream.disposition = av.stream.Disposition.default if number == default else 0
+            streams.append(stream)
+        films = [gradient_frames(count, *size) for size in sizes]
+        for time in range(count):
+            for stream, film in zip(streams, films):
+                frame = av.VideoFrame.from_ndarray(film[time], format="rgb24")
+                frame.pts, frame.time_base = time, Fraction(1, 30)
+                file.mux(stream.encode(frame))
+        for stream in streams:
+            file.mux(stream.encode())
+    return path
+
+
+def write_cover(path: Path, size: tuple[int, int], cover: tuple[int, int]) -> Path:
+    """A film behind a cover picture, as shops of music and films put one into their files."""
+    with av.open(str(path), "w") as file:
+        picture = file.add_stream("mjpeg", rate=1)
+        picture.height, picture.width = cover
+        picture.pix_fmt = "yuvj420p"
+        picture.disposition = av.stream.Disposition.attached_pic
+        stream = file.add_stream("libx264", rate=30, options={"threads": "1"})
+        stream.height, stream.width = size
+        stream.pix_fmt, stream.time_base = "yuv420p", Fraction(1, 30)
+        grey = av.VideoFrame.from_ndarray(np.full((*cover, 3), 200, dtype=np.uint8), format="rgb24")
+        file.mux(picture.encode(grey))
+        file.mux(picture.encode())
+        for time, array in enumerate(gradient_frames(30, *size)):
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24")
+            frame.pts, frame.time_base = time, Fraction(1, 30)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    return path

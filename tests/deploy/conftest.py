@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import hwbench.data.sources
-from hwbench.cli.export import original_of
+from hwbench.api.export_sources import source_of
 from hwbench.data import SyntheticSpec
-from hwbench.deploy import DeployedModel, Original, export, open_calibration, open_validation
+from hwbench.deploy import DeployedModel, ExportSource, export, open_calibration, open_validation
 from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
-from hwbench.train import Recipe, open_data, train
+from hwbench.training import Recipe, open_data, train
 from hwbench.workspace import Workspace
 
 SPEC = SyntheticSpec(train_per_class=3, val_per_class=2, size=24, frames=8)
@@ -38,20 +38,20 @@ def checkpoint(workspace: Workspace) -> Path:
 
 
 @pytest.fixture(scope="session")
-def original(checkpoint: Path) -> Original:
+def original(checkpoint: Path) -> ExportSource:
     """That network, to export."""
-    return original_of(checkpoint)
+    return source_of(checkpoint)
 
 
 @pytest.fixture(scope="session")
-def fp32(workspace: Workspace, original: Original) -> DeployedModel:
+def fp32(workspace: Workspace, original: ExportSource) -> DeployedModel:
     """Its export in fp32."""
     validation = open_validation(workspace, "synthetic", original)
     return export(original, workspace.root / "fp32", precision=Precision.FP32, validation=validation)
 
 
 @pytest.fixture(scope="session")
-def int8(workspace: Workspace, original: Original) -> DeployedModel:
+def int8(workspace: Workspace, original: ExportSource) -> DeployedModel:
     """Its export in int8. Two views per video, to see that they are averaged."""
     original = replace(original, views=(2, 1))
     return export(

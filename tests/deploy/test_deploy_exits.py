@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hwbench.deploy import DeployedModel, Original, export, open_calibration, open_validation
+from hwbench.deploy import DeployedModel, ExportSource, export, open_calibration, open_validation
 from hwbench.errors import InvalidValue, MissingDependency
 from hwbench.runtimes import get
 from hwbench.runtimes.onnx import OnnxRuntime
@@ -15,7 +15,7 @@ from hwbench.workspace import Workspace
 
 
 @pytest.fixture(scope="module")
-def exits(workspace: Workspace, original: Original) -> dict[tuple[str, str], DeployedModel]:
+def exits(workspace: Workspace, original: ExportSource) -> dict[tuple[str, str], DeployedModel]:
     """The small network by runtime and precision, all of one runtime in one folder, one after the other."""
     made = {}
     for name in ("onnx", "torchscript"):
@@ -34,7 +34,7 @@ def exits(workspace: Workspace, original: Original) -> dict[tuple[str, str], Dep
 def test_files_and_manifests_of_other_engines(exits: dict[tuple[str, str], DeployedModel]) -> None:
     for (name, precision), deployed in exits.items():
         manifest = deployed.manifest
-        assert deployed.path.name == "model" + get(name).suffix
+        assert deployed.path.name == "model" + get(name).capabilities.suffix
         assert DeployedModel.open(deployed.path.parent) == deployed
         assert (manifest.runtime, manifest.precision.value) == (name, precision)
         assert manifest.runtime_version == get(name).version()
@@ -44,21 +44,22 @@ def test_files_and_manifests_of_other_engines(exits: dict[tuple[str, str], Deplo
         assert ("onnxruntime" in manifest.versions) == (name == "onnx")
 
 
-def test_an_export_for_another_engine_takes_the_place(workspace: Workspace, original: Original) -> None:
+def test_an_export_for_another_engine_takes_the_place(workspace: Workspace, original: ExportSource) -> None:
     out = workspace.root / "replaced"
     for name in ("onnx", "torchscript"):
         export(original, out, precision=Precision.FP32, runtime=get(name))
-        assert {path.name for path in out.iterdir()} == {"RUN.md", "manifest.json", "model" + get(name).suffix}
+        model = "model" + get(name).capabilities.suffix
+        assert {path.name for path in out.iterdir()} == {"RUN.md", "manifest.json", model}
 
 
-def test_the_baseline_is_no_exit(workspace: Workspace, original: Original) -> None:
+def test_the_baseline_is_no_exit(workspace: Workspace, original: ExportSource) -> None:
     with pytest.raises(InvalidValue, match="holds no weights; export for executorch, onnx or torchscript"):
         export(original, workspace.root / "eager", precision=Precision.FP32, runtime=get("torch"))
     assert not (workspace.root / "eager").exists()
 
 
 def test_a_missing_package_is_told_before_anything_is_made(
-    workspace: Workspace, original: Original, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, original: ExportSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def missing(_: OnnxRuntime) -> str:
         raise MissingDependency("onnx is not installed; install it with: python -m pip install onnx")
@@ -70,10 +71,10 @@ def test_a_missing_package_is_told_before_anything_is_made(
 
 
 def test_bench_knows_the_engine_of_a_file(workspace: Workspace, exits: dict[tuple[str, str], DeployedModel]) -> None:
-    from hwbench.cli.bench import _file, artifact_of
+    from hwbench.api.bench import artifact_of, model_file
 
     for (name, precision), deployed in exits.items():
-        assert _file(str(deployed.path.parent)) == deployed.path
+        assert model_file(str(deployed.path.parent)) == deployed.path
         artifact, known = artifact_of(deployed.path, None, None)
         assert (artifact.runtime, known) == (name, precision)
         with pytest.raises(InvalidValue, match=f"is a file for {name}"):

@@ -13,16 +13,16 @@ from torch import nn
 
 import hwbench.measure.device_runner
 from hwbench import models
-from hwbench.cli.export import original_of
-from hwbench.data import TestClips, VideoList
+from hwbench.api.export_sources import source_of
+from hwbench.data import TestClips
 from hwbench.deploy import (
     MANIFEST,
     BlockQuality,
-    Cost,
+    CostRecord,
     DeployedModel,
+    ExportSource,
     Int8,
     Manifest,
-    Original,
     block_names,
     export,
     meter,
@@ -37,7 +37,7 @@ from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
 from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.specs import Artifact, DelegationReport, Precision
-from hwbench.train import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
+from hwbench.training import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
 from hwbench.workspace import Workspace
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "manifest"
@@ -46,7 +46,7 @@ TUNING = Recipe(epochs=2, batch_size=8, learning_rate=0.005, seed=RECIPE.seed)
 
 
 @pytest.fixture(scope="module")
-def damaged(workspace: Workspace, original: Original) -> Original:
+def damaged(workspace: Workspace, original: ExportSource) -> ExportSource:
     """The same network in fp32, with one channel of a block 20000 times as large as the others.
 
     The logits are centred over the validation clips, so that what is seen in a clip decides, and not the bias.
@@ -63,7 +63,7 @@ def damaged(workspace: Workspace, original: Original) -> Original:
 
 
 @pytest.fixture(scope="module")
-def calibration(workspace: Workspace, original: Original) -> Clips:
+def calibration(workspace: Workspace, original: ExportSource) -> Clips:
     return open_calibration(workspace, "synthetic", original, count=6, seed=5)
 
 
@@ -72,18 +72,18 @@ def inputs(calibration: Clips) -> list[torch.Tensor]:
     return calibration_inputs(calibration, lambda done, all: None)
 
 
-def deployed(original: Original) -> nn.Module:
+def deployed(original: ExportSource) -> nn.Module:
     return models.deployed(original.module, original.network.input)
 
 
-def observed(original: Original, inputs: Sequence[torch.Tensor], scheme: Scheme) -> torch.fx.GraphModule:
+def observed(original: ExportSource, inputs: Sequence[torch.Tensor], scheme: Scheme) -> torch.fx.GraphModule:
     with quiet():
         from hwbench.runtimes.executorch.quantize import observed
 
         return observed(deployed(original), inputs[0], inputs, scheme)
 
 
-def test_observers_find_ranges_of_their_own(original: Original, inputs: list[torch.Tensor]) -> None:
+def test_observers_find_ranges_of_their_own(original: ExportSource, inputs: list[torch.Tensor]) -> None:
     with quiet():
         from hwbench.runtimes.executorch.quantize import converted, observers
     logits = {}
@@ -102,7 +102,7 @@ def test_observers_find_ranges_of_their_own(original: Original, inputs: list[tor
 
 
 def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
-    damaged: Original, inputs: list[torch.Tensor]
+    damaged: ExportSource, inputs: list[torch.Tensor]
 ) -> None:
     graph, x = observed(damaged, inputs, Scheme()), inputs[1]
     with quiet():
@@ -139,7 +139,7 @@ def test_rounding_in_chosen_blocks_is_what_the_quantised_graph_does(
     ],
 )
 def test_an_unknown_block_is_answered_with_those_it_may_mean(
-    name: str, said: str, original: Original, inputs: list[torch.Tensor]
+    name: str, said: str, original: ExportSource, inputs: list[torch.Tensor]
 ) -> None:
     with pytest.raises(UnknownName) as error:
         observed(original, inputs, Scheme(fp32_blocks=(name,)))
@@ -148,7 +148,9 @@ def test_an_unknown_block_is_answered_with_those_it_may_mean(
 
 
 @pytest.mark.parametrize("spared", BLOCKS[1:])
-def test_nothing_inside_a_block_in_fp32_is_rounded(spared: str, original: Original, inputs: list[torch.Tensor]) -> None:
+def test_nothing_inside_a_block_in_fp32_is_rounded(
+    spared: str, original: ExportSource, inputs: list[torch.Tensor]
+) -> None:
     with quiet():
         from hwbench.runtimes.executorch.quantize import block_of, observers
 
@@ -164,7 +166,7 @@ def test_nothing_inside_a_block_in_fp32_is_rounded(spared: str, original: Origin
 
 
 def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
-    workspace: Workspace, damaged: Original, calibration: Clips, inputs: list[torch.Tensor]
+    workspace: Workspace, damaged: ExportSource, calibration: Clips, inputs: list[torch.Tensor]
 ) -> None:
     with quiet():
         from hwbench.runtimes.executorch.rounding import Rounding
@@ -177,10 +179,10 @@ def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
     validation = _labelled_by(damaged, open_validation(workspace, "synthetic", damaged))
     asked: list[tuple[Artifact, Artifact]] = []
 
-    def timed(int8: Artifact, mixed: Artifact) -> Cost:
+    def timed(int8: Artifact, mixed: Artifact) -> CostRecord:
         asked.append((int8, mixed))
         assert int8.path.read_bytes() != mixed.path.read_bytes()
-        return Cost("local", 2.0, 2.5)
+        return CostRecord("local", 2.0, 2.5)
 
     result = export(
         damaged,
@@ -206,7 +208,7 @@ def test_a_block_that_int8_damages_is_found_and_left_in_fp32(
     assert Manifest.read(result.path.with_name(MANIFEST)) == result.manifest
 
 
-def _labelled_by(original: Original, clips: Clips) -> Clips:
+def _labelled_by(original: ExportSource, clips: Clips) -> Clips:
     """The clips with what the original sees in them as labels, so that every change of top-1 is a loss.
 
     Only the half that it is surest of: of the others any rounding changes what is seen, and not that of one block.
@@ -218,7 +220,7 @@ def _labelled_by(original: Original, clips: Clips) -> Clips:
     kept = sorted(margins.argsort(descending=True)[: len(margins) // 2].tolist())
     videos = clips.dataset.videos
     labels = tuple(int(best.indices[index, 0]) for index in kept)
-    chosen = VideoList(videos.root, tuple(videos.paths[index] for index in kept), labels, videos.classes)
+    chosen = replace(videos.subset(kept), labels=labels)
     old = clips.dataset
     return replace(clips, dataset=TestClips(chosen, old.clip, old.transform, clips=old.clips, policy=old.policy))
 
@@ -251,7 +253,7 @@ def test_the_most_sensitive_go_first_and_what_is_not_needed_is_put_back(
     assert [len(plan) for plan in plans] == [*range(len(needed), 4)], "then one more each, until all are in fp32"
 
 
-def test_what_a_limit_needs_is_asked_for(original: Original, calibration: Clips, tmp_path: Path) -> None:
+def test_what_a_limit_needs_is_asked_for(original: ExportSource, calibration: Clips, tmp_path: Path) -> None:
     with pytest.raises(InvalidValue, match="labelled validation"):
         export(original, tmp_path, precision=Precision.INT8, calibration=calibration, int8=Int8(max_loss=0.01))
     with pytest.raises(UnknownName, match=r"did you mean 's2\.pathway0_res0'"):
@@ -319,14 +321,14 @@ def test_training_with_rounding_goes_on_bit_for_bit(workspace: Workspace, checkp
 
 
 def test_a_checkpoint_with_rounding_is_what_its_file_computes(
-    workspace: Workspace, checkpoint: Path, tuned: Checkpoint, original: Original
+    workspace: Workspace, checkpoint: Path, tuned: Checkpoint, original: ExportSource
 ) -> None:
-    again = original_of(tuned.path)
+    again = source_of(tuned.path)
     assert again.fine_tuned is not None
     x = torch.randn(3, *NETWORK.input.shape[1:], generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         rounded = again.module(x)
-        converted = torch.cat([again.fine_tuned.converted()(models.fold(clip)) for clip in x.split(1)])
+        converted = torch.cat([again.fine_tuned.converted()(models.frames_to_batch(clip)) for clip in x.split(1)])
         start = again.fine_tuned.start(x)
         assert torch.equal(start, original.module(x))
     assert sqnr_db(rounded, converted) > 30
@@ -344,7 +346,7 @@ def test_a_checkpoint_with_rounding_is_what_its_file_computes(
     assert (ordinary, torch.load(tuned.path, weights_only=True)["schema"]) == (1, 2)
 
 
-def _top1(original: Original, clips: Clips) -> float:
+def _top1(original: ExportSource, clips: Clips) -> float:
     labels = clips.dataset.videos.labels
     with torch.inference_mode():
         right = [int(original.module(view).argmax()) == labels[video] for video, view in clips.views()]
@@ -356,7 +358,7 @@ def test_what_does_not_go_with_rounding_is_refused(
 ) -> None:
     with pytest.raises(InvalidValue, match="give the one it started from"):
         FineTuning.of(tuned.path)
-    again = original_of(tuned.path)
+    again = source_of(tuned.path)
     for options in ({"precision": Precision.FP32}, {"variant": "one-hot"}, {"int8": Int8(fp32_blocks=("head",))}):
         with pytest.raises(InvalidValue, match="it started from"):
             export(again, tmp_path / "out", **({"precision": Precision.INT8} | options))
@@ -378,7 +380,7 @@ def test_every_parity_report_has_its_numbers(int8: DeployedModel, fp32: Deployed
     assert int8.manifest.parity.mean_abs_error > fp32.manifest.parity.mean_abs_error
 
 
-def test_a_rewrite_that_is_wrong_by_little_is_seen_in_double_precision(original: Original) -> None:
+def test_a_rewrite_that_is_wrong_by_little_is_seen_in_double_precision(original: ExportSource) -> None:
     def wrong(module: nn.Module) -> nn.Module:
         made = models.deployed(module, original.network.input)
         made.head.projection.weight.data *= 1 + 1e-5

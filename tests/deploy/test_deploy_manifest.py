@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import hwbench
-from hwbench.deploy import MANIFEST, MODEL, Calibration, DeployedModel, Manifest, Original
+from hwbench.deploy import MANIFEST, MODEL, CalibrationRecord, DeployedModel, ExportSource, Manifest
 from hwbench.errors import InvalidFile
-from hwbench.train import load_checkpoint
+from hwbench.training import load_checkpoint
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_an_export_reads_back_as_it_was_returned(int8: DeployedModel, fp32: Depl
         assert DeployedModel.open(deployed.path.parent) == deployed
 
 
-def test_what_is_written_is_what_was_exported(int8: DeployedModel, original: Original, checkpoint: Path) -> None:
+def test_what_is_written_is_what_was_exported(int8: DeployedModel, original: ExportSource, checkpoint: Path) -> None:
     values = json.loads(int8.path.with_name(MANIFEST).read_text())
     content = int8.path.read_bytes()
     assert values["schema"] == 2
@@ -53,7 +53,7 @@ def test_what_is_written_is_what_was_exported(int8: DeployedModel, original: Ori
     assert values["versions"]["torch"] == torch.__version__.partition("+")[0]
     assert values["versions"]["hwbench"] == hwbench.__version__
     assert values["versions"]["python"] == platform.python_version()
-    assert int8.manifest.calibration == Calibration("synthetic", "train", 6, 5)
+    assert int8.manifest.calibration == CalibrationRecord("synthetic", "train", 6, 5)
     assert int8.manifest.delegation.complete
 
 

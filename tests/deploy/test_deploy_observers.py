@@ -13,12 +13,21 @@ from conftest import NETWORK
 
 from hwbench import models
 from hwbench.data import default_clip
-from hwbench.deploy import MANIFEST, DeployedModel, Int8, Manifest, Original, export, open_calibration, open_validation
+from hwbench.deploy import (
+    MANIFEST,
+    DeployedModel,
+    ExportSource,
+    Int8,
+    Manifest,
+    export,
+    open_calibration,
+    open_validation,
+)
 from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.int8 import DeployForm, Int8Plan
-from hwbench.deploy.original import randomly_weighted
 from hwbench.deploy.parity import MIN_SQNR_RANDOM_DB, sqnr_db
-from hwbench.deploy.progress import Progress
+from hwbench.deploy.progress import ExportProgress
+from hwbench.deploy.source import randomly_weighted, with_statistics_of
 from hwbench.errors import ParityFailed
 from hwbench.runtimes import get
 from hwbench.runtimes.executorch.quiet import quiet
@@ -41,17 +50,17 @@ class Narrow(MinMaxObserver):
 
 
 @pytest.fixture(scope="module")
-def random_weights() -> Original:
+def random_weights() -> ExportSource:
     return randomly_weighted(NETWORK, default_clip("synthetic", NETWORK.input.t), seed=0)
 
 
 @pytest.fixture(scope="module")
-def calibration(workspace: Workspace, random_weights: Original) -> Clips:
+def calibration(workspace: Workspace, random_weights: ExportSource) -> Clips:
     return open_calibration(workspace, "synthetic", random_weights, count=6)
 
 
 @pytest.fixture(scope="module")
-def validation(workspace: Workspace, random_weights: Original) -> Clips:
+def validation(workspace: Workspace, random_weights: ExportSource) -> Clips:
     return open_validation(workspace, "synthetic", random_weights)
 
 
@@ -66,7 +75,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return spoil
 
 
-def plan(original: Original, calibration: Clips, validation: Clips, int8: Int8) -> Int8Plan:
+def plan(original: ExportSource, calibration: Clips, validation: Clips, int8: Int8) -> Int8Plan:
     inputs = calibration_inputs(calibration, lambda done, all: None)
     deployed = models.deployed(original.module, original.network.input)
     form = DeployForm(deployed, inputs[0], inputs)
@@ -74,7 +83,7 @@ def plan(original: Original, calibration: Clips, validation: Clips, int8: Int8) 
 
 
 def test_19_26_the_best_observer_is_taken_where_histograms_do_not_do(
-    random_weights: Original,
+    random_weights: ExportSource,
     calibration: Clips,
     validation: Clips,
     narrow: Callable[..., None],
@@ -83,7 +92,7 @@ def test_19_26_the_best_observer_is_taken_where_histograms_do_not_do(
     narrow("histogram")
     stages = list[str]()
 
-    def watch(at: Progress) -> None:
+    def watch(at: ExportProgress) -> None:
         stages.append(at.stage)
 
     deployed = export(
@@ -107,7 +116,7 @@ def test_19_26_the_best_observer_is_taken_where_histograms_do_not_do(
 
 
 def test_19_26_what_no_observer_reaches_is_refused_before_it_is_built(
-    random_weights: Original,
+    random_weights: ExportSource,
     calibration: Clips,
     validation: Clips,
     narrow: Callable[..., None],
@@ -132,7 +141,7 @@ def test_19_26_what_no_observer_reaches_is_refused_before_it_is_built(
 
 
 def test_19_26_who_names_an_observer_gets_it(
-    random_weights: Original, calibration: Clips, validation: Clips, narrow: Callable[..., None]
+    random_weights: ExportSource, calibration: Clips, validation: Clips, narrow: Callable[..., None]
 ) -> None:
     narrow("histogram")
     asked = plan(random_weights, calibration, validation, Int8("histogram"))
@@ -141,7 +150,7 @@ def test_19_26_who_names_an_observer_gets_it(
 
 
 def test_19_26_histograms_that_do_are_taken_without_a_second_calibration(
-    random_weights: Original, calibration: Clips, validation: Clips
+    random_weights: ExportSource, calibration: Clips, validation: Clips
 ) -> None:
     usual = plan(random_weights, calibration, validation, Int8())
     (quantization,) = usual.attempts()
@@ -163,3 +172,35 @@ def test_19_26_manifests_without_the_key_open(int8: DeployedModel, tmp_path: Pat
     chosen = replace(manifest, quantization=replace(manifest.quantization, observers={"minmax": 12.5}))
     chosen.write(folder / MANIFEST)
     assert Manifest.read(folder / MANIFEST) == chosen
+
+
+def test_19_26_random_weights_take_their_statistics_from_the_clips(
+    workspace: Workspace, random_weights: ExportSource, calibration: Clips, validation: Clips, tmp_path: Path
+) -> None:
+    """Behind every normalisation the clips have mean 0; the source itself is left as it is."""
+    before = {name: value.clone() for name, value in random_weights.module.state_dict().items()}
+    clips = torch.cat(list(calibration.some(8)))
+    met = with_statistics_of(random_weights, clips)
+    assert all(torch.equal(value, before[name]) for name, value in random_weights.module.state_dict().items())
+    assert max(means_behind_normalisations(met, clips)) < 1e-2
+    assert max(means_behind_normalisations(random_weights, clips)) > 0.1
+    made = export(
+        random_weights, tmp_path / "m", precision=Precision.INT8, calibration=calibration, validation=validation
+    )
+    assert made.manifest.parity.sqnr_db > MIN_SQNR_RANDOM_DB
+
+
+def means_behind_normalisations(source: ExportSource, clips: torch.Tensor) -> list[float]:
+    """Of each normalisation the largest mean of a channel, less its bias."""
+    found: list[float] = []
+
+    def look(norm: torch.nn.BatchNorm3d, _: Any, y: torch.Tensor) -> None:
+        found.append(float((y.mean((0, 2, 3, 4)) - norm.bias).abs().max()))
+
+    norms = [layer for layer in source.module.modules() if isinstance(layer, torch.nn.BatchNorm3d)]
+    hooks = [norm.register_forward_hook(look) for norm in norms]
+    with torch.no_grad():
+        source.module(clips)
+    for hook in hooks:
+        hook.remove()
+    return found

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.deploy.manifest import MANIFEST
-from hwbench.deploy.staging import settle
+from hwbench.deploy.atomic_export import settle
+from hwbench.deploy.file_names import MANIFEST
 from hwbench.testing.power import cut_power, python, record
 
 EXPORTS = ("one", "two", "three")
@@ -14,8 +14,8 @@ EXPORTS = ("one", "two", "three")
 PROGRAM = f"""
 import json, sys
 from pathlib import Path
-from hwbench.deploy.manifest import MANIFEST, MODEL, model_name
-from hwbench.deploy.staging import place, staging
+from hwbench.deploy.file_names import MANIFEST, MODEL, model_name
+from hwbench.deploy.atomic_export import place, staging
 out = Path(sys.argv[1], "runs", "model")
 for name in {EXPORTS}:
     model = model_name("onnx") if name == "three" else MODEL

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Manifest
-from hwbench.deploy.run_page import RUN, is_ours, run_page
-from hwbench.deploy.served import served
-from hwbench.deploy.staging import place
+from hwbench.deploy.atomic_export import place
+from hwbench.deploy.file_names import RUN, is_our_page
+from hwbench.deploy.model_process import served
+from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -133,7 +134,7 @@ def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: P
     (out / RUN).write_text(ours + "of before\n")
     assert again() == ours
     (out / RUN).write_text("my own words\n")
-    assert not is_ours(out / RUN)
+    assert not is_our_page(out / RUN)
     assert again() == "my own words\n"
     (out / RUN).unlink()
     assert (out / MODEL).is_file()

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwbench.deploy.served import served
+from hwbench.deploy.model_process import served
 from hwbench.errors import CheckFailed
 from hwbench.runtimes.runners import check_file
 from hwbench.testing.models import write_pte

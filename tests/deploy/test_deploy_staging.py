@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.deploy.manifest import MANIFEST, MODEL
-from hwbench.deploy.staging import place, settle, staging
+from hwbench.deploy.atomic_export import place, settle, staging
+from hwbench.deploy.file_names import MANIFEST, MODEL
 from hwbench.errors import InvalidValue, WorkspaceError
 
 

@@ -14,7 +14,7 @@ import hwbench.deploy.verification
 import hwbench.measure.device_runner
 from hwbench.cli.main import main
 from hwbench.deploy import MODEL, DeployedModel
-from hwbench.measure.single_file import check_artifact
+from hwbench.measure.artifact_check import check_artifact
 from hwbench.runtimes.runners import CheckResult, python_runner
 from hwbench.workspace import Workspace
 

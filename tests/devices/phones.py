@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from hwbench.devices import CommandResult
-from hwbench.devices.answers import fields, sections
+from hwbench.devices.device_text import fields, sections
 from hwbench.devices.local import LocalTransport
 from hwbench.testing.phone import install
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from hwbench.devices.answers import MAX_CPUS, number, parse_cpu_list
 from hwbench.devices.base import Address, CommandResult
 from hwbench.devices.depot import Depot
+from hwbench.devices.device_text import MAX_CPUS, number, parse_cpu_list
 from hwbench.devices.lease import Holder
-from hwbench.measure.board import ask_board, ask_python
+from hwbench.measure.remote_toolchain import ask_board, ask_python
 from hwbench.runtimes.machine import hottest
 
 

@@ -168,7 +168,7 @@ def test_19_15_what_ssh_makes_of_a_file_we_make_of_it(sshd, tmp_path, text):
 
 @needs_sshd
 def test_19_15_a_key_that_is_known_and_revoked_is_neither_used_nor_trusted(sshd, tmp_path, capsys):
-    from hwbench.cli.devices.trust import Shown, approve
+    from hwbench.api.devices.trust import HostKeyAnswer, ShownHostKey, approve
 
     workspace = Workspace(tmp_path / "ws")
     options = {name: value for name, value in sshd.options.items() if name != "known_hosts"}
@@ -182,10 +182,10 @@ def test_19_15_a_key_that_is_known_and_revoked_is_neither_used_nor_trusted(sshd,
         (tmp_path / ".ssh" / "known_hosts").write_text(f"@revoked {name} {text}\n")
         with pytest.raises(DeviceUnreachable, match="is revoked"):
             transports.get("ssh").connect(there)
-        shown = Shown.of(there)
+        shown = ShownHostKey.of(there)
         assert (shown.known, shown.revoked) == (False, True)
         with pytest.raises(DeviceError, match="revoked; nothing is recorded"):
-            approve(shown, True, key.sha256, True, "")
+            approve(shown, HostKeyAnswer(True, key.sha256, True), "")
         with pytest.raises(DeviceError, match="@revoked; nothing is recorded"):
             trust(there, key)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwbench.devices import probe, state
-from hwbench.devices.answers import MAX_CHARS, MAX_NAME, clean, decimal, number, parse_cpu_list
+from hwbench.devices.device_text import MAX_CHARS, MAX_NAME, clean, decimal, number, parse_cpu_list
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.state import Battery, Temperature, read_state
 

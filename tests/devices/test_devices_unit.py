@@ -225,7 +225,7 @@ def test_19_10_journals_of_older_versions_are_put_back(tmp_path):
 HOLD = f"""
 import sys
 sys.path[:0] = [{str(HERE)!r}]
-from hwbench.cli.devices.check import Check
+from hwbench.api.devices.check import Check
 from hwbench.devices import load_device
 from hwbench.workspace import Workspace
 from pathlib import Path
@@ -319,7 +319,7 @@ def test_19_14_a_host_name_an_alias_and_this_machine_are_one_board(tmp_path, ssh
 
 
 def test_19_14_the_list_says_who_has_a_unit_by_another_name(tmp_path):
-    from hwbench.cli.devices.listing import _describe
+    from hwbench.api.devices.listing import _describe
     from hwbench.devices import holders
 
     workspace = Workspace(tmp_path)
@@ -327,9 +327,9 @@ def test_19_14_the_list_says_who_has_a_unit_by_another_name(tmp_path):
     other = replace(mine, name="other", options={"host": "10.0.0.8"}, unit="b" * 16)
     with leased_elsewhere("ssh:board.local:22", "a" * 16, "boot") as process:
         described = [_describe(workspace, device.name, device, holders()) for device in (mine, other)]
-    assert f"process {process.pid} on" in described[0]["holder"]
-    assert "as ssh:board.local:22" in described[0]["holder"]
-    assert described[1]["holder"] is None
+    assert f"process {process.pid} on" in described[0].holder
+    assert "as ssh:board.local:22" in described[0].holder
+    assert described[1].holder is None
 
 
 @pytest.mark.parametrize(

@@ -22,17 +22,19 @@ from hwbench.devices.preflight import examine, heat, parse_busy, passing
 from hwbench.devices.supervisor import Order, Supervised
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.latency import LatencyRow, LatencyTable
+from hwbench.measure.artifact_check import profile_ops
 from hwbench.measure.bench import Bench
-from hwbench.measure.board import ask_board, ask_python, machine_of
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, Pauses
-from hwbench.measure.runner import _session, measure_sessions
-from hwbench.measure.single_file import profile_ops
+from hwbench.measure.remote_toolchain import ask_board, ask_python, machine_of
+from hwbench.measure.runner import measure_sessions
 from hwbench.measure.store import MeasurementStore
-from hwbench.report.markup import element
+from hwbench.measure.visits import session_of
+from hwbench.reports.markup import element
+from hwbench.runtimes.capabilities import EXECUTOR_RUNNER
 from hwbench.runtimes.protocol import MalformedLine, Visit, parse_line
-from hwbench.runtimes.python_models import PteLayout
-from hwbench.runtimes.runners import EXECUTOR_RUNNER, Runner, read_check
+from hwbench.runtimes.pte_model import PteLayout
+from hwbench.runtimes.runners import Runner, read_check
 from hwbench.specs import Precision, Target, Timing
 from hwbench.testing import fuzz
 from hwbench.testing.models import artifact
@@ -112,7 +114,7 @@ def one_line(line: str) -> None:
     message = parse_line(line)
     repr(message)
     if isinstance(message, Visit):
-        kept_store().add_session(kept_row(), _session(message, None, 1.0))
+        kept_store().add_session(kept_row(), session_of(message, None, 1.0))
 
 
 def campaign(text: str, *, sentinel: bool, kind: str = "native", status: int = 0) -> None:
@@ -353,7 +355,7 @@ def recorded(folder: Path, pattern: str) -> list[str]:
     return [path.read_text() for path in sorted(folder.glob(pattern))]
 
 
-def targets(folder: Path) -> list[fuzz.Target]:
+def targets(folder: Path) -> list[fuzz.FuzzTarget]:
     """All of them.
 
     Args:
@@ -370,22 +372,24 @@ def targets(folder: Path) -> list[fuzz.Target]:
     probes, states = recorded(DEVICES, "*.probe.txt"), recorded(DEVICES, "*.state.txt")
     python = "hwbench 3.11 1.5.1 2.11.0+cpu 2.0\n"
     return [
-        fuzz.Target("runner-line", one_line, lines, (MalformedLine,)),
-        fuzz.Target("runner-campaign", functools.partial(campaign, sentinel=True), sessions),
-        fuzz.Target("runner-without-sentinel", functools.partial(campaign, sentinel=False), sessions),
-        fuzz.Target("runner-ends-badly", functools.partial(campaign, sentinel=True, status=3), sessions),
-        fuzz.Target("runner-check", checked, recorded(RUNNERS, "*.check.txt")),
-        fuzz.Target("runner-profile", profiled, recorded(RUNNERS, "*.profile.txt")),
-        fuzz.Target("executor-runner", executor, [EXECUTOR]),
-        fuzz.Target("probe", probed, probes),
-        fuzz.Target("state", stated, states),
-        fuzz.Target("examine", lambda text: examine(DEVICE, Answering(text)) and None, [probes[0] + states[0] + BUSY]),
-        fuzz.Target("busy", busy, [BUSY]),
-        fuzz.Target("adb-devices", attached, [LISTED]),
-        fuzz.Target("knobs", turned, [KNOBS, "0\n", "mWakefulness=Asleep\n", "null\n", "Android\n"]),
-        fuzz.Target("held", held, [KNOBS, "0\n", "mWakefulness=Asleep\n", "null\n"]),
-        fuzz.Target("board", asked, [BOARD, python]),
-        fuzz.Target("supervisor", supervised, FRAMED),
-        fuzz.Target("adb-marks", marked, MARKED),
-        fuzz.Target("depot", stored_there, [KEPT, f"123 {64 * 'a'}\n"]),
+        fuzz.FuzzTarget("runner-line", one_line, lines, (MalformedLine,)),
+        fuzz.FuzzTarget("runner-campaign", functools.partial(campaign, sentinel=True), sessions),
+        fuzz.FuzzTarget("runner-without-sentinel", functools.partial(campaign, sentinel=False), sessions),
+        fuzz.FuzzTarget("runner-ends-badly", functools.partial(campaign, sentinel=True, status=3), sessions),
+        fuzz.FuzzTarget("runner-check", checked, recorded(RUNNERS, "*.check.txt")),
+        fuzz.FuzzTarget("runner-profile", profiled, recorded(RUNNERS, "*.profile.txt")),
+        fuzz.FuzzTarget("executor-runner", executor, [EXECUTOR]),
+        fuzz.FuzzTarget("probe", probed, probes),
+        fuzz.FuzzTarget("state", stated, states),
+        fuzz.FuzzTarget(
+            "examine", lambda text: examine(DEVICE, Answering(text)) and None, [probes[0] + states[0] + BUSY]
+        ),
+        fuzz.FuzzTarget("busy", busy, [BUSY]),
+        fuzz.FuzzTarget("adb-devices", attached, [LISTED]),
+        fuzz.FuzzTarget("knobs", turned, [KNOBS, "0\n", "mWakefulness=Asleep\n", "null\n", "Android\n"]),
+        fuzz.FuzzTarget("held", held, [KNOBS, "0\n", "mWakefulness=Asleep\n", "null\n"]),
+        fuzz.FuzzTarget("board", asked, [BOARD, python]),
+        fuzz.FuzzTarget("supervisor", supervised, FRAMED),
+        fuzz.FuzzTarget("adb-marks", marked, MARKED),
+        fuzz.FuzzTarget("depot", stored_there, [KEPT, f"123 {64 * 'a'}\n"]),
     ]

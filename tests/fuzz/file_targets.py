@@ -8,28 +8,27 @@ from pathlib import Path
 import optuna
 import torch
 
-from hwbench.cli.bench import _manifest
-from hwbench.cli.devices import virtual
+from hwbench.api.bench import _manifest
 from hwbench.data import ClipSpec
 from hwbench.data.videos import read_splits
 from hwbench.deploy.manifest import DeployedModel
-from hwbench.devices import lease, load_device
+from hwbench.devices import lease, load_device, virtual
 from hwbench.devices.journal import Change, Journal
 from hwbench.devices.known_hosts import HostKey, known, record
 from hwbench.errors import UsageError
 from hwbench.latency import LatencyTable
 from hwbench.measure.cache import ArtifactCache, artifact_to_json
-from hwbench.report.exported import read_exported
-from hwbench.report.result import read_result
-from hwbench.report.study import _searched
-from hwbench.search.journal import JOURNAL, open_study
-from hwbench.search.settings import Settings
+from hwbench.reports.exported import read_exported
+from hwbench.reports.result import read_result
+from hwbench.reports.study import _searched
 from hwbench.spaces import load_space, resolve
 from hwbench.spaces.cards import load_card
+from hwbench.studies.journal import JOURNAL, open_study
+from hwbench.studies.settings import Settings
 from hwbench.testing import fuzz
 from hwbench.testing.models import artifact
-from hwbench.train.checkpoint import Checkpoint, _digest, _to_meta, load_checkpoint
-from hwbench.train.recipe import Recipe
+from hwbench.training.checkpoint import Checkpoint, _digest, _to_meta, load_checkpoint
+from hwbench.training.recipe import Recipe
 from hwbench.workspace import Workspace
 
 ROOT = Path(__file__).parents[2]
@@ -127,7 +126,7 @@ def checkpoint_meta(workspace: Workspace) -> str:
     return json.dumps(_to_meta(Checkpoint(network, ("a", "b"), Recipe(), ClipSpec(4, 12), {"top1": 0.5}, "synthetic")))
 
 
-def targets(folder: Path) -> list[fuzz.Target]:
+def targets(folder: Path) -> list[fuzz.FuzzTarget]:
     """All of them.
 
     Args:
@@ -255,22 +254,22 @@ def targets(folder: Path) -> list[fuzz.Target]:
     manifests = recorded(sorted((GOLDEN / "manifest").glob("*.json")))
     texts = (UsageError,)
     return [
-        fuzz.Target("device.toml", device, devices(), texts),
-        fuzz.Target("space.toml", space, spaces(), texts),
-        fuzz.Target("model.toml", card, cards(), texts),
-        fuzz.Target("table.csv", table, short_tables(), texts),
-        fuzz.Target("manifest.json", manifest, manifests, texts),
-        fuzz.Target("manifest-report", exported, manifests, texts),
-        fuzz.Target("manifest-bench", benched, manifests, texts),
-        fuzz.Target("checkpoint-meta", checkpoint, [checkpoint_meta(workspace)], texts),
-        fuzz.Target("checkpoint-bytes", checkpoint_bytes, ["PK\x03\x04", "\x80\x02}q\0.", "{}"], texts),
-        fuzz.Target("result.json", result, recorded([GOLDEN / "study" / "result.json"]), texts),
-        fuzz.Target("study-best", best, recorded([GOLDEN / "study" / "result.json"]), texts),
-        fuzz.Target("study-journal", journal, ["".join(entries[:40]), "".join(entries[:8])], texts),
-        fuzz.Target("knob-journal", knobs, [json.dumps(vars(change)) + "\n"], ()),
-        fuzz.Target("lease", leases, [json.dumps(holder)], ()),
-        fuzz.Target("known_hosts", hosts, [HOSTS], ()),
-        fuzz.Target("build-cache", described, [json.dumps(artifact_to_json(small))], ()),
-        fuzz.Target("lab-record", lab, ['{"pid": 1, "adb": null}'], ()),
-        fuzz.Target("video-list", videos, VIDEOS, texts),
+        fuzz.FuzzTarget("device.toml", device, devices(), texts),
+        fuzz.FuzzTarget("space.toml", space, spaces(), texts),
+        fuzz.FuzzTarget("model.toml", card, cards(), texts),
+        fuzz.FuzzTarget("table.csv", table, short_tables(), texts),
+        fuzz.FuzzTarget("manifest.json", manifest, manifests, texts),
+        fuzz.FuzzTarget("manifest-report", exported, manifests, texts),
+        fuzz.FuzzTarget("manifest-bench", benched, manifests, texts),
+        fuzz.FuzzTarget("checkpoint-meta", checkpoint, [checkpoint_meta(workspace)], texts),
+        fuzz.FuzzTarget("checkpoint-bytes", checkpoint_bytes, ["PK\x03\x04", "\x80\x02}q\0.", "{}"], texts),
+        fuzz.FuzzTarget("result.json", result, recorded([GOLDEN / "study" / "result.json"]), texts),
+        fuzz.FuzzTarget("study-best", best, recorded([GOLDEN / "study" / "result.json"]), texts),
+        fuzz.FuzzTarget("study-journal", journal, ["".join(entries[:40]), "".join(entries[:8])], texts),
+        fuzz.FuzzTarget("knob-journal", knobs, [json.dumps(vars(change)) + "\n"], ()),
+        fuzz.FuzzTarget("lease", leases, [json.dumps(holder)], ()),
+        fuzz.FuzzTarget("known_hosts", hosts, [HOSTS], ()),
+        fuzz.FuzzTarget("build-cache", described, [json.dumps(artifact_to_json(small))], ()),
+        fuzz.FuzzTarget("lab-record", lab, ['{"pid": 1, "adb": null}'], ()),
+        fuzz.FuzzTarget("video-list", videos, VIDEOS, texts),
     ]

@@ -11,13 +11,13 @@ LIMIT_S = 60
 
 
 def ssh(
-    board: lab.Board, command: str, *, stdin: str = "", identity: Path | None = None
+    board: lab.VirtualBoard, command: str, *, stdin: str = "", identity: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     words = ["ssh", *_options(board, identity), "-p", str(board.options["port"]), _place(board), command]
     return subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=LIMIT_S)
 
 
-def sftp(board: lab.Board, folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
+def sftp(board: lab.VirtualBoard, folder: Path, *lines: str) -> subprocess.CompletedProcess[str]:
     batch = folder / "batch"
     batch.write_text("".join(f"{line}\n" for line in lines))
     words = ["sftp", *_options(board), "-P", str(board.options["port"]), "-b", str(batch), _place(board)]
@@ -28,15 +28,15 @@ def adb(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return subprocess.run(["adb", *words], input=stdin, capture_output=True, text=True, timeout=LIMIT_S)
 
 
-def adb_on(phone: lab.Phone, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def adb_on(phone: lab.VirtualPhone, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return adb("-s", phone.serial, *words, stdin=stdin)
 
 
-def _place(board: lab.Board) -> str:
+def _place(board: lab.VirtualBoard) -> str:
     return f"{board.options['user']}@{board.options['host']}"
 
 
-def _options(board: lab.Board, identity: Path | None = None) -> list[str]:
+def _options(board: lab.VirtualBoard, identity: Path | None = None) -> list[str]:
     said = {
         "UserKnownHostsFile": board.options["known_hosts"],
         "StrictHostKeyChecking": "yes",
@@ -50,30 +50,30 @@ def _options(board: lab.Board, identity: Path | None = None) -> list[str]:
 
 def run(device: lab.LabDevice, command: str) -> subprocess.CompletedProcess[str]:
     """A command through the device's own way in."""
-    return ssh(device, command) if isinstance(device, lab.Board) else adb_on(_phone(device), "shell", command)
+    return ssh(device, command) if isinstance(device, lab.VirtualBoard) else adb_on(_phone(device), "shell", command)
 
 
 def push(device: lab.LabDevice, source: Path, target: str) -> subprocess.CompletedProcess[str]:
     """A file through the device's own way in."""
-    if isinstance(device, lab.Board):
+    if isinstance(device, lab.VirtualBoard):
         return sftp(device, source.parent, f"put {source} {target}")
     return adb_on(_phone(device), "push", str(source), target)
 
 
 def pull(device: lab.LabDevice, source: str, target: Path) -> subprocess.CompletedProcess[str]:
     """A file through the device's own way in."""
-    if isinstance(device, lab.Board):
+    if isinstance(device, lab.VirtualBoard):
         return sftp(device, target.parent, f"get {source} {target}")
     return adb_on(_phone(device), "pull", source, str(target))
 
 
 def attach_anew(device: lab.LabDevice) -> None:
     """After a connection was lost: an adb server keeps a device as offline until it is told to connect again."""
-    if isinstance(device, lab.Phone):
+    if isinstance(device, lab.VirtualPhone):
         device.disconnect()
         device.connect()
 
 
-def _phone(device: lab.LabDevice) -> lab.Phone:
-    assert isinstance(device, lab.Phone)
+def _phone(device: lab.LabDevice) -> lab.VirtualPhone:
+    assert isinstance(device, lab.VirtualPhone)
     return device

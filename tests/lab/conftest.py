@@ -13,14 +13,14 @@ def laboratory() -> None:
 
 
 @pytest.fixture(scope="session")
-def board(laboratory: None) -> Iterator[lab.Board]:
+def board(laboratory: None) -> Iterator[lab.VirtualBoard]:
     """A board that tests share; each leaves it as it was."""
     with lab.ssh_board() as board:
         yield board
 
 
 @pytest.fixture(scope="session")
-def phone(laboratory: None) -> Iterator[lab.Phone]:
+def phone(laboratory: None) -> Iterator[lab.VirtualPhone]:
     """A phone that tests share; each leaves it as it was."""
     with lab.android_phone() as phone:
         yield phone

@@ -14,19 +14,19 @@ def said(done: subprocess.CompletedProcess[str]) -> str:
     return done.stdout + done.stderr
 
 
-def test_status_and_streams(phone: lab.Phone) -> None:
+def test_status_and_streams(phone: lab.VirtualPhone) -> None:
     done = adb_on(phone, "shell", "cat; echo out; echo err >&2; uname -m; exit 7", stdin="in\n")
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\nout\naarch64\n", "err\n")
     assert adb_on(phone, "shell", "kill -9 $$").returncode == 128 + 9
     assert adb_on(phone, "exec-out", "getprop ro.product.model").stdout == "lab phone\n"
 
 
-def test_more_than_a_message_holds(phone: lab.Phone) -> None:
+def test_more_than_a_message_holds(phone: lab.VirtualPhone) -> None:
     text = "0123456789abcde\n" * 70_000
     assert adb_on(phone, "shell", "cat", stdin=text).stdout == text
 
 
-def test_files(phone: lab.Phone, tmp_path: Path) -> None:
+def test_files(phone: lab.VirtualPhone, tmp_path: Path) -> None:
     source = tmp_path / "with blank and \u0416"
     source.write_bytes(bytes(range(256)) * 4096)
     source.chmod(0o755)
@@ -43,7 +43,7 @@ def test_files(phone: lab.Phone, tmp_path: Path) -> None:
     adb_on(phone, "shell", "rm -r /data/local/tmp/new")
 
 
-def test_links_on_the_phone_do_not_lead_to_the_host(phone: lab.Phone, tmp_path: Path) -> None:
+def test_links_on_the_phone_do_not_lead_to_the_host(phone: lab.VirtualPhone, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     tmp_path.chmod(0o755)
     adb_on(phone, "shell", f"ln -s {tmp_path}/secret /data/local/tmp/link")
@@ -56,7 +56,7 @@ def test_links_on_the_phone_do_not_lead_to_the_host(phone: lab.Phone, tmp_path: 
     adb_on(phone, "shell", "rm /data/local/tmp/link")
 
 
-def test_several_and_unauthorised(phone: lab.Phone) -> None:
+def test_several_and_unauthorised(phone: lab.VirtualPhone) -> None:
     with lab.android_phone(serial="OTHER", properties={"ro.product.model": "other"}, authorised=False) as other:
         states = dict(line.split("\t") for line in adb("devices").stdout.splitlines() if "\t" in line)
         assert states == {phone.serial: "device", other.serial: "unauthorized"}

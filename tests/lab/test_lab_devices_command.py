@@ -72,7 +72,7 @@ def run(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> Terminal:
     return Terminal(capsys)
 
 
-def ssh(board: lab.Board) -> list[str]:
+def ssh(board: lab.VirtualBoard) -> list[str]:
     """How the board is typed."""
     options = board.options
     place = f"{options['user']}@{options['host']}:{options['port']}"
@@ -80,7 +80,7 @@ def ssh(board: lab.Board) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def pi_folder(board: lab.Board, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pi_folder(board: lab.VirtualBoard, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return added(tmp_path_factory.mktemp("pi"), "pi", *ssh(board), "--fingerprint", board.fingerprint)
 
 
@@ -95,7 +95,7 @@ def pi(pi_folder: Path, workspace: Workspace) -> str:
 
 
 def test_an_unknown_host_key_is_refused_with_the_fingerprint_and_the_command(
-    board: lab.Board, run: Terminal, workspace: Workspace
+    board: lab.VirtualBoard, run: Terminal, workspace: Workspace
 ) -> None:
     status, out, err = run("add", "pi", *ssh(board))
     assert (status, out) == (3, "")
@@ -107,7 +107,9 @@ def test_an_unknown_host_key_is_refused_with_the_fingerprint_and_the_command(
     assert "pi" not in workspace.names("profiles")
 
 
-def test_a_board_is_added_shown_and_removed(board: lab.Board, run: Terminal, workspace: Workspace, pi: str) -> None:
+def test_a_board_is_added_shown_and_removed(
+    board: lab.VirtualBoard, run: Terminal, workspace: Workspace, pi: str
+) -> None:
     device = load_device(workspace, pi)
     assert device.emulated  # although nobody said so
     assert device.options["port"] == board.options["port"]
@@ -124,7 +126,7 @@ def test_a_board_is_added_shown_and_removed(board: lab.Board, run: Terminal, wor
     assert not workspace.root.joinpath("profiles/pi").exists()
 
 
-def test_a_changed_host_key_is_refused_until_it_is_replaced(board: lab.Board, run: Terminal, pi: str) -> None:
+def test_a_changed_host_key_is_refused_until_it_is_replaced(board: lab.VirtualBoard, run: Terminal, pi: str) -> None:
     before = board.fingerprint
     assert run.json("trust", pi)["known"]
     with board.another_host_key():
@@ -147,7 +149,7 @@ def test_a_changed_host_key_is_refused_until_it_is_replaced(board: lab.Board, ru
 
 
 def test_a_key_that_is_forgotten_is_trusted_again(
-    board: lab.Board, run: Terminal, workspace: Workspace, pi: str
+    board: lab.VirtualBoard, run: Terminal, workspace: Workspace, pi: str
 ) -> None:
     keys = workspace.device(pi).with_name("known_hosts")
     keys.unlink()
@@ -170,7 +172,7 @@ def test_a_board_is_prepared(run: Terminal, pi: str) -> None:
 
 
 def test_what_is_wrong_with_a_board_is_said_with_what_mends_it(
-    board: lab.Board, run: Terminal, workspace: Workspace, pi: str
+    board: lab.VirtualBoard, run: Terminal, workspace: Workspace, pi: str
 ) -> None:
     path = workspace.device(pi)
     text = path.read_text()
@@ -193,13 +195,13 @@ def test_what_is_wrong_with_a_board_is_said_with_what_mends_it(
 
 
 @pytest.fixture
-def plugged(phone: lab.Phone) -> Iterator[lab.Phone]:
+def plugged(phone: lab.VirtualPhone) -> Iterator[lab.VirtualPhone]:
     phone.connect()
     yield phone
     phone.machine.set_property("ro.product.model", "lab phone")
 
 
-def test_a_phone_is_listed_with_the_command_that_adds_it(plugged: lab.Phone, run: Terminal) -> None:
+def test_a_phone_is_listed_with_the_command_that_adds_it(plugged: lab.VirtualPhone, run: Terminal) -> None:
     (new,) = run.json("list")["attached"]  # type: ignore[misc]
     name = str(new["add"]).split()[3]
     assert new["add"] == f"hwbench devices add {name} --adb {plugged.serial}"
@@ -210,7 +212,9 @@ def test_a_phone_is_listed_with_the_command_that_adds_it(plugged: lab.Phone, run
     assert run.json("show", name)["probe"]["abi"] == "arm64-v8a"  # type: ignore[index]
 
 
-def test_the_only_phone_is_meant_without_a_serial(plugged: lab.Phone, run: Terminal, workspace: Workspace) -> None:
+def test_the_only_phone_is_meant_without_a_serial(
+    plugged: lab.VirtualPhone, run: Terminal, workspace: Workspace
+) -> None:
     values = run.json("add", "phone", "--adb")
     device = load_device(workspace, "phone")
     assert (values["abi"], device.options, device.work_dir) == ("arm64-v8a", {}, "/data/local/tmp/hwbench")
@@ -221,18 +225,18 @@ def test_the_only_phone_is_meant_without_a_serial(plugged: lab.Phone, run: Termi
 
 
 @pytest.fixture(scope="module")
-def phone_folder(phone: lab.Phone, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def phone_folder(phone: lab.VirtualPhone, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return added(tmp_path_factory.mktemp("phone"), "phone", "--adb", phone.serial)
 
 
 @pytest.fixture
-def droid(plugged: lab.Phone, phone_folder: Path, workspace: Workspace) -> lab.Phone:
+def droid(plugged: lab.VirtualPhone, phone_folder: Path, workspace: Workspace) -> lab.VirtualPhone:
     """The phone, added as ``phone``."""
     shutil.copytree(phone_folder, workspace.root / "profiles" / "phone")
     return plugged
 
 
-def test_a_phone_is_checked_with_a_test_of_equal_models(droid: lab.Phone, run: Terminal) -> None:
+def test_a_phone_is_checked_with_a_test_of_equal_models(droid: lab.VirtualPhone, run: Terminal) -> None:
     checked = run.json("check", "phone", "--pairs", "2")
     steps = {step["name"]: step for step in checked["steps"]}  # type: ignore[attr-defined]
     assert set(steps) >= {*STEPS, "battery", "heat", "A/A test"}
@@ -241,7 +245,7 @@ def test_a_phone_is_checked_with_a_test_of_equal_models(droid: lab.Phone, run: T
     assert aa["median_ms"] > 0  # type: ignore[index]
 
 
-def test_an_updated_phone_is_noticed(droid: lab.Phone, run: Terminal, workspace: Workspace) -> None:
+def test_an_updated_phone_is_noticed(droid: lab.VirtualPhone, run: Terminal, workspace: Workspace) -> None:
     before = load_device(workspace, "phone").fingerprint
     droid.machine.set_property("ro.product.model", "lab phone 2")
     checked = run.json("check", "phone", "--no-aa", status=3)
@@ -253,7 +257,7 @@ def test_an_updated_phone_is_noticed(droid: lab.Phone, run: Terminal, workspace:
 
 
 def test_what_a_phone_says_of_itself_cannot_forge_its_file(
-    plugged: lab.Phone, run: Terminal, workspace: Workspace
+    plugged: lab.VirtualPhone, run: Terminal, workspace: Workspace
 ) -> None:
     hostile = 'x"; emulated = false #\x1b[2J\u202e`touch forged` $(touch forged)'
     plugged.machine.set_property("ro.product.model", hostile)
@@ -268,7 +272,7 @@ def test_what_a_phone_says_of_itself_cannot_forge_its_file(
     assert list(workspace.root.rglob("forged")) == []
 
 
-def test_a_phone_that_has_not_allowed_this_computer(droid: lab.Phone, run: Terminal) -> None:
+def test_a_phone_that_has_not_allowed_this_computer(droid: lab.VirtualPhone, run: Terminal) -> None:
     assert run.json("trust", "phone")["host"] is None
     droid.disconnect()
     droid.adbd.unauthorise()

@@ -166,7 +166,7 @@ def test_a_full_disk(device: lab.LabDevice, source: Path, target: str) -> None:
 def test_a_full_disk_where_none_can_be_mounted(
     device: lab.LabDevice, source: Path, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lab.Machine, "disk", None)
+    monkeypatch.setattr(lab.VirtualMachine, "disk", None)
     device.fill_disk()
     done = push(device, source, target)
     device.free_disk()
@@ -177,7 +177,7 @@ def test_a_full_disk_where_none_can_be_mounted(
 def check_no_room(device: lab.LabDevice, done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode != 0
     # OpenSSH has no word of its own for it.
-    reason = "remote write failed: No space left on device" if isinstance(device, lab.Phone) else ": Failure"
+    reason = "remote write failed: No space left on device" if isinstance(device, lab.VirtualPhone) else ": Failure"
     assert reason in done.stdout + done.stderr
 
 
@@ -206,7 +206,7 @@ def test_heat_and_battery(device: lab.LabDevice) -> None:
     device.machine.set_battery(percent=12, charging=False)
     zones = run(device, "cat /sys/class/thermal/thermal_zone*/temp").stdout.split()
     battery = run(device, "cd /sys/class/power_supply; cat battery/capacity battery/status usb/online").stdout.split()
-    if isinstance(device, lab.Phone):
+    if isinstance(device, lab.VirtualPhone):
         said = adb_on(device, "shell", "dumpsys battery; dumpsys thermalservice; dumpsys power").stdout
         for line in ("USB powered: false", "level: 12", "temperature: 435", "Thermal Status: 2", "mBatteryLevel=12"):
             assert line in said
@@ -224,7 +224,7 @@ def test_a_device_that_is_off_says_so(laboratory: None) -> None:
             board.machine.run("true")
 
 
-def test_an_adb_server_that_is_killed(phone: lab.Phone) -> None:
+def test_an_adb_server_that_is_killed(phone: lab.VirtualPhone) -> None:
     with lab.adb_server() as server:
         server.kill()
         assert "daemon started successfully" in adb("devices").stderr

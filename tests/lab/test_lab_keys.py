@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from lab.clients import LIMIT_S, adb, adb_on
 
-from hwbench.cli.devices import virtual
+from hwbench.devices import virtual
 from hwbench.testing import lab
 from hwbench.testing.lab import keys
 from hwbench.testing.lab.adb_server import AdbServer
@@ -43,7 +43,7 @@ def stranger(laboratory: None, tmp_path: Path) -> Iterator[Callable[..., subproc
 
 
 def test_19_08_another_user_is_unauthorized_and_has_no_shell(
-    phone: lab.Phone, stranger: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+    phone: lab.VirtualPhone, stranger: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
     stranger("connect", phone.serial)
     for words in (["shell", "echo in"], ["exec-out", "echo in"], ["push", __file__, "/data/local/tmp/theirs"]):
@@ -84,7 +84,7 @@ def test_19_08_a_virtual_phone_serves_the_user_who_added_it(
 class Client:
     """A computer at the wire, with or without a key."""
 
-    def __init__(self, phone: lab.Phone) -> None:
+    def __init__(self, phone: lab.VirtualPhone) -> None:
         self.connection = socket.create_connection((HOST, phone.network.port), 20)
         self.wire = Wire(self.connection)
 
@@ -109,7 +109,7 @@ class Client:
 
 
 @pytest.fixture
-def client(phone: lab.Phone) -> Iterator[Client]:
+def client(phone: lab.VirtualPhone) -> Iterator[Client]:
     client = Client(phone)
     with client.connection:
         yield client
@@ -123,7 +123,7 @@ def signature(key: Path, token: bytes) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def ours(phone: lab.Phone) -> Path:
+def ours(phone: lab.VirtualPhone) -> Path:
     """The key of the private adb server, which the phone has allowed."""
     return Path(os.environ[keys.VENDOR_KEYS])
 
@@ -184,7 +184,7 @@ def test_19_03_a_folder_called_hwbench_in_the_current_one_does_not_run(
 # ---------------------------------------------------------------- the board
 
 
-def test_19_08_the_board_accepts_its_own_key_alone(board: lab.Board) -> None:
+def test_19_08_the_board_accepts_its_own_key_alone(board: lab.VirtualBoard) -> None:
     """What sshd makes of its configuration; a login with another key is refused in the tests of ssh."""
     folder = board.sshd.folder
     argv = [require("sshd"), "-T", "-f", str(folder / "sshd_config")]

@@ -3,11 +3,11 @@
 from hwbench.devices import Conditions, controlled, leased, load_device, probe_device, read_state
 from hwbench.devices.journal import waiting
 from hwbench.devices.knobs import knobs
-from hwbench.testing.lab import Phone
+from hwbench.testing.lab import VirtualPhone
 from hwbench.workspace import Workspace
 
 
-def test_a_phone_is_held_and_put_back(phone: Phone, tmp_path, monkeypatch):
+def test_a_phone_is_held_and_put_back(phone: VirtualPhone, tmp_path, monkeypatch):
     # A command takes a second there; the other knobs differ from these in what they say, not in how.
     some = {name: knobs.get(name) for name in ("airplane", "fixed-performance", "stay-awake")}
     monkeypatch.setattr(knobs, "_items", some)

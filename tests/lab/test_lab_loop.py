@@ -34,7 +34,7 @@ SPEC = SyntheticSpec(train_per_class=1, val_per_class=1, size=64, frames=8)
 
 @pytest.fixture(scope="module")
 def workspace(
-    board: lab.Board, phone: lab.Phone, runner_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    board: lab.VirtualBoard, phone: lab.VirtualPhone, runner_cache: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Workspace:
     """One with both devices, and with the runners that were made already."""
     made = Workspace.create(tmp_path_factory.mktemp("loop") / "bench")

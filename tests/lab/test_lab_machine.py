@@ -17,7 +17,7 @@ from hwbench.testing import lab
 from hwbench.testing.lab import hardware
 
 
-def test_the_probe_finds_two_clusters_and_pins_to_a_big_core(board: lab.Board) -> None:
+def test_the_probe_finds_two_clusters_and_pins_to_a_big_core(board: lab.VirtualBoard) -> None:
     found = probe.parse(board.machine.run(probe.SCRIPT)[1])
     assert found.arch == "aarch64"
     assert "asimddp" in found.features
@@ -37,7 +37,7 @@ def test_the_probe_finds_two_clusters_and_pins_to_a_big_core(board: lab.Board) -
         assert board.machine.run(f"taskset {1 << absent:x} true")[0] != 0
 
 
-def test_the_knobs_of_a_phone_keep_their_state(phone: lab.Phone) -> None:
+def test_the_knobs_of_a_phone_keep_their_state(phone: lab.VirtualPhone) -> None:
     def said(command: str) -> str:
         return adb_on(phone, "shell", command).stdout.strip()
 
@@ -61,14 +61,14 @@ def test_the_knobs_of_a_phone_keep_their_state(phone: lab.Phone) -> None:
     assert adb_on(phone, "shell", "settings put global ../../x 1").returncode == 255
 
 
-def test_only_a_rooted_device_lets_its_governor_be_set(board: lab.Board) -> None:
+def test_only_a_rooted_device_lets_its_governor_be_set(board: lab.VirtualBoard) -> None:
     path = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"
     assert board.machine.run(f"echo performance > {path}")[0] != 0
     with lab.ssh_board(rooted=True) as rooted:
         assert rooted.machine.run(f"echo performance > {path}; cat {path}") == (0, "performance\n")
 
 
-def test_a_cpp_program_runs(board: lab.Board, tmp_path: Path) -> None:
+def test_a_cpp_program_runs(board: lab.VirtualBoard, tmp_path: Path) -> None:
     (tmp_path / "program.cpp").write_text(
         "#include <iostream>\nint main() { std::cout << sizeof(void*) << std::endl; }\n"
     )

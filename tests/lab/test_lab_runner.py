@@ -11,7 +11,7 @@ from hwbench.measure.bench import Bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.prepare import PROBES, prepare_device
 from hwbench.measure.runner import measure_sessions
-from hwbench.runtimes.runners import NATIVE, NATIVE_LOADER
+from hwbench.runtimes.capabilities import NATIVE, NATIVE_LOADER
 from hwbench.specs import Artifact, Precision, Session, Timing
 from hwbench.testing import lab
 from hwbench.workspace import Workspace

@@ -11,19 +11,19 @@ from lab.clients import sftp, ssh
 from hwbench.testing import lab
 
 
-def test_status_and_streams(board: lab.Board) -> None:
+def test_status_and_streams(board: lab.VirtualBoard) -> None:
     done = ssh(board, "cat; echo out; echo err >&2; uname -m; exit 7", stdin="in\n")
     assert (done.returncode, done.stdout, done.stderr) == (7, "in\nout\naarch64\n", "err\n")
 
 
-def test_what_runs_on_after_its_client_is_seen_and_does_not_hold_it(board: lab.Board) -> None:
+def test_what_runs_on_after_its_client_is_seen_and_does_not_hold_it(board: lab.VirtualBoard) -> None:
     assert ssh(board, "sleep 77 < /dev/null > /dev/null 2>&1 & echo started").stdout == "started\n"
     assert "sleep 77" in board.processes().values()
     assert board.kill_for_memory("sleep 77") == 1
     assert "sleep 77" not in board.processes().values()
 
 
-def test_sftp_sees_what_commands_see(board: lab.Board, tmp_path: Path) -> None:
+def test_sftp_sees_what_commands_see(board: lab.VirtualBoard, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(bytes(range(256)) * 4096)
     assert sftp(board, tmp_path, f"put {source} /tmp/there", f"get /tmp/there {tmp_path}/back").returncode == 0
@@ -35,7 +35,7 @@ def test_sftp_sees_what_commands_see(board: lab.Board, tmp_path: Path) -> None:
     assert sftp(board, tmp_path, f"get {tmp_path}/source {tmp_path}/host").returncode != 0
 
 
-def test_host_keys(board: lab.Board) -> None:
+def test_host_keys(board: lab.VirtualBoard) -> None:
     board.known_hosts.write_text("")
     assert "No ED25519 host key is known" in ssh(board, "true").stderr
     board.trust()
@@ -50,7 +50,7 @@ def test_host_keys(board: lab.Board) -> None:
     assert ssh(board, "true").returncode == 0
 
 
-def test_another_key_is_refused(board: lab.Board) -> None:
+def test_another_key_is_refused(board: lab.VirtualBoard) -> None:
     with lab.jump_host() as other:
         done = ssh(board, "true", identity=other.identity)
     assert done.returncode == 255
@@ -65,7 +65,7 @@ def test_no_command_reaches_the_host(kind: str, request: pytest.FixtureRequest, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_jump_host_leads_on_and_runs_nothing(board: lab.Board, tmp_path: Path) -> None:
+def test_a_jump_host_leads_on_and_runs_nothing(board: lab.VirtualBoard, tmp_path: Path) -> None:
     with lab.jump_host() as jump:
         (tmp_path / "known").write_text(jump.known_hosts_line() + board.known_hosts.read_text())
         (tmp_path / "config").write_text(

@@ -12,7 +12,7 @@ from hwbench.devices import occupied
 from hwbench.devices.base import Address, transports
 from hwbench.devices.unit import BOOT_ID
 from hwbench.errors import DeviceBusy
-from hwbench.testing.lab import Board
+from hwbench.testing.lab import VirtualBoard
 
 HOLD = """
 import sys
@@ -24,7 +24,7 @@ with leased("ssh:board.local:22"), leased(f"boot:{sys.argv[1]}", "ssh:board.loca
 
 
 def test_19_14_a_board_of_the_laboratory_is_held_by_what_it_is(
-    board: Board, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    board: VirtualBoard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     boot = (board.machine.folder / "proc" / "boot_id").read_text().strip()

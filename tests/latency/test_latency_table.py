@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hwbench.cli.profile import parse_precisions, parse_variants
+from hwbench.api.profile_request import parse_precisions, parse_variants
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, WorkspaceError
 from hwbench.latency import (
     LatencyRow,
@@ -19,9 +19,9 @@ from hwbench.latency import (
     profile_command,
     table_path,
 )
-from hwbench.search.wanted import space_workloads
 from hwbench.spaces import read_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Target, Workload
+from hwbench.studies.profiling_plan import space_workloads
 from hwbench.workspace import Workspace, shipped
 
 SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")

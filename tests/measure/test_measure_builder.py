@@ -13,7 +13,7 @@ import pytest
 import hwbench.testing.engines  # noqa: F401  # registers the faulty engine here, as `imports` does in the workers
 from hwbench.errors import HwbenchError, UnknownName, WorkspaceError
 from hwbench.measure.builder import Builder, BuildFailure, build_all, default_processes
-from hwbench.runtimes.python_models import pte_layout
+from hwbench.runtimes.pte_model import pte_layout
 from hwbench.specs import Artifact, Workload
 
 FINE, RAISES, ABORTS, SEGFAULTS, HANGS, PRINTS = (

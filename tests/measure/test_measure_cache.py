@@ -1,3 +1,4 @@
+import dataclasses
 import hashlib
 import json
 import subprocess
@@ -7,7 +8,8 @@ import pytest
 
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.measure import cache as module
-from hwbench.measure.cache import ArtifactCache, cache_size, engine_version
+from hwbench.measure.cache import ArtifactCache, engine_version
+from hwbench.runtimes.executorch import ExecuTorch
 from hwbench.specs import Artifact, DelegationReport, Workload
 
 WORKLOAD = Workload.parse("x3d_i24_m54_o24_k3x3x3_swish@1x24x4x14x14/int8/auto")
@@ -86,7 +88,8 @@ print(len(results), results[0].path.name)
 
 
 def test_a_missing_engine_is_named_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setitem(module.PACKAGES, "executorch", ("hwbench-no-such-package",))
+    known = dataclasses.replace(ExecuTorch.capabilities, packages=("hwbench-no-such-package",))
+    monkeypatch.setattr(ExecuTorch, "capabilities", known)
     with pytest.raises(MissingDependency, match="pip install"):
         engine_version("executorch")
 
@@ -94,9 +97,3 @@ def test_a_missing_engine_is_named_with_the_command_that_installs_it(monkeypatch
 def test_an_unknown_engine_is_answered_with_the_known_ones():
     with pytest.raises(UnknownName, match="executorch"):
         engine_version("executorhc")
-
-
-def test_cache_size(tmp_path):
-    assert cache_size(tmp_path / "nowhere") == 0
-    put(tmp_path / "cache")
-    assert cache_size(tmp_path / "cache") > 100

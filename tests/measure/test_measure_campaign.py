@@ -7,8 +7,9 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from real_rows import latencies
 
-from hwbench.measure.campaign import Campaign, Watch
+from hwbench.measure.campaign import Campaign, CampaignWatch
 from hwbench.measure.quality import REPEATS
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import LatencyStats, Outcome, Target, Timing, Workload
@@ -39,7 +40,7 @@ def campaign(store, device, **values):
     return Campaign(store, TARGET, CONDITIONS, device.build, device.measure, **values)
 
 
-class Recorder(Watch):
+class Recorder(CampaignWatch):
     def __init__(self):
         self.events = Counter()
         self.plan = None
@@ -102,12 +103,12 @@ def test_a_campaign_killed_in_the_middle_goes_on_where_it_stopped(tmp_path):
     code = """
     import os, signal, sys
     from pathlib import Path
-    from hwbench.measure.campaign import Campaign, Watch
+    from hwbench.measure.campaign import Campaign, CampaignWatch
     from hwbench.measure.store import MeasurementStore
     from hwbench.specs import Target, Timing, Workload
     from hwbench.testing.fakes import FakeDevice
 
-    class Kill(Watch):
+    class Kill(CampaignWatch):
         left = int(sys.argv[2])
         def visited(self, workload):
             print(workload.key, flush=True)
@@ -227,6 +228,13 @@ def test_a_drift_that_is_known_later_is_noted_and_doubted(store, tmp_path):
     assert rows[0].sessions[0].median_s == pytest.approx(proportional(FIRST) / 1.02, rel=1e-4)
 
 
+def test_sessions_that_are_equal_are_told_apart_when_their_drift_becomes_known(store, tmp_path):
+    device = FakeDevice(tmp_path / "files", noise=0.0, drifts={FIRST: [1.01, 1.02, 1.0]})
+    (row,) = campaign(store, device).run([FIRST]).ok
+    assert len({s.samples_s for s in row.sessions}) == 1
+    assert [s.drift for s in row.sessions] == [1.01, 1.02, 1.0]
+
+
 def test_a_session_at_another_clock_is_taken_again(store, tmp_path):
     device = FakeDevice(tmp_path / "files", noise=1e-6, clocks={FIRST: [2.4e9, 1.8e9]})
     (row,) = campaign(store, device).run([SECOND, FIRST, THIRD]).ok[1:2]
@@ -258,7 +266,7 @@ def test_a_new_build_with_other_bytes_is_measured(store, tmp_path):
 def test_rows_under_emulation_are_stamped(store, tmp_path):
     result = campaign(store, FakeDevice(tmp_path / "files"), emulated=True).run([FIRST])
     assert result.ok[0].emulated
-    assert list(store.latencies(TARGET, CONDITIONS)) == []
+    assert latencies(store, TARGET, CONDITIONS) == []
 
 
 def test_a_crowded_core_is_noticed_once_a_quiet_one_was_seen(store, tmp_path):
@@ -288,18 +296,18 @@ def test_reopened_rows_are_measured_anew(store, tmp_path):
 
 @pytest.mark.parametrize("followed", [0.0, 0.5, 1.0])
 def test_sessions_are_corrected_by_their_clock_as_far_as_latencies_follow_it(store, tmp_path, followed):
-    device = FakeDevice(tmp_path, wander=0.04, followed=followed)
+    device = FakeDevice(tmp_path, wander=0.04, clock_sensitivity=followed)
     store.clock(CONDITIONS, PROBE_S)
     result = campaign(store, device).run(WORKLOADS)
     assert [row.stats.median_s for row in result.ok] == pytest.approx([proportional(w) for w in WORKLOADS], rel=0.01)
-    assert store.followed(CONDITIONS) == pytest.approx(followed, abs=0.1)
+    assert store.clock_sensitivity(CONDITIONS) == pytest.approx(followed, abs=0.1)
     told = [session for row in result.ok for session in row.sessions]
     assert [s.drift for s in told] == pytest.approx([(s.probe_s / PROBE_S) ** followed for s in told], rel=0.01)
 
 
 def test_without_sessions_latencies_follow_the_clock_and_few_that_differ_are_believed(store, tmp_path):
-    assert store.followed(CONDITIONS) == 1.0
+    assert store.clock_sensitivity(CONDITIONS) == 1.0
     store.clock(CONDITIONS, PROBE_S)
-    campaign(store, FakeDevice(tmp_path, law=slow, wander=0.04, followed=0.0)).run(WORKLOADS[:1])
-    assert store.followed(CONDITIONS) < 0.3
-    assert store.followed({"device": "another"}) == 1.0
+    campaign(store, FakeDevice(tmp_path, law=slow, wander=0.04, clock_sensitivity=0.0)).run(WORKLOADS[:1])
+    assert store.clock_sensitivity(CONDITIONS) < 0.3
+    assert store.clock_sensitivity({"device": "another"}) == 1.0

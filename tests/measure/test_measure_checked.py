@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,8 +25,8 @@ def path(tmp_path):
 def looks(monkeypatch):
     """How often stores were looked through."""
     seen = []
-    passed = checked.Checked.passed
-    monkeypatch.setattr(checked.Checked, "passed", lambda self: (seen.append(1), passed(self)))
+    passed = checked.StoreChecks.passed
+    monkeypatch.setattr(checked.StoreChecks, "passed", lambda self: (seen.append(1), passed(self)))
     return seen
 
 
@@ -140,3 +141,9 @@ def test_19_24_a_folder_that_cannot_be_written_costs_a_look(path, looks, monkeyp
     monkeypatch.setattr(checked.os, "open", refuse)
     opened(path)
     assert len(looks) == 1
+
+
+def test_a_store_in_memory_leaves_no_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Database(Path(":memory:")).close()
+    assert list(tmp_path.iterdir()) == []

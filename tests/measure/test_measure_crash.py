@@ -8,6 +8,7 @@ import textwrap
 from collections import Counter
 
 import pytest
+from real_rows import latencies
 
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Outcome
@@ -94,7 +95,7 @@ def test_two_profilers_fill_a_store_while_a_table_is_read_from_it(tmp_path):
                 grown[phone] += len(now) > len(rows)
                 rows.update(now)
         for phone in seen:
-            rows = list(reader.latencies(target(phone), {"generation": "0"}))
+            rows = latencies(reader, target(phone), {"generation": "0"})
             assert [row.workload for row in rows] == sorted(WORKLOADS, key=lambda w: w.key)
     for writer in writers:
         out, err = writer.communicate(timeout=60)
@@ -109,7 +110,7 @@ def test_two_profilers_of_one_device_leave_rows_that_are_whole(tmp_path):
         _, err = writer.communicate(timeout=120)
         assert writer.returncode == 0, err
     with MeasurementStore(tmp_path / "measurements.sqlite") as store:
-        rows = list(store.latencies(target("one"), {"generation": "0"}))
+        rows = latencies(store, target("one"), {"generation": "0"})
         assert len(rows) == len(WORKLOADS)
         assert all(TIMING.min_rounds <= len(row.sessions) <= 2 * TIMING.max_rounds for row in rows)
         assert store.counts() == {"ok": len(WORKLOADS)}
@@ -131,7 +132,7 @@ def test_a_full_disk_ends_a_campaign_and_the_next_one_goes_on(tmp_path, limit):
     path = tmp_path / "measurements.sqlite"
     assert intact(path)
     with MeasurementStore(path) as store:
-        kept = {row.workload: row for row in store.latencies(target("one"), {"generation": "0"})}
+        kept = {row.workload: row for row in latencies(store, target("one"), {"generation": "0"})}
         assert len(kept) < len(WORKLOADS)
         result = profile(store, tmp_path, phone="one")
         assert [row.outcome for row in result.measurements] == [Outcome.OK] * len(WORKLOADS)

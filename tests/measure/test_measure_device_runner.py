@@ -12,13 +12,14 @@ import pytest
 from hwbench.devices import Device, Probe, probe_device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import DeviceError, InvalidValue
-from hwbench.measure import board, device_runner
+from hwbench.measure import device_runner, remote_toolchain
+from hwbench.measure.artifact_check import check_artifact, profile_ops
 from hwbench.measure.bench import open_bench
-from hwbench.measure.board import BoardPython, machine_of
 from hwbench.measure.device_runner import install_runner
+from hwbench.measure.remote_toolchain import BoardPython, machine_of
 from hwbench.measure.runner import measure_sessions
-from hwbench.measure.single_file import check_artifact, profile_ops
-from hwbench.runtimes.runners import EXECUTOR_RUNNER, NATIVE_BOARD, NATIVE_LOADER, PYTHON, check_file
+from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE_BOARD, NATIVE_LOADER, PYTHON
+from hwbench.runtimes.runners import check_file
 from hwbench.specs import Outcome, Timing
 from hwbench.testing.models import artifact
 
@@ -143,10 +144,10 @@ def test_a_python_that_does_not_do(tmp_path, monkeypatch, found, message):
 
 def test_versions_are_read_from_a_python():
     with LocalTransport() as transport:
-        here = board.ask_python(transport, sys.executable)
+        here = remote_toolchain.ask_python(transport, sys.executable)
         assert (here.version, here.executorch) == (sys.version_info[:2], "1.5.1")
-        assert board.ask_python(transport, "no-such-python") is None
-        assert board.ask_python(transport, "true") is None
+        assert remote_toolchain.ask_python(transport, "no-such-python") is None
+        assert remote_toolchain.ask_python(transport, "true") is None
 
 
 def test_nothing_works(tmp_path, monkeypatch):

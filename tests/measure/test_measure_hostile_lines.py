@@ -12,11 +12,11 @@ import pytest
 from hwbench.devices import Device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import CheckFailed, DeviceError
-from hwbench.measure import runner as host
+from hwbench.measure import runner_output
+from hwbench.measure.artifact_check import check_artifact, profile_ops
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.runner import measure_sessions
-from hwbench.measure.single_file import check_artifact, profile_ops
 from hwbench.measure.store import MeasurementStore
 from hwbench.runtimes.runners import Runner, read_check
 from hwbench.specs import Outcome, Target, Timing
@@ -168,7 +168,7 @@ def test_19_13_an_empty_reason_is_a_reason(scripted):
 
 
 def test_19_13_a_runner_that_only_talks_costs_its_row(scripted, monkeypatch):
-    monkeypatch.setattr(host, "MAX_IDLE_VISITS", 0.02)  # of two minutes and a half
+    monkeypatch.setattr(runner_output, "MAX_IDLE_VISITS", 0.02)  # of two minutes and a half
     bench = scripted(
         """
         if len(ids) > 1:

@@ -14,18 +14,20 @@ import numpy as np
 import pytest
 
 import hwbench.measure.runner as host
+import hwbench.measure.runner_output as runner_output
 from hwbench.devices import Device
 from hwbench.devices.local import LocalTransport
 from hwbench.errors import CheckFailed, DeviceError, DeviceLost, DeviceUnreachable, InvalidFile, InvalidValue
+from hwbench.measure.artifact_check import check_artifact, profile_ops
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import MAX_REFERENCE_VISITS, Drift, Pauses
 from hwbench.measure.quality import REPEATS
 from hwbench.measure.runner import measure_sessions
-from hwbench.measure.single_file import check_artifact, profile_ops
 from hwbench.measure.store import MeasurementStore
+from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native.build import build_runner
-from hwbench.runtimes.runners import NATIVE, PYTHON, Runner
+from hwbench.runtimes.runners import Runner
 from hwbench.specs import Outcome, Target, Timing
 from hwbench.testing.models import artifact
 
@@ -185,7 +187,7 @@ def test_a_visit_beyond_the_time_limit(bench, tmp_path):
 
 
 def test_a_runner_that_hangs_is_ended_from_here(bench, transport, tmp_path, monkeypatch):
-    monkeypatch.setattr(host, "GRACE_S", 0.5)
+    monkeypatch.setattr(runner_output, "GRACE_S", 0.5)
     artifacts = copies(tmp_path, 3)
     stopped = []
 
@@ -393,6 +395,16 @@ def test_a_session_has_the_drift_of_the_sentinel_before_and_then_that_between_tw
     given, known, _ = corrected(sentinels(scripted, (1020, 1020)), tmp_path, (1020, 1020))
     assert given == pytest.approx([1.0, 1.02])
     assert known == pytest.approx([1.02**0.25, 1.02])
+
+
+def test_a_correction_names_the_session_by_its_number(scripted, tmp_path):
+    numbers = []
+    bench = sentinels(scripted, (1020, 1020))
+    measure(
+        copies(tmp_path, 1), bench, rounds=2, sentinel=SMALL, on_session=lambda a, s: None,
+        on_drift=lambda a, number, drift: numbers.append(number), wait=lambda seconds: None,
+    )  # fmt: skip
+    assert numbers == [0, 1]
 
 
 def test_a_sentinel_that_was_disturbed_says_nothing(scripted, tmp_path):

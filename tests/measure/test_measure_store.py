@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from real_rows import latencies
 
 from hwbench.errors import InvalidFile, InvalidValue, WorkspaceError
 from hwbench.measure.migrations import APPLICATION_ID, LATEST
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.stored import fingerprint, timing_key
+from hwbench.measure.store_types import fingerprint, timing_key
 from hwbench.specs import Outcome, Session, Target, Timing, Workload
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "store"
@@ -77,7 +78,7 @@ def test_rows_of_different_conditions_timings_or_builds_are_never_pooled(path):
         assert store.missing([WORKLOAD], TARGET, TIMING, CONDITIONS, build=lambda w: "new") == [WORKLOAD]
         add_finished(store, conditions={**CONDITIONS, "device": "hot"}, median_s=0.5)
         assert store.measurement(*IDENTITY).stats.median_s == pytest.approx(0.001)
-        assert [m.stats.median_s for m in store.latencies(TARGET, CONDITIONS)] == [pytest.approx(0.001)]
+        assert [m.stats.median_s for m in latencies(store, TARGET, CONDITIONS)] == [pytest.approx(0.001)]
         assert len(list(store.measurements(TARGET))) == 2
 
 
@@ -156,7 +157,7 @@ def test_failures_are_rows_without_a_latency(path):
         assert (failed.outcome, failed.reason, len(failed.sessions)) == (Outcome.CRASH, "killed by signal 6", 1)
         with pytest.raises(InvalidValue, match="killed by signal 6"):
             _ = failed.stats
-        assert [m.workload for m in store.latencies(TARGET, CONDITIONS)] == [OTHER]
+        assert [m.workload for m in latencies(store, TARGET, CONDITIONS)] == [OTHER]
         assert store.counts(TARGET) == {"crash": 1, "ok": 1}
         assert store.missing([WORKLOAD, OTHER], TARGET, TIMING, CONDITIONS) == []
         assert store.missing([WORKLOAD, OTHER], TARGET, TIMING, CONDITIONS, retry=(Outcome.CRASH,)) == [WORKLOAD]
@@ -200,7 +201,7 @@ def test_an_emulated_row_is_never_a_latency(path):
     with MeasurementStore(path) as store:
         add_finished(store, emulated=True)
         assert store.measurement(*IDENTITY).emulated
-        assert list(store.latencies(TARGET, CONDITIONS)) == []
+        assert latencies(store, TARGET, CONDITIONS) == []
 
 
 def test_ok_needs_sessions_and_a_failure_needs_a_reason(path):

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from hwbench.errors import InvalidFile
-from hwbench.models import EfficientX3d, Form, network, read_published, translated
-from hwbench.models.published import Published
+from hwbench.models import EfficientX3d, WeightsForm, network, read_published, translated
+from hwbench.models.published import PublishedWeights
 from hwbench.specs import BlockSpec, Network, TensorSpec
 
 # Four stages as in X3D, fewer and narrower blocks: the names are what matters.
@@ -25,29 +25,29 @@ NETWORK = Network("zoo:test", tuple(BlockSpec.parse(key) for key in KEYS), Tenso
 # A layer of each kind under the names of each form: a convolution, the last layer, a normalisation in the middle of a
 # branch and at its end, the stem's.
 CONV = {
-    Form.EFFICIENT: "s3.pathway0_res1.layers.conv_0.kernel.conv.weight",
-    Form.VANILLA: "blocks.2.res_blocks.1.branch2.conv_a.weight",
-    Form.PYSLOWFAST: "s3.pathway0_res1.branch2.a.weight",
+    WeightsForm.EFFICIENT: "s3.pathway0_res1.layers.conv_0.kernel.conv.weight",
+    WeightsForm.VANILLA: "blocks.2.res_blocks.1.branch2.conv_a.weight",
+    WeightsForm.PYSLOWFAST: "s3.pathway0_res1.branch2.a.weight",
 }
 SQUEEZE = {
-    Form.EFFICIENT: "s3.pathway0_res2.layers.se.se.block.0",
-    Form.VANILLA: "blocks.2.res_blocks.2.branch2.norm_b.1.block.0",
-    Form.PYSLOWFAST: "s3.pathway0_res2.branch2.se.fc1",
+    WeightsForm.EFFICIENT: "s3.pathway0_res2.layers.se.se.block.0",
+    WeightsForm.VANILLA: "blocks.2.res_blocks.2.branch2.norm_b.1.block.0",
+    WeightsForm.PYSLOWFAST: "s3.pathway0_res2.branch2.se.fc1",
 }
 LAST = {
-    Form.EFFICIENT: "projection.model.weight",
-    Form.VANILLA: "blocks.5.proj.weight",
-    Form.PYSLOWFAST: "head.projection.weight",
+    WeightsForm.EFFICIENT: "projection.model.weight",
+    WeightsForm.VANILLA: "blocks.5.proj.weight",
+    WeightsForm.PYSLOWFAST: "head.projection.weight",
 }
 NORM = {
-    Form.EFFICIENT: "s3.pathway0_res1.layers.conv_0.kernel.bn",
-    Form.VANILLA: "blocks.2.res_blocks.1.branch2.norm_a",
-    Form.PYSLOWFAST: "s3.pathway0_res1.branch2.a_bn",
+    WeightsForm.EFFICIENT: "s3.pathway0_res1.layers.conv_0.kernel.bn",
+    WeightsForm.VANILLA: "blocks.2.res_blocks.1.branch2.norm_a",
+    WeightsForm.PYSLOWFAST: "s3.pathway0_res1.branch2.a_bn",
 }
 END = {
-    Form.EFFICIENT: "s3.pathway0_res1.layers.conv_2.kernel.bn",
-    Form.VANILLA: "blocks.2.res_blocks.1.branch2.norm_c",
-    Form.PYSLOWFAST: "s3.pathway0_res1.branch2.c_bn",
+    WeightsForm.EFFICIENT: "s3.pathway0_res1.layers.conv_2.kernel.bn",
+    WeightsForm.VANILLA: "blocks.2.res_blocks.1.branch2.norm_c",
+    WeightsForm.PYSLOWFAST: "s3.pathway0_res1.branch2.c_bn",
 }
 Weights = dict[str, torch.Tensor]
 
@@ -66,13 +66,13 @@ def trained() -> Weights:
     return module.state_dict()
 
 
-@pytest.fixture(params=Form)
-def form(request: pytest.FixtureRequest) -> Form:
-    return Form(request.param)
+@pytest.fixture(params=WeightsForm)
+def form(request: pytest.FixtureRequest) -> WeightsForm:
+    return WeightsForm(request.param)
 
 
 @pytest.fixture
-def weights(trained: Weights, form: Form) -> Weights:
+def weights(trained: Weights, form: WeightsForm) -> Weights:
     return translated(trained, form)
 
 
@@ -82,23 +82,25 @@ def saved(weights: Weights, folder: Path) -> Path:
     return path
 
 
-def refusal(weights: Weights, form: Form) -> str:
+def refusal(weights: Weights, form: WeightsForm) -> str:
     with pytest.raises(InvalidFile) as caught:
-        Published(Path("weights.pyth"), "", form, weights).of(NETWORK)
+        PublishedWeights(Path("weights.pyth"), "", form, weights).of(NETWORK)
     return str(caught.value)
 
 
-def test_19_25_whole_weights_are_taken_without_a_word(weights: Weights, form: Form, tmp_path: Path) -> None:
+def test_19_25_whole_weights_are_taken_without_a_word(weights: Weights, form: WeightsForm, tmp_path: Path) -> None:
     published = read_published(saved(weights, tmp_path))
     assert published.doubts == ()
     network(NETWORK).load_state_dict(published.of(NETWORK))
     # The other way round, the shortcut that vanilla X3D has no normalisation for gets an identity: no finding either.
-    back = read_published(saved(translated(translated(weights, Form.VANILLA), form), tmp_path))
+    back = read_published(saved(translated(translated(weights, WeightsForm.VANILLA), form), tmp_path))
     assert back.doubts == ()
     back.of(NETWORK)
 
 
-def test_19_25_what_no_trained_network_has_is_refused_by_name(weights: Weights, form: Form, tmp_path: Path) -> None:
+def test_19_25_what_no_trained_network_has_is_refused_by_name(
+    weights: Weights, form: WeightsForm, tmp_path: Path
+) -> None:
     norm = NORM[form]
     damages = {
         CONV[form]: ("all zero", lambda value: value.zero_()),
@@ -119,7 +121,9 @@ def test_19_25_what_no_trained_network_has_is_refused_by_name(weights: Weights, 
         assert re.search(rf"{said}: .*{re.escape(name)}", text), text
 
 
-def test_19_25_without_its_last_layer_the_rest_is_looked_at(weights: Weights, form: Form, tmp_path: Path) -> None:
+def test_19_25_without_its_last_layer_the_rest_is_looked_at(
+    weights: Weights, form: WeightsForm, tmp_path: Path
+) -> None:
     weights[LAST[form]].zero_()
     headless = read_published(saved(weights, tmp_path))
     assert not {*LAST.values()} & {*headless.of(NETWORK.with_classes(3), head=False)}
@@ -127,7 +131,9 @@ def test_19_25_without_its_last_layer_the_rest_is_looked_at(weights: Weights, fo
         headless.of(NETWORK)
 
 
-def test_19_25_what_a_network_begins_with_is_told_and_taken(weights: Weights, form: Form, tmp_path: Path) -> None:
+def test_19_25_what_a_network_begins_with_is_told_and_taken(
+    weights: Weights, form: WeightsForm, tmp_path: Path
+) -> None:
     weights[f"{END[form]}.weight"].zero_()
     weights[f"{END[form]}.bias"].zero_()
     weights[f"{NORM[form]}.running_mean"].zero_()
@@ -142,7 +148,7 @@ def test_19_25_what_a_network_begins_with_is_told_and_taken(weights: Weights, fo
     }
 
 
-def test_19_25_numbers_of_another_kind_are_refused_by_name(weights: Weights, form: Form, tmp_path: Path) -> None:
+def test_19_25_numbers_of_another_kind_are_refused_by_name(weights: Weights, form: WeightsForm, tmp_path: Path) -> None:
     whole = dict(weights)
     for kind in (torch.complex64, torch.int32, torch.float8_e5m2, torch.bool):
         weights[CONV[form]] = whole[CONV[form]].to(kind)
@@ -150,7 +156,7 @@ def test_19_25_numbers_of_another_kind_are_refused_by_name(weights: Weights, for
     for odd in (whole[CONV[form]].to_sparse(), whole[CONV[form]].to("meta")):
         weights[CONV[form]] = odd
         assert f"other shape: {CONV[form]}" in refusal(weights, form)
-        assert Published(Path("weights.pyth"), "", form, weights).doubts == ()
+        assert PublishedWeights(Path("weights.pyth"), "", form, weights).doubts == ()
     counter = f"{NORM[form]}.num_batches_tracked"
     weights = {**whole, counter: torch.tensor(0.5)}
     assert f"other shape: {counter}: expected (), got () torch.float32" in refusal(weights, form)
@@ -160,7 +166,7 @@ def test_19_25_numbers_of_another_kind_are_refused_by_name(weights: Weights, for
         network(NETWORK).load_state_dict(made)
 
 
-def test_19_25_every_tensor_is_told_however_many(weights: Weights, form: Form) -> None:
+def test_19_25_every_tensor_is_told_however_many(weights: Weights, form: WeightsForm) -> None:
     """More groups of names than lines, and groups with gaps: the message gives each of the names back."""
     gone = {name for name in weights if re.search(r"bn|norm_[abc]", name) and not name.endswith("tracked")}
     gone -= {name for name in gone if re.search(r"res(_blocks\.|)2", name)}

@@ -13,8 +13,8 @@ from torch import nn
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models import (
     EfficientX3d,
-    Form,
-    X3d,
+    VanillaX3d,
+    WeightsForm,
     create_x3d,
     form_of,
     network,
@@ -55,7 +55,7 @@ def weights(efficient: EfficientX3d) -> dict[str, torch.Tensor]:
 
 def loaded(weights: dict[str, torch.Tensor]) -> nn.Module:
     """The network whose names they are, with these weights."""
-    module = create_x3d(num_classes=7) if form_of(weights) is Form.VANILLA else EfficientX3d(num_classes=7)
+    module = create_x3d(num_classes=7) if form_of(weights) is WeightsForm.VANILLA else EfficientX3d(num_classes=7)
     module.load_state_dict(weights)
     return module.double().eval()
 
@@ -84,28 +84,28 @@ PYSLOWFAST = {
 
 
 def test_three_forms(efficient: EfficientX3d, weights: dict[str, torch.Tensor]) -> None:
-    made = {form: translated(weights, form) for form in Form}
-    assert {form: form_of(names) for form, names in made.items()} == {form: form for form in Form}
+    made = {form: translated(weights, form) for form in WeightsForm}
+    assert {form: form_of(names) for form, names in made.items()} == {form: form for form in WeightsForm}
     assert {form: len(names) for form, names in made.items()} == {"efficient-x3d": 568, "x3d": 563, "pyslowfast": 568}
     with torch.device("meta"):
-        assert made[Form.VANILLA].keys() == create_x3d(num_classes=7).state_dict().keys()
-    assert {name: tuple(made[Form.PYSLOWFAST][name].shape) for name in PYSLOWFAST} == PYSLOWFAST
+        assert made[WeightsForm.VANILLA].keys() == create_x3d(num_classes=7).state_dict().keys()
+    assert {name: tuple(made[WeightsForm.PYSLOWFAST][name].shape) for name in PYSLOWFAST} == PYSLOWFAST
     with torch.no_grad():
         expected = efficient(X)
-        for form in Form:
-            for target in (Form.VANILLA, Form.EFFICIENT):
+        for form in WeightsForm:
+            for target in (WeightsForm.VANILLA, WeightsForm.EFFICIENT):
                 module = loaded(translated(made[form], target))
-                assert isinstance(module, X3d if target is Form.VANILLA else EfficientX3d)
+                assert isinstance(module, VanillaX3d if target is WeightsForm.VANILLA else EfficientX3d)
                 torch.testing.assert_close(module(X), expected, rtol=1e-10, atol=1e-10)
-    made[Form.EFFICIENT]["projection.model.bias"].zero_()
+    made[WeightsForm.EFFICIENT]["projection.model.bias"].zero_()
     assert weights["projection.model.bias"].any()
 
 
 def test_there_and_back_is_the_same_to_the_bit() -> None:
     torch.manual_seed(1)
     vanilla = settled(create_x3d(num_classes=7)).state_dict()
-    for through in (Form.EFFICIENT, Form.PYSLOWFAST):
-        back = translated(translated(vanilla, through), Form.VANILLA)
+    for through in (WeightsForm.EFFICIENT, WeightsForm.PYSLOWFAST):
+        back = translated(translated(vanilla, through), WeightsForm.VANILLA)
         assert back.keys() == vanilla.keys()
         assert all(torch.equal(back[name], vanilla[name]) for name in vanilla)
 
@@ -114,7 +114,7 @@ def test_names_of_nothing_known(weights: dict[str, torch.Tensor]) -> None:
     with pytest.raises(InvalidValue, match="no weights of an X3D"):
         form_of(["fc.weight"])
     with pytest.raises(InvalidValue, match=r"s9\.other\.weight.*form efficient-x3d"):
-        translated({**weights, "s9.other.weight": torch.zeros(1)}, Form.PYSLOWFAST)
+        translated({**weights, "s9.other.weight": torch.zeros(1)}, WeightsForm.PYSLOWFAST)
     separable = network(
         Network(
             "small",
@@ -138,10 +138,10 @@ def file_of(values: object, path: Path, **options: bool) -> Path:
     return path
 
 
-@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("form", WeightsForm)
 @pytest.mark.parametrize("wrap", ["bare", "model_state", "state_dict"])
 def test_a_file(
-    form: Form, wrap: str, weights: dict[str, torch.Tensor], efficient: EfficientX3d, tmp_path: Path
+    form: WeightsForm, wrap: str, weights: dict[str, torch.Tensor], efficient: EfficientX3d, tmp_path: Path
 ) -> None:
     values: object = {name: tensor.float() if tensor.is_floating_point() else tensor
                       for name, tensor in translated(weights, form).items()}  # fmt: skip
@@ -170,8 +170,8 @@ def test_counters_may_be_missing(weights: dict[str, torch.Tensor], tmp_path: Pat
     assert made["s1.pathway0_stem_conv.kernel.bn.num_batches_tracked"] == 0
 
 
-@pytest.mark.parametrize("form", Form)
-def test_the_difference_is_readable(form: Form, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", WeightsForm)
+def test_the_difference_is_readable(form: WeightsForm, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     made = translated(weights, form)
     gone = [name for name in made if re.search(r"(block\.0|fc1)\.weight", name)]
     assert len(gone) == 15

@@ -9,12 +9,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from pytorchvideo.models.r2plus1d import create_r2plus1d
 
-from hwbench.blocks import build, fold
+from hwbench.blocks import build, frames_to_batch
 from hwbench.blocks.deployment import BlockChain, deploy_form
 from hwbench.errors import UnsupportedModule
 from hwbench.latency import macs, operations
 from hwbench.models import deployed, network
-from hwbench.models.r2plus1d import R2plus1d
+from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.spaces import load_card
 from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.workspace import Workspace, shipped
@@ -78,7 +78,7 @@ def test_the_deploy_form_computes_the_same() -> None:
     module = with_statistics(network(Network("small", BLOCKS, CLIP), dropout=0.1)).double()
     clip = torch.randn(CLIP.shape, dtype=torch.float64)
     with torch.no_grad():
-        expected, got = module(clip), deployed(module, CLIP)(fold(clip))
+        expected, got = module(clip), deployed(module, CLIP)(frames_to_batch(clip))
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -87,7 +87,7 @@ def test_a_part_of_the_network_stays_folded(count: int) -> None:
     workload = Workload(BLOCKS[:count], CLIP)
     module, clip = with_statistics(BlockChain(workload.blocks)).double(), torch.randn(CLIP.shape, dtype=torch.float64)
     with torch.no_grad():
-        expected, got = fold(module(clip)), deploy_form(module, CLIP)(fold(clip))
+        expected, got = frames_to_batch(module(clip)), deploy_form(module, CLIP)(frames_to_batch(clip))
     assert got.shape == workload.output.folded
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-10)
 
@@ -98,11 +98,13 @@ def test_axes_in_another_order_are_folded_as_they_are() -> None:
             return x.transpose(1, 2)
 
     clip = torch.randn(2, 3, 4, 5, 6)
-    assert torch.equal(deploy_form(Swapped(), TensorSpec(2, 3, 4, 5, 6))(fold(clip)), fold(clip.transpose(1, 2)))
+    assert torch.equal(
+        deploy_form(Swapped(), TensorSpec(2, 3, 4, 5, 6))(frames_to_batch(clip)), frames_to_batch(clip.transpose(1, 2))
+    )
 
 
 def test_other_blocks_make_no_r2plus1d() -> None:
     with pytest.raises(UnsupportedModule, match="expected a resnet-stem"):
-        R2plus1d(BLOCKS[1:])
+        R2plus1dNetwork(BLOCKS[1:])
     with pytest.raises(UnsupportedModule, match="a kernel over time and one over space"):
         build(BlockSpec.parse("r2plus1d_i8_m4_o16_k3x3x3_relu"))

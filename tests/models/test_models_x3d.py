@@ -14,7 +14,7 @@ from hwbench.models import (
     eager_workload,
     efficient,
     efficient_from_vanilla,
-    fold,
+    frames_to_batch,
     network,
     workload_module,
     x3d_blocks,
@@ -97,7 +97,9 @@ def test_deploy_form_of_the_whole_network(size: str, edge: int) -> None:
     x = torch.randn(1, 3, 2, edge, edge, dtype=torch.float64)
     with torch.no_grad():
         expected = module(x)
-        torch.testing.assert_close(deployed(module, TensorSpec(*x.shape))(fold(x)), expected, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(
+            deployed(module, TensorSpec(*x.shape))(frames_to_batch(x)), expected, rtol=1e-9, atol=1e-10
+        )
 
 
 def test_a_batch_of_clips_and_the_vanilla_network() -> None:
@@ -107,7 +109,7 @@ def test_a_batch_of_clips_and_the_vanilla_network() -> None:
     with torch.no_grad():
         expected = vanilla(x)
         for variant in ("shift-add", "one-hot"):
-            got = deployed(vanilla, TensorSpec(*x.shape), variant)(fold(x))
+            got = deployed(vanilla, TensorSpec(*x.shape), variant)(frames_to_batch(x))
             torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-10)
 
 
@@ -198,5 +200,5 @@ def test_models_that_cannot_be_deployed_say_so() -> None:
 
 def test_a_module_without_a_rewrite_of_its_own_is_deployed_through_its_graph() -> None:
     module, clip = nn.Conv3d(3, 4, 1), torch.randn(1, 3, 4, 8, 8)
-    expected = fold(module(clip))
-    assert torch.allclose(deployed(module, TensorSpec(1, 3, 4, 8, 8))(fold(clip)), expected, atol=1e-6)
+    expected = frames_to_batch(module(clip))
+    assert torch.allclose(deployed(module, TensorSpec(1, 3, 4, 8, 8))(frames_to_batch(clip)), expected, atol=1e-6)

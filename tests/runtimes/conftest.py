@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from hwbench.runtimes.capabilities import NATIVE
 from hwbench.runtimes.native.build import build_runner
-from hwbench.runtimes.runners import NATIVE, Runner
+from hwbench.runtimes.runners import Runner
 from hwbench.testing.models import write_pte
 
 

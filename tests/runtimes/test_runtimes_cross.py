@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InvalidFile, MissingDependency
-from hwbench.runtimes.kits import digest, python_kit, sources_kit
+from hwbench.runtimes.capabilities import NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON
 from hwbench.runtimes.native.build import LIBRARIES, Wheel
 from hwbench.runtimes.native.cross import build_for, find_compiler_for, install_command, libc_files
 from hwbench.runtimes.native.wheels import fetch_wheel
 from hwbench.runtimes.protocol import Options, Start, Visit, parse_line
-from hwbench.runtimes.runners import NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Runner, check_file
+from hwbench.runtimes.runner_bundle import digest, python_kit, sources_kit
+from hwbench.runtimes.runners import Runner, check_file
 from hwbench.testing import arm
 
 VERSION = "1.5.1"

@@ -10,7 +10,7 @@ from hwbench.errors import MissingDependency, UnsupportedModule, WorkspaceError
 from hwbench.measure.cache import engine_version
 from hwbench.runtimes import get
 from hwbench.runtimes.eager import EagerTorch
-from hwbench.runtimes.python_models import EAGER_SUFFIX, load_eager
+from hwbench.runtimes.eager_model import load_eager
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import DelegationReport, Workload
 
@@ -19,14 +19,14 @@ KEY = "x3d_i4_m8_o4_k3x3x3_se8_swish@2x4x3x6x5/fp32/auto"
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory):
-    out = tmp_path_factory.mktemp("eager") / ("block" + EagerTorch.suffix)
+    out = tmp_path_factory.mktemp("eager") / ("block" + EagerTorch.capabilities.suffix)
     return EagerTorch().build(nn.Identity(), torch.zeros(1), Workload.parse(KEY), out, [])
 
 
 def test_the_runtime_is_found_by_name_and_its_version_is_the_cache_s():
     runtime = get("torch")
     assert isinstance(runtime, EagerTorch)
-    assert runtime.suffix == EAGER_SUFFIX
+    assert runtime.capabilities.suffix == ".eager.json"
     assert runtime.version() == engine_version("torch") == importlib.metadata.version("torch")
 
 
@@ -52,7 +52,7 @@ def test_the_same_workload_gives_the_same_bytes(artifact, tmp_path):
 
 
 def test_int8_is_refused(tmp_path):
-    with pytest.raises(UnsupportedModule, match="fp32 baseline"):
+    with pytest.raises(UnsupportedModule, match="the torch runtime builds fp32, got int8"):
         EagerTorch().build(
             nn.Identity(), torch.zeros(1), Workload.parse(KEY.replace("fp32", "int8")), tmp_path / "x", []
         )

@@ -96,7 +96,7 @@ def test_the_runtime_is_found_by_name_and_says_its_version():
     assert names() == ("executorch", "torch") or set(names()) >= {"executorch", "torch"}
     runtime = get("executorch")
     assert isinstance(runtime, ExecuTorch)
-    assert (runtime.name, runtime.suffix) == ("executorch", ".pte")
+    assert (runtime.name, runtime.capabilities.suffix) == ("executorch", ".pte")
     assert runtime.version() == importlib.metadata.version("executorch")
     with pytest.raises(UnknownName, match="did you mean 'executorch'"):
         get("executorh")

@@ -12,10 +12,10 @@ import pytest
 from hwbench.errors import InvalidFile, WorkspaceError
 from hwbench.measure.cache import ArtifactCache
 from hwbench.ownership import SAFE_DIRECTORY
-from hwbench.runtimes.kits import python_kit, sources_kit
 from hwbench.runtimes.native import kept, wheels
 from hwbench.runtimes.native.build import build_runner
 from hwbench.runtimes.native.wheels import fetch_wheel, published_digests
+from hwbench.runtimes.runner_bundle import python_kit, sources_kit
 from hwbench.specs import Artifact, DelegationReport, Workload
 
 # A compiler that takes no time: it writes the letters of its own name where it is told to.

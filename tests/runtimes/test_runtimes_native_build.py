@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from hwbench.errors import MissingDependency, WorkspaceError
+from hwbench.runtimes.capabilities import NATIVE, PYTHON
 from hwbench.runtimes.native import build
 from hwbench.runtimes.native.build import Wheel, build_runner, find_compiler
-from hwbench.runtimes.runners import NATIVE, PYTHON, choose_runner
+from hwbench.runtimes.runners import choose_runner
 
 # A compiler that takes no time: it writes its arguments where it is told to.
 FAKE = """#!/bin/sh

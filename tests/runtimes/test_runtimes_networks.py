@@ -9,7 +9,7 @@ import torch
 
 from hwbench.data import default_clip
 from hwbench.deploy import randomly_weighted
-from hwbench.models import deployed, fold, x3d_blocks
+from hwbench.models import deployed, frames_to_batch, x3d_blocks
 from hwbench.runtimes.executorch import ExecuTorch
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import DelegationReport, Network, Precision, TensorSpec
@@ -24,7 +24,7 @@ def test_x3d_is_one_delegate(tmp_path, native, size):
     network = Network(f"x3d-{size}", x3d_blocks(size), INPUT)
     original = randomly_weighted(network, default_clip("synthetic", INPUT.t)).module
     clip = torch.randn(*INPUT.shape, generator=torch.Generator().manual_seed(0))
-    folded, example = deployed(original, INPUT), fold(clip).contiguous()
+    folded, example = deployed(original, INPUT), frames_to_batch(clip).contiguous()
     file = ExecuTorch().build(folded, example, network.workload(Precision.FP32), tmp_path / "m.pte", [])
     assert file.delegation == DelegationReport(1)
     got = torch.from_numpy(check_file(file.path, example.numpy(), runner=native).output)

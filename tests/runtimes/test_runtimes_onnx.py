@@ -11,12 +11,12 @@ from torch import nn
 
 from hwbench.errors import InvalidFile, MissingDependency, UnsupportedModule
 from hwbench.models import workload_module
-from hwbench.runtimes import Form, get
+from hwbench.runtimes import ModuleForm, get
 from hwbench.runtimes.onnx import OnnxRuntime
 from hwbench.runtimes.onnx.export import OPSET
 from hwbench.runtimes.onnx_model import OnnxModel
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure, load_model
+from hwbench.runtimes.python_models import ModelFailure, load_model
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import Workload
 
@@ -40,7 +40,7 @@ def test_the_file_is_valid_onnx_with_weights_inside_and_no_traces(built):
     assert [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == list(example.shape)
     assert not [node for node in model.graph.node if node.metadata_props]
     assert not any(tensor.external_data for tensor in model.graph.initializer)
-    assert OnnxRuntime().form(BLOCK) is Form.DEPLOY
+    assert OnnxRuntime.capabilities.form(BLOCK) is ModuleForm.DEPLOY
 
 
 def test_the_same_module_gives_the_same_bytes(built, tmp_path):
@@ -108,6 +108,6 @@ def test_a_missing_package_is_told_with_the_command(monkeypatch, name):
 
 def test_a_file_without_its_engine_says_what_to_install(built, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(Failure, match=r"onnxruntime is not installed.*pip install onnxruntime") as caught:
+    with pytest.raises(ModelFailure, match=r"onnxruntime is not installed.*pip install onnxruntime") as caught:
         load_model(str(built[0].path), Options())
     assert caught.value.stage == "load"

@@ -5,9 +5,9 @@ import pytest
 from hwbench.runtimes import protocol
 from hwbench.runtimes.protocol import (
     Begin,
-    Checked,
     End,
     Error,
+    FileChecked,
     Load,
     MalformedLine,
     Operations,
@@ -46,7 +46,7 @@ def test_every_kind_is_read():
     )
     assert ops == Operations("a", 9, (("DELEGATE_CALL", 8.5, 3), ("native_call_mean.out", 1.0, 3)))
     assert leaves(ops.ops) == (("mean.out", 1.0, 3),)
-    assert parse_line('{"kind":"check","shape":[2,5],"load_ns":1,"first_ns":1}') == Checked((2, 5), 1, 1)
+    assert parse_line('{"kind":"check","shape":[2,5],"load_ns":1,"first_ns":1}') == FileChecked((2, 5), 1, 1)
     assert parse_line('{"kind":"error","id":"a","stage":"load","reason":"x"}') == Error("a", "load", "x")
     assert parse_line('{"kind":"end"}') == End()
 

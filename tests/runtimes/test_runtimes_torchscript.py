@@ -10,9 +10,9 @@ from torch import nn
 
 from hwbench.errors import UnsupportedModule
 from hwbench.models import workload_module
-from hwbench.runtimes import Form, get, torchscript
+from hwbench.runtimes import ModuleForm, get, torchscript
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import Failure
+from hwbench.runtimes.python_models import ModelFailure
 from hwbench.runtimes.script_model import ScriptModel, read_note
 from hwbench.runtimes.torchscript import TorchScript, engine_of, fuse
 from hwbench.specs import Workload
@@ -22,10 +22,14 @@ BLOCK = "x3d_i4_m12_o4_k3x3x3_relu@1x4x3x6x5"
 
 def test_auto_in_fp32_is_the_plain_network_and_all_else_the_deploy_form():
     forms = {
-        key: TorchScript().form(Workload.parse(f"{BLOCK}/{key}"))
+        key: TorchScript.capabilities.form(Workload.parse(f"{BLOCK}/{key}"))
         for key in ("fp32/auto", "fp32/shift-add", "int8/auto")
     }
-    assert forms == {"fp32/auto": Form.ORIGINAL, "fp32/shift-add": Form.DEPLOY, "int8/auto": Form.DEPLOY}
+    assert forms == {
+        "fp32/auto": ModuleForm.ORIGINAL,
+        "fp32/shift-add": ModuleForm.DEPLOY,
+        "int8/auto": ModuleForm.DEPLOY,
+    }
 
 
 @pytest.mark.parametrize("variant", ["shift-add", "per-frame"])
@@ -68,7 +72,7 @@ def test_a_torch_without_the_flow_of_2021_is_told(tmp_path, monkeypatch):
 @pytest.mark.filterwarnings("ignore")  # torch announces the end of TorchScript
 def test_a_foreign_archive_is_refused(tmp_path):
     torch.jit.save(torch.jit.trace(nn.ReLU(), torch.ones(1)), tmp_path / "foreign.ts")
-    with pytest.raises(Failure, match="does not say the shape of its input"):
+    with pytest.raises(ModelFailure, match="does not say the shape of its input"):
         ScriptModel(str(tmp_path / "foreign.ts"), Options())
 
 

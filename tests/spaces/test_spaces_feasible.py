@@ -3,6 +3,7 @@
 import hashlib
 import math
 from collections import Counter
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from hwbench.spaces import read_space
 from hwbench.spaces.axes import Axis, counts
 from hwbench.spaces.families import X3d, r2plus1d
 from hwbench.spaces.families.r2plus1d import R2plus1dEnds
-from hwbench.spaces.families.x3d import Head, Stem, X3dEnds
-from hwbench.spaces.family import Family
+from hwbench.spaces.families.x3d import Head, X3dEnds, X3dStemChoice
+from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.feasible import GRID, FeasibleSet
 from hwbench.spaces.space import StagedSpace
 from hwbench.spaces.stages import Stage
@@ -87,6 +88,72 @@ odd_stages = st.builds(
         }
     ),
 )
+
+
+@dataclass(frozen=True)
+class PairEnds(Ends):
+    """Every second frame and all of them, a stem each; a head on both."""
+
+    def stem(self):
+        return BlockSpec.of("pathway-split", in_channels=3, out_channels=3, alpha=2, activation="identity")
+
+    def before(self):
+        stem = BlockSpec("resnet-stem", 3, 4, kernel=((1, 7, 7),), stride=2)
+        return (self.stem(), replace(stem, pathway=1), replace(stem, pathway=2, out_channels=2))
+
+    def head(self, last, x, num_classes):
+        slow, fast = x.pathways
+        return BlockSpec.of(
+            "pathway-head", in_channels=slow.c, out_channels=num_classes, kernel=(), fast_channels=fast.c,
+            activation="identity",
+        )  # fmt: skip
+
+    def parts(self):
+        return {"stem": "pair"}
+
+
+class Pair(Family):
+    """Two pathways, each with widths of its own, that are fused behind a stage or not."""
+
+    name = "pair"
+    axes = tuple(Axis(name, counts) for name in ("slow", "fast", "depth", "stride", "fused"))
+
+    def ends(self, fields):
+        raise NotImplementedError
+
+    def card(self, fields):
+        raise NotImplementedError
+
+    def stage(self, choice, x):
+        blocks = []
+        for pathway, width in ((1, choice["slow"]), (2, choice["fast"])):
+            channels = x.pathways[pathway - 1].c
+            for index in range(choice["depth"]):
+                block = BlockSpec(
+                    "r2plus1d", channels, width, 2 + index, kernel=((3, 1, 1), (1, 3, 3)),
+                    stride=1 if index else choice["stride"], pathway=pathway,
+                )  # fmt: skip
+                blocks.append(block)
+                channels = width
+        if choice["fused"] > 1:
+            slow, fast = choice["slow"], choice["fast"]
+            values = {"in_channels": slow, "out_channels": slow + 2 * fast, "fast_channels": fast}
+            blocks.append(BlockSpec.of("pathway-fuse", kernel=((5, 1, 1),), alpha=2, **values))
+        return tuple(blocks)
+
+
+pair_stages = st.builds(
+    Stage.of,
+    st.fixed_dictionaries(
+        {
+            "slow": some((4, 8)),
+            "fast": some((2, 3)),
+            "depth": some((1, 2)),
+            "stride": some((1, 2)),
+            "fused": some((1, 2)),
+        }
+    ),
+)
 spaces = st.one_of(
     st.builds(
         StagedSpace,
@@ -94,7 +161,7 @@ spaces = st.one_of(
         frames=some((2, 4)),
         resolution=some((16, 32), 1),
         family=st.just(X3d()),
-        ends=st.just(X3dEnds(Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
+        ends=st.just(X3dEnds(X3dStemChoice(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
         stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
     ),
     st.builds(
@@ -103,8 +170,17 @@ spaces = st.one_of(
         frames=some((1, 2, 5), 3),
         resolution=some((9, 32)),
         family=st.just(Odd()),
-        ends=st.just(R2plus1dEnds(r2plus1d.Stem(4, ((1, 7, 7),), 2, "relu"))),
+        ends=st.just(R2plus1dEnds(r2plus1d.ResnetStemChoice(4, ((1, 7, 7),), 2, "relu"))),
         stages=st.lists(odd_stages, min_size=1, max_size=3).map(tuple),
+    ),
+    st.builds(
+        StagedSpace,
+        name=st.just("any"),
+        frames=some((1, 2, 5), 3),
+        resolution=some((9, 32)),
+        family=st.just(Pair()),
+        ends=st.just(PairEnds()),
+        stages=st.lists(pair_stages, min_size=1, max_size=3).map(tuple),
     ),
 ).filter(lambda space: space.size() <= 600)
 
@@ -130,7 +206,7 @@ def brute(space: StagedSpace, number) -> dict[Architecture, float]:
     for architecture in space.architectures():
         x, total = space.network(architecture, 4).input, 0.0
         for block in space.network(architecture, 4).blocks:
-            total += number(block, x)
+            total += number(*block.located(x))
             x = block.output(x)
         totals[architecture] = total
     return totals
@@ -273,7 +349,7 @@ def test_reachable_parts_are_those_of_the_networks_within_the_budget(space, salt
     for architecture in (a for a, t in totals.items() if t <= budget):
         x = space.network(architecture, 4).input
         for block in space.network(architecture, 4).blocks:
-            expected.add((block, x))
+            expected.add(block.located(x))
             x = block.output(x)
     assert len(parts) == len(set(parts))
     assert set(parts) == expected
@@ -283,7 +359,7 @@ TWO = x3d_space(
     "two",
     (2, 4),
     (16,),
-    Stem(8, ((1, 3, 3), (5, 1, 1)), "relu"),
+    X3dStemChoice(8, ((1, 3, 3), (5, 1, 1)), "relu"),
     (
         x3d_stage((1, 2, 3), (8, 16), (1.0, 2.0), (((3, 3, 3),),), (0.0, 0.25), ("relu",), 2),
         x3d_stage((1, 2), (16, 24), (1.0,), (((3, 3, 3),),), (0.0,), ("relu", "swish"), 2),

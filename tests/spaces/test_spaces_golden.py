@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hwbench.latency import macs
-from hwbench.search.evaluators.entropy import Entropy
-from hwbench.search.latencies import choices_digest
 from hwbench.spaces import load_card, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, Precision, TensorSpec, Workload
+from hwbench.studies.evaluators.entropy import Entropy
+from hwbench.studies.latencies import choices_digest
 from hwbench.workspace import Workspace, shipped
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "spaces"
@@ -78,3 +78,9 @@ def test_cards_say_what_they_said() -> None:
     told = json.loads((GOLDEN / "cards.json").read_text())
     made = cards()
     assert {name: made[name] for name in told} == told
+
+
+def test_what_a_space_is_digested_as_names_no_class_that_may_be_renamed() -> None:
+    for name in ("x3d-mobile", "r2plus1d-mobile"):
+        text = repr(read_space(shipped() / "search_spaces" / f"{name}.toml"))
+        assert ", stem=Stem(width=" in text

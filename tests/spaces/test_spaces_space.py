@@ -8,9 +8,10 @@ import optuna
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.spaces import StagedSpace, load_card, read_space, round_width
+from hwbench.spaces import StagedSpace, load_card, read_space
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockSpec, Precision
+from hwbench.specs.widths import round_width
 from hwbench.workspace import Workspace, shipped
 
 SPACES = sorted((shipped() / "search_spaces").glob("*.toml"))

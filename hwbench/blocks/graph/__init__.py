@@ -8,7 +8,7 @@
 """
 
 from hwbench.blocks.graph import convolution, pointwise, pooling, shaping  # noqa: F401  # they register their rules
-from hwbench.blocks.graph.rewrite import Result, deploy_graph
+from hwbench.blocks.graph.rewrite import RewriteResult, deploy_graph
 from hwbench.blocks.graph.rules import rules
 
-__all__ = ["Result", "deploy_graph", "rules"]
+__all__ = ["RewriteResult", "deploy_graph", "rules"]

@@ -105,7 +105,7 @@ class OverTime(nn.Module):
         return from_planes(self.module(to_planes(x, self.input)), self.output)
 
 
-class ClipMean(nn.Module):
+class MeanOfClip(nn.Module):
     """Mean over T, H and W."""
 
     def __init__(self, spec: TensorSpec) -> None:

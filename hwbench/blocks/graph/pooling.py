@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph.convolution import conv2d
-from hwbench.blocks.graph.frames import ClipMean, FrameMean, OverTime, taken
+from hwbench.blocks.graph.frames import FrameMean, MeanOfClip, OverTime, taken
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.values import Clip, Plain, Value, sizes
 from hwbench.specs import TensorSpec
@@ -146,7 +146,7 @@ def adaptive_pool(call: Call) -> Value | tuple[Value, ...]:
     if len(before) == 3:
         clip = call.clip("self")
         if set(after) == {1} and not largest:
-            return Clip(call.emit(ClipMean(clip.spec), clip), clip.spec.with_(t=1, h=1, w=1))
+            return Clip(call.emit(MeanOfClip(clip.spec), clip), clip.spec.with_(t=1, h=1, w=1))
         result: Value = _over(call, clip, tuple(after), maximum if largest else average)
     else:
         assert isinstance(x, Plain)
@@ -187,7 +187,7 @@ def reduce(call: Call) -> Value:
         call.refuse(f"over {', '.join(x.order[dim] for dim in dims)}: only T, H and W are covered")
     after = tuple(1 if axis in axes else sizes(x.spec)[axis] for axis in "THW")
     if after == (1, 1, 1) and not largest:
-        small = Clip(call.emit(ClipMean(x.spec), x), x.spec.with_(t=1, h=1, w=1), x.order)
+        small = Clip(call.emit(MeanOfClip(x.spec), x), x.spec.with_(t=1, h=1, w=1), x.order)
     else:
         small = _over(call, x, after, maximum if largest else average)
     return small if call["keepdim"] else call.reshaped(small, call.shape)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
-from hwbench.blocks.layout import fold
+from hwbench.blocks.layout import frames_to_batch
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.specs import AUTO
 
@@ -22,7 +22,7 @@ from hwbench.specs import AUTO
 TOLERANCE = 1e-9
 
 
-class Result(enum.Enum):
+class RewriteResult(enum.Enum):
     """How a deploy form gives an activation with five axes: in the model's own shape, or with frames as batch."""
 
     AS_MODEL = "as model"
@@ -30,7 +30,7 @@ class Result(enum.Enum):
 
 
 def deploy_graph(
-    model: nn.Module, example: torch.Tensor, *, variant: str = AUTO, result: Result = Result.AS_MODEL
+    model: nn.Module, example: torch.Tensor, *, variant: str = AUTO, result: RewriteResult = RewriteResult.AS_MODEL
 ) -> fx.GraphModule:
     """The deploy form of any video model: folded frames (N·T, C, H, W) -> what the model returns, in eval mode.
 
@@ -60,10 +60,10 @@ def deploy_graph(
     clip = torch.randn(example.shape, dtype=torch.float64, generator=generator)
     with torch.no_grad():
         expected = _answer(original, clip)
-        if result is Result.FOLDED and expected.dim() == 5:
-            expected = fold(expected)
+        if result is RewriteResult.FOLDED and expected.dim() == 5:
+            expected = frames_to_batch(expected)
         deployed = Rewriter(exported(original, clip), variant, result).deployed()
-        _prove(expected, deployed(fold(clip)))
+        _prove(expected, deployed(frames_to_batch(clip)))
     return deployed.to(example.dtype)
 
 
@@ -71,7 +71,7 @@ class Rewriter:
     """Walks through an exported program and puts together the rewritten graph."""
 
     def __init__(
-        self, program: torch.export.ExportedProgram, variant: str = AUTO, result: Result = Result.AS_MODEL
+        self, program: torch.export.ExportedProgram, variant: str = AUTO, result: RewriteResult = RewriteResult.AS_MODEL
     ) -> None:
         self.variant = variant
         self._result = result
@@ -154,7 +154,7 @@ class Rewriter:
         value = self._values[node]
         if isinstance(value, torch.Tensor):
             raise UnsupportedModule("the model returns what does not depend on its input")
-        if isinstance(value, Clip) and self._result is Result.FOLDED:
+        if isinstance(value, Clip) and self._result is RewriteResult.FOLDED:
             # Axes of the original in another order have its sizes, which the block behind takes for (N, C, T, H, W).
             spec, moved = spec_of(value.shape), "".join(value.order[NCTHW.index(axis)] for axis in FOLDED)
             module = reorder(value.spec, FOLDED, moved, spec.folded)

@@ -19,6 +19,7 @@ from hwbench.blocks.mobile_cpu.convolutions import (
 )
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, Kernel, TensorSpec, format_kernel
+from hwbench.specs.widths import squeezed
 
 FULL: Kernel = ((3, 3, 3),)
 SPATIAL: Kernel = ((1, 3, 3),)
@@ -169,16 +170,6 @@ class FoldedSum(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.branch(x)
         return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
-
-
-def squeezed(channels: int, ratio: float, minimum: int = 8, divisor: int = 8) -> int:
-    """Reduced channels of squeeze-excite: ``channels · ratio`` as a multiple of 8, never more than 10 % below it; 0 for
-    a ratio of 0 (PySlowFast's ``round_width``)."""
-    scaled = channels * ratio
-    if not scaled:
-        return 0
-    rounded = max(minimum, int(scaled + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < 0.9 * scaled else rounded
 
 
 def _depthwise(

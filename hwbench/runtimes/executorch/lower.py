@@ -26,13 +26,13 @@ class _Partitioner(XnnpackPartitioner):  # type: ignore[misc]
         return operations, None
 
 
-def exported(module: nn.Module, example: torch.Tensor) -> torch.export.ExportedProgram:
-    """The graph of a module in eval mode, for inputs of the shape of ``example`` only.
+def exported(module: nn.Module, *example: torch.Tensor) -> torch.export.ExportedProgram:
+    """The graph of a module in eval mode, for inputs of the shapes of ``example`` only.
 
     A dynamic batch is not offered: XNNPACK leaves its reshapes outside, and in int8 it aborts the process.
     """
     with torch.no_grad():
-        program = torch.export.export(module, (example,), strict=False)
+        program = torch.export.export(module, example, strict=False)
     float_scalars(program.graph_module)
     return program
 

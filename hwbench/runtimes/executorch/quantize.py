@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
@@ -23,11 +23,15 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from hwbench.errors import UnknownName
 from hwbench.registry import suggest
+from hwbench.runtimes.base import arguments_of
 from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases
+
+if TYPE_CHECKING:
+    from hwbench.runtimes.base import Example
 
 _OBSERVERS = {
     "histogram": HistogramObserver,
@@ -59,7 +63,7 @@ class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
 
 
 def quantized(
-    module: nn.Module, example: torch.Tensor, calibration: Sequence[torch.Tensor], scheme: Scheme | None = None
+    module: nn.Module, example: Example, calibration: Sequence[Example], scheme: Scheme | None = None
 ) -> nn.Module:
     """The module with quantise and dequantise operations around what XNNPACK computes in int8.
 
@@ -77,9 +81,7 @@ def quantized(
     return converted(observed(module, example, calibration, scheme or Scheme()))
 
 
-def observed(
-    module: nn.Module, example: torch.Tensor, calibration: Sequence[torch.Tensor], scheme: Scheme
-) -> fx.GraphModule:
+def observed(module: nn.Module, example: Example, calibration: Sequence[Example], scheme: Scheme) -> fx.GraphModule:
     """The graph of a module with an observer at every value that becomes int8, each of which has seen all inputs.
 
     Arguments and errors as of ``quantized``.
@@ -89,7 +91,7 @@ def observed(
     with torch.no_grad():
         prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), _quantizer(_after_training(scheme), scheme))
         for batch in calibration:
-            prepared(batch)
+            prepared(*arguments_of(batch))
     require_observed(prepared)
     return prepared
 
@@ -156,8 +158,8 @@ def block_of(node: fx.Node, blocks: Sequence[str]) -> str | None:
     return None
 
 
-def _graph(module: nn.Module, example: torch.Tensor) -> fx.GraphModule:
-    graph = torch.export.export(module, (example,), strict=False).module()
+def _graph(module: nn.Module, example: Example) -> fx.GraphModule:
+    graph = torch.export.export(module, arguments_of(example), strict=False).module()
     assert isinstance(graph, fx.GraphModule)
     own_biases(graph)
     float_scalars(graph)

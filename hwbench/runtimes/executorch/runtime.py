@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.runtimes.base import Form, installed_version, runtimes
+from hwbench.runtimes.base import Quantize, Runtime, arguments_of, as_example, installed_version, runtimes
+from hwbench.runtimes.capabilities import (
+    NATIVE,
+    NATIVE_BOARD,
+    NATIVE_LOADER,
+    PYTHON,
+    Capabilities,
+    FileFormat,
+    Quantiser,
+)
 from hwbench.runtimes.executorch.quiet import quiet
+from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.specs import Artifact, Precision, Workload
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
 
-
-Quantize = Callable[["nn.Module", "torch.Tensor", Sequence["torch.Tensor"]], "nn.Module"]
+    from hwbench.runtimes.base import Example
 
 
 @runtimes.register("executorch")
-class ExecuTorch:
+class ExecuTorch(Runtime):
     """One XNNPACK delegate that holds the whole graph, fp32 values in and out at either precision.
 
     The steps: export; for int8 quantise (``quantize.quantized``); lower with the passes of
@@ -33,7 +42,18 @@ class ExecuTorch:
     """
 
     name: ClassVar[str] = "executorch"
-    suffix: ClassVar[str] = ".pte"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        packages=("executorch", "torchao", "torch"),
+        # FlatBuffers writes the identifier of a schema, ETxx, behind the offset of the root table.
+        files=FileFormat(".pte", "an ExecuTorch program", b"ET", 4),
+        loader="hwbench.runtimes.pte_model:PteModel",
+        precisions=(Precision.FP32, Precision.INT8),
+        quantiser=Quantiser.GRAPH,
+        delegates=("xnnpack",),
+        runners=(NATIVE, PYTHON),
+        remote_runners=(NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON),
+        run_page="hwbench.runtimes.executorch:run.md.in",
+    )
 
     def __init__(self, quantize: Quantize | None = None) -> None:
         """``quantize`` makes int8 of a module, an example and calibration inputs; default: ``quantize.quantized``."""
@@ -47,16 +67,28 @@ class ExecuTorch:
         """
         return installed_version("executorch", ("executorch", "torchao"))
 
-    def form(self, workload: Workload) -> Form:
-        return Form.DEPLOY
+    def for_tables(self) -> Runtime:
+        """With the cheapest observer of ranges for int8, in a process that builds many workloads."""
+        import torch._export.utils as export_utils
+
+        with quiet():
+            from hwbench.runtimes.executorch.quantize import quantized
+
+        # Each pass of torch.export looks up all operations of torch by name, a fifteenth of a build; once is enough in
+        # a process that registers no more of them.
+        export_utils._materialize_cpp_cia_ops = functools.cache(export_utils._materialize_cpp_cia_ops)
+        return self.quantising(functools.partial(quantized, scheme=Scheme("minmax")))
+
+    def quantising(self, quantize: Quantize) -> Runtime:
+        return ExecuTorch(quantize)
 
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         """Writes the file; the same module, example and calibration data give the same bytes.
 
@@ -80,11 +112,10 @@ class ExecuTorch:
             from hwbench.runtimes.executorch.lower import delegation, exported, lowered, serialized
             from hwbench.runtimes.executorch.quantize import quantized
 
-            # A folded clip can be a view of another order in memory, which would be baked in as well.
-            module, example = copy.deepcopy(module).eval(), example.contiguous()
+            module, arguments = copy.deepcopy(module).eval(), arguments_of(example)
             if workload.precision is Precision.INT8:
-                module = (self._quantize or quantized)(module, example, calibration)
-            program = lowered(exported(module, example))
+                module = (self._quantize or quantized)(module, as_example(arguments), calibration)
+            program = lowered(exported(module, *arguments))
             report = delegation(program)
             require_complete(report, workload.key)
             content = serialized(program)

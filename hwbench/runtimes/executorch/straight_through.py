@@ -37,7 +37,7 @@ class StraightThrough(FusedMovingAvgObsFakeQuantize):  # type: ignore[misc]
         if self.is_per_channel:
             axes = (-1, *[1] * (x.dim() - 1))
             scale, zero_point = scale.view(axes), zero_point.view(axes)
-        y: torch.Tensor = _Round.apply(x, scale, zero_point, self.quant_min, self.quant_max)
+        y: torch.Tensor = _StraightThroughRound.apply(x, scale, zero_point, self.quant_min, self.quant_max)
         if self.is_per_channel:
             self._memo = y
         return y
@@ -66,7 +66,7 @@ class StraightThrough(FusedMovingAvgObsFakeQuantize):  # type: ignore[misc]
         self.zero_point.resize_(scale.numel()).copy_(zero_point.clamp(self.quant_min, self.quant_max).reshape(-1))
 
 
-class _Round(torch.autograd.Function):
+class _StraightThroughRound(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, x: torch.Tensor, scale: torch.Tensor, zero_point: torch.Tensor, low: int, high: int

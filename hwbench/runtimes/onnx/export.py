@@ -15,8 +15,13 @@ OPSET = 20
 INPUT, OUTPUT = "input", "output"
 
 
-def exported(module: nn.Module, example: torch.Tensor) -> onnx.ModelProto:
-    """The model of a module in eval mode, weights inside, for inputs of the shape of ``example`` only; checked.
+def input_names(count: int) -> list[str]:
+    """Names of the inputs of a model with so many."""
+    return [INPUT, *(f"{INPUT}_{index}" for index in range(2, count + 1))]
+
+
+def exported(module: nn.Module, *example: torch.Tensor) -> onnx.ModelProto:
+    """The model of a module in eval mode, weights inside, for inputs of the shapes of ``example`` only; checked.
 
     Raises:
         UnsupportedModule: The module cannot be exported, or has an operation that ONNX has not.
@@ -25,10 +30,10 @@ def exported(module: nn.Module, example: torch.Tensor) -> onnx.ModelProto:
         with torch.no_grad():
             program: Any = torch.onnx.export(
                 module,
-                (example,),
+                example,
                 dynamo=True,
                 opset_version=OPSET,
-                input_names=[INPUT],
+                input_names=input_names(len(example)),
                 output_names=[OUTPUT],
                 external_data=False,
                 verbose=False,

@@ -7,30 +7,36 @@ import logging
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
-import torch
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
+from hwbench.runtimes.base import arguments_of
 from hwbench.runtimes.calibration import require_clips
-from hwbench.runtimes.onnx.export import INPUT
+from hwbench.runtimes.onnx.export import input_names
+
+if TYPE_CHECKING:
+    from hwbench.runtimes.base import Example
 
 
 class _Clips(CalibrationDataReader):  # type: ignore[misc]
     """Calibration data as ONNX Runtime wants to read it."""
 
-    def __init__(self, calibration: Sequence[torch.Tensor]) -> None:
+    def __init__(self, calibration: Sequence[Example]) -> None:
         self._left = iter(calibration)
 
     def get_next(self) -> dict[str, np.ndarray[Any, Any]] | None:
         clip = next(self._left, None)
-        return None if clip is None else {INPUT: clip.contiguous().numpy()}
+        if clip is None:
+            return None
+        arguments = arguments_of(clip)
+        return {name: one.numpy() for name, one in zip(input_names(len(arguments)), arguments)}
 
 
-def quantized(model: onnx.ModelProto, example: torch.Tensor, calibration: Sequence[torch.Tensor]) -> onnx.ModelProto:
+def quantized(model: onnx.ModelProto, example: Example, calibration: Sequence[Example]) -> onnx.ModelProto:
     """The model with quantise and dequantise operations around everything that ONNX Runtime computes in int8.
 
     Activations are uint8, for which ONNX Runtime has fast kernels everywhere; weights keep to 7 bits, so that a

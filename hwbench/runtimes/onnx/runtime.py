@@ -8,21 +8,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from hwbench.runtimes.base import Form, installed_version, runtimes
+from hwbench.runtimes.base import Runtime, arguments_of, installed_version, runtimes
+from hwbench.runtimes.capabilities import Capabilities, FileFormat, Quantiser
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
+
+    from hwbench.runtimes.base import Example
 
 # What runs a file, what describes one, what writes one; all of them are the extra ``onnx``.
 _DISTRIBUTIONS = ("onnxruntime", "onnx", "onnxscript")
 
 
 @runtimes.register("onnx")
-class OnnxRuntime:
+class OnnxRuntime(Runtime):
     """ONNX Runtime with its own processor kernels, fp32 values in and out at either precision.
 
     The deploy form is what is written: on X3D-XS, one thread, ONNX Runtime takes about 0.6 of the time for it that the
@@ -33,7 +35,14 @@ class OnnxRuntime:
     """
 
     name: ClassVar[str] = "onnx"
-    suffix: ClassVar[str] = ".onnx"
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        packages=(*_DISTRIBUTIONS, "torch"),
+        files=FileFormat(".onnx", "an ONNX model"),
+        loader="hwbench.runtimes.onnx_model:OnnxModel",
+        precisions=(Precision.FP32, Precision.INT8),
+        quantiser=Quantiser.ENGINE,
+        run_page="hwbench.runtimes.onnx:run.md.in",
+    )
 
     def version(self) -> str:
         """Version of the onnxruntime distribution.
@@ -44,16 +53,13 @@ class OnnxRuntime:
         versions = [installed_version(name, _DISTRIBUTIONS) for name in _DISTRIBUTIONS]
         return versions[0]
 
-    def form(self, workload: Workload) -> Form:
-        return Form.DEPLOY
-
     def build(
         self,
         module: nn.Module,
-        example: torch.Tensor,
+        example: Example,
         workload: Workload,
         out: Path,
-        calibration: Sequence[torch.Tensor],
+        calibration: Sequence[Example],
     ) -> Artifact:
         """Writes the file; the same module, example and calibration data give the same bytes.
 
@@ -75,8 +81,7 @@ class OnnxRuntime:
             from hwbench.runtimes.onnx.export import exported
             from hwbench.runtimes.onnx.quantize import quantized
 
-            module, example = copy.deepcopy(module).eval(), example.contiguous()
-            model = exported(module, example)
+            model = exported(copy.deepcopy(module).eval(), *arguments_of(example))
             if workload.precision is Precision.INT8:
                 model = quantized(model, example, calibration)
             content = model.SerializeToString(deterministic=True)

@@ -17,22 +17,24 @@ from hwbench.spaces.axes import (
     activations,
     count,
     counts,
-    depth_series,
     depths,
     factors,
     kernel,
     kernels,
 )
-from hwbench.spaces.family import Ends, Family, Member, only
-from hwbench.spaces.fields import Fields
-from hwbench.spaces.stages import CLIP_CHANNELS, Stage, StageChoice
+from hwbench.spaces.bottlenecks import check_inner, stages_alike
+from hwbench.spaces.family import Ends, Family, Member
+from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import GLOBAL, BlockSpec, Kernel, TensorSpec
+from hwbench.specs.bottlenecks import bottlenecks
+from hwbench.specs.tensor import CLIP_CHANNELS
+from hwbench.toml_fields import Fields
 
 _KERNEL: Kernel = ((3, 1, 1), (1, 3, 3))
 
 
 @dataclass(frozen=True)
-class Stem:
+class ResnetStemChoice:
     """One convolution with a spatial stride."""
 
     width: int
@@ -45,7 +47,7 @@ class Stem:
 class R2plus1dEnds(Ends):
     """Stem and head of R(2+1)D; the head has nothing to choose."""
 
-    first: Stem
+    first: ResnetStemChoice
 
     def stem(self) -> BlockSpec:
         first = self.first
@@ -87,7 +89,9 @@ class R2plus1d(Family):
     def ends(self, fields: Fields) -> R2plus1dEnds:
         stem = fields.table("stem")
         ends = R2plus1dEnds(
-            Stem(count(stem, "width"), kernel(stem, "kernel"), count(stem, "stride"), activation(stem, "act"))
+            ResnetStemChoice(
+                count(stem, "width"), kernel(stem, "kernel"), count(stem, "stride"), activation(stem, "act")
+            )
         )
         stem.done()
         return ends
@@ -96,54 +100,33 @@ class R2plus1d(Family):
         return _stage(choice, x.c)
 
     def check(self, stage: Stage) -> tuple[str, str] | None:
-        if any(_mid_channels(choice) < 1 for choice in stage.choices):
-            return "expansion", "expected at least one channel inside a block"
         if any(len(one) != 2 or one[0][1:] != (1, 1) or one[1][0] != 1 for one in stage["kernel"]):
             return "kernel", "expected a kernel over time and one over space, as 3x1x1+1x3x3"
-        return None
+        return check_inner(stage)
 
     def card(self, fields: Fields) -> Member:
         """Depths, widths and strides by stage, everything else alike in all stages."""
-        blocks, names = depth_series(fields, "depths"), ("widths", "strides", "temporal_strides")
-        widths, strides, steps = (fields.series(name) for name in names)
-        for name, values in zip(names, (widths, strides, steps)):
-            if len(values) != len(blocks):
-                raise fields.error(name, f"expected one value for each of {len(blocks)} depths", list(values))
         alike = {
             "expansion": fields.number("expansion"),
             "kernel": kernel(fields, "kernel"),
             "act": activation(fields, "act"),
         }
-        stem = Stem(
+        stem = ResnetStemChoice(
             count(fields, "stem_width"), kernel(fields, "stem_kernel"), count(fields, "stem_stride"), alike["act"]
         )
-        stages = [
-            only(self, {**alike, "depth": depth, "width": width, "stride": stride, "temporal_stride": step})
-            for depth, width, stride, step in zip(blocks, widths, strides, steps)
-        ]
-        return Member(R2plus1dEnds(stem), tuple(stages))
-
-
-def _mid_channels(choice: StageChoice) -> int:
-    return int(choice["expansion"] * choice["width"])
+        by_stage = ("depth", "width", "stride", "temporal_stride")
+        return Member(R2plus1dEnds(stem), stages_alike(self, fields, alike, by_stage))
 
 
 @lru_cache(maxsize=1 << 14)
 def _stage(choice: StageChoice, in_channels: int) -> tuple[BlockSpec, ...]:
-    first, following = (
-        BlockSpec.of(
-            "r2plus1d",
-            in_channels=channels,
-            mid_channels=_mid_channels(choice),
-            out_channels=choice["width"],
-            kernel=choice["kernel"],
-            stride=stride,
-            temporal_stride=step,
-            activation=choice["act"],
-        )
-        for channels, stride, step in (
-            (in_channels, choice["stride"], choice["temporal_stride"]),
-            (choice["width"], 1, 1),
-        )
+    opening, following = bottlenecks(
+        "r2plus1d",
+        in_channels,
+        width=choice["width"],
+        expansion=choice["expansion"],
+        first={"stride": choice["stride"], "temporal_stride": choice["temporal_stride"]},
+        kernel=choice["kernel"],
+        activation=choice["act"],
     )
-    return (first, *[following] * (choice["depth"] - 1))
+    return (opening, *[following] * (choice["depth"] - 1))

@@ -1,27 +1,38 @@
 """The kinds of blocks that come with hwbench: one file and one line each."""
 
 from hwbench.specs.kind import block_kinds
-from hwbench.specs.kinds.conv import Conv
-from hwbench.specs.kinds.pool import Pool
-from hwbench.specs.kinds.r2plus1d import PoolHead, R2plus1dBlock, ResnetStem
-from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitation
-from hwbench.specs.kinds.x3d import X3dBlock, X3dHead, X3dStem
+from hwbench.specs.kinds.by_hand import HandHeadKind, HandKind, HandNetworkKind, HandStemKind
+from hwbench.specs.kinds.conv import ConvKind
+from hwbench.specs.kinds.pathways import PathwayFuseKind, PathwayHeadKind, PathwaySplitKind
+from hwbench.specs.kinds.pool import PoolKind
+from hwbench.specs.kinds.r2plus1d import PoolHeadKind, R2plus1dKind, ResnetStemKind
+from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitationKind
+from hwbench.specs.kinds.x3d import X3dHeadKind, X3dKind, X3dStemKind
 
 for kind in (
-    *(X3dStem(), X3dBlock(), X3dHead()),
-    *(ResnetStem(), R2plus1dBlock(), PoolHead()),
-    *(Conv(), SqueezeExcitation(), Pool()),
+    *(X3dStemKind(), X3dKind(), X3dHeadKind()),
+    *(ResnetStemKind(), R2plus1dKind(), PoolHeadKind()),
+    *(ConvKind(), SqueezeExcitationKind(), PoolKind()),
+    *(PathwaySplitKind(), PathwayFuseKind(), PathwayHeadKind()),
+    *(HandStemKind(), HandKind(), HandHeadKind(), HandNetworkKind()),
 ):
     block_kinds.register(kind.name)(kind)
 
 __all__ = [
-    "Conv",
-    "Pool",
-    "PoolHead",
-    "R2plus1dBlock",
-    "ResnetStem",
-    "SqueezeExcitation",
-    "X3dBlock",
-    "X3dHead",
-    "X3dStem",
+    "ConvKind",
+    "HandHeadKind",
+    "HandKind",
+    "HandNetworkKind",
+    "HandStemKind",
+    "PathwayFuseKind",
+    "PathwayHeadKind",
+    "PathwaySplitKind",
+    "PoolKind",
+    "PoolHeadKind",
+    "R2plus1dKind",
+    "ResnetStemKind",
+    "SqueezeExcitationKind",
+    "X3dKind",
+    "X3dHeadKind",
+    "X3dStemKind",
 ]

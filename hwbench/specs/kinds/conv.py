@@ -12,7 +12,7 @@ from hwbench.specs.operations import Convolution
 from hwbench.specs.tensor import TensorSpec
 
 
-class Conv(BlockKind):
+class ConvKind(BlockKind):
     """1x1x1, 1xkxk, 3x1x1, 5x1x1, or depthwise 3x3x3."""
 
     name = "conv"

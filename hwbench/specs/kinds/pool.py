@@ -11,7 +11,7 @@ from hwbench.specs.operations import Convolution
 from hwbench.specs.tensor import TensorSpec
 
 
-class Pool(BlockKind):
+class PoolKind(BlockKind):
     """The mean over T, H and W of each channel. It has no multiply-adds and no weights."""
 
     name = "pool"

@@ -12,7 +12,7 @@ from hwbench.specs.operations import Convolution, Path
 from hwbench.specs.tensor import TensorSpec
 
 
-class ResnetStem(BlockKind):
+class ResnetStemKind(BlockKind):
     """One convolution with normalisation and activation."""
 
     name = "resnet-stem"
@@ -27,7 +27,7 @@ class ResnetStem(BlockKind):
         yield Convolution(x, spec.out_channels, spec.kernel[0], spec.stride)
 
 
-class R2plus1dBlock(BlockKind):
+class R2plus1dKind(BlockKind):
     """Pointwise, a convolution over time and then one over space, pointwise, added to the input.
 
     The first kernel takes the step over frames (``temporal_stride``), the second the spatial stride.
@@ -43,8 +43,7 @@ class R2plus1dBlock(BlockKind):
         expect(spec, spec.mid_channels > 0, "the channels inside, as in r2plus1d_i64_m64_o256_k3x1x1+1x3x3_relu")
 
     def output(self, spec: BlockSpec, x: TensorSpec) -> TensorSpec:
-        step = spec.number(TEMPORAL_STRIDE.name)
-        return x.with_(c=spec.out_channels, t=-(-x.t // step), h=-(-x.h // spec.stride), w=-(-x.w // spec.stride))
+        return x.strided(spec.out_channels, spec.stride, spec.number(TEMPORAL_STRIDE.name))
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
         step, (over_time, over_space) = spec.number(TEMPORAL_STRIDE.name), spec.kernel
@@ -56,7 +55,7 @@ class R2plus1dBlock(BlockKind):
             yield Convolution(x, spec.out_channels, stride=spec.stride, path=Path.SIDE, temporal_stride=step)
 
 
-class PoolHead(BlockKind):
+class PoolHeadKind(BlockKind):
     """The mean over the clip, then the classifier."""
 
     name = "pool-head"

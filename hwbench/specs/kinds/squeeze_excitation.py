@@ -13,7 +13,7 @@ from hwbench.specs.operations import Convolution
 from hwbench.specs.tensor import TensorSpec
 
 
-class SqueezeExcitation(BlockKind):
+class SqueezeExcitationKind(BlockKind):
     """Each channel times a gate that two layers compute from the means of all channels."""
 
     name = "se"

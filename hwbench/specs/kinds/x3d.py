@@ -11,10 +11,11 @@ from hwbench.specs.kind import BlockKind, BlockRole, expect
 from hwbench.specs.operations import Convolution, Path
 from hwbench.specs.tensor import TensorSpec
 
-_STEM_KERNEL: Kernel = ((1, 3, 3), (5, 1, 1))
+STEM_KERNEL: Kernel = ((1, 3, 3), (5, 1, 1))
+_DEPTHWISE_KERNELS: tuple[Kernel, ...] = (((3, 3, 3),), ((1, 3, 3),), ((1, 3, 3), (3, 1, 1)))
 
 
-class X3dStem(BlockKind):
+class X3dStemKind(BlockKind):
     """A convolution over space with stride 2, then a depthwise one over time."""
 
     name = "stem"
@@ -23,7 +24,7 @@ class X3dStem(BlockKind):
     module: ClassVar[str] = "hwbench.blocks.kinds:x3d_stem"
 
     def check(self, spec: BlockSpec) -> None:
-        as_x3d = spec.kernel == _STEM_KERNEL and spec.stride == 2 and spec.activation == "relu"
+        as_x3d = spec.kernel == STEM_KERNEL and spec.stride == 2 and spec.activation == "relu"
         expect(spec, as_x3d, "a stem of kernel 1x3x3+5x1x1, stride 2 and activation relu")
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
@@ -33,7 +34,7 @@ class X3dStem(BlockKind):
         yield from depthwise_chain(first.output, tuple(depthwise), 1)
 
 
-class X3dBlock(BlockKind):
+class X3dKind(BlockKind):
     """Pointwise, depthwise, squeeze-excite, activation, pointwise, added to the input."""
 
     name = "x3d"
@@ -42,6 +43,7 @@ class X3dBlock(BlockKind):
 
     def check(self, spec: BlockSpec) -> None:
         expect(spec, spec.mid_channels > 0, "the channels inside, as in x3d_i24_m54_o24_k3x3x3_swish")
+        expect(spec, spec.kernel in _DEPTHWISE_KERNELS, "the kernel 3x3x3, 1x3x3 or 1x3x3+3x1x1")
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
         expand = Convolution(x, spec.mid_channels)
@@ -57,7 +59,7 @@ class X3dBlock(BlockKind):
             yield Convolution(x, spec.out_channels, stride=spec.stride, path=Path.SIDE)
 
 
-class X3dHead(BlockKind):
+class X3dHeadKind(BlockKind):
     """Pointwise to the inner width of the last stage, the mean over the clip, a hidden layer, the classifier."""
 
     name = "head"

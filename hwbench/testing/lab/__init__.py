@@ -4,19 +4,27 @@
 into an aarch64 root under proot and qemu. Timings taken there are no latencies: such devices are ``emulated``.
 """
 
-from hwbench.testing.lab.devices import Board, LabDevice, Phone, adb_server, android_phone, jump_host, ssh_board
-from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.devices import (
+    LabDevice,
+    VirtualBoard,
+    VirtualPhone,
+    adb_server,
+    android_phone,
+    jump_host,
+    ssh_board,
+)
+from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import REQUIRED, requirements, skip_if_missing
-from hwbench.testing.lab.network import Direction, Network
+from hwbench.testing.lab.network import Direction, VirtualNetwork
 
 __all__ = [
     "REQUIRED",
-    "Board",
+    "VirtualBoard",
     "Direction",
     "LabDevice",
-    "Machine",
-    "Network",
-    "Phone",
+    "VirtualMachine",
+    "VirtualNetwork",
+    "VirtualPhone",
     "adb_server",
     "android_phone",
     "jump_host",

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hwbench.testing.lab import android, keys
 from hwbench.testing.lab.adbd import Configuration
-from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import require
 from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wait_until_listening
 from hwbench.testing.lab.root import user_id
@@ -69,7 +69,7 @@ class Adbd:
     It serves computers with a key that was allowed, at first those of this user on this one.
     """
 
-    def __init__(self, folder: Path, machine: Machine) -> None:
+    def __init__(self, folder: Path, machine: VirtualMachine) -> None:
         folder.mkdir(mode=0o755)
         self.folder = folder
         self.port = free_port()

@@ -40,7 +40,7 @@ class Configuration:
     faults: str
 
 
-class Stream:
+class AdbdStream:
     """One stream of a connection. ``read`` and ``write`` block as the protocol says."""
 
     def __init__(self, wire: Wire, local: int, remote: int, limit: int) -> None:
@@ -108,14 +108,14 @@ class Stream:
             self._wire.send(Message(b"CLSE", self._local, self._remote))
 
 
-class Connection:
+class AdbdConnection:
     """What one adb server has opened with us."""
 
     def __init__(self, connection: socket.socket, configuration: Configuration) -> None:
         self._socket = connection
         self._wire = Wire(connection)
         self._configuration = configuration
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, AdbdStream] = {}
         self._limit = MAX_PAYLOAD
         self._accepted = False
         self._token = b""  # that the other side is to sign next
@@ -180,18 +180,18 @@ class Connection:
             self._wire.send(Message(b"CLSE", 0, message.first))
             return
         self._last += 1
-        stream = self._streams[self._last] = Stream(self._wire, self._last, message.first, self._limit)
+        stream = self._streams[self._last] = AdbdStream(self._wire, self._last, message.first, self._limit)
         stream.okay()
         threading.Thread(target=self._run, args=(service, stream, self._last), daemon=True).start()
 
-    def _run(self, service: Callable[[Stream, Configuration], None], stream: Stream, number: int) -> None:
+    def _run(self, service: Callable[[AdbdStream, Configuration], None], stream: AdbdStream, number: int) -> None:
         with contextlib.suppress(OSError, EOFError):
             service(stream, self._configuration)
         stream.close()
         self._streams.pop(number, None)
 
 
-def _service(name: str) -> Callable[[Stream, Configuration], None] | None:
+def _service(name: str) -> Callable[[AdbdStream, Configuration], None] | None:
     kind, _, rest = name.partition(":")
     if kind == "sync":
         return lambda stream, told: sync.serve(stream, Path(told.root), Path(told.faults))
@@ -202,7 +202,7 @@ def _service(name: str) -> Callable[[Stream, Configuration], None] | None:
     return None
 
 
-def _raw(stream: Stream, told: Configuration, command: str) -> None:
+def _raw(stream: AdbdStream, told: Configuration, command: str) -> None:
     """Stdout and stderr as one, no exit status."""
     given, taken = os.pipe()
     read, write = os.pipe()
@@ -215,13 +215,13 @@ def _raw(stream: Stream, told: Configuration, command: str) -> None:
             stream.write(data)
 
 
-def _feed(stream: Stream, taken: int) -> None:
+def _feed(stream: AdbdStream, taken: int) -> None:
     with os.fdopen(taken, "wb", buffering=0) as target, contextlib.suppress(OSError):
         while data := stream.read():
             target.write(data)
 
 
-def _framed(stream: Stream, told: Configuration, command: str) -> None:
+def _framed(stream: AdbdStream, told: Configuration, command: str) -> None:
     """Packets of shell v2: both streams apart, then the exit status."""
     given, taken = os.pipe()
     read_out, write_out = os.pipe()
@@ -251,7 +251,7 @@ def _framed(stream: Stream, told: Configuration, command: str) -> None:
         send(EXIT, bytes([ended if ended >= 0 else SIGNALLED | -ended]))
 
 
-def _unpack(stream: Stream, taken: int) -> None:
+def _unpack(stream: AdbdStream, taken: int) -> None:
     """Packets from the other side to the command's stdin."""
     with os.fdopen(taken, "wb", buffering=0) as target, contextlib.suppress(OSError, EOFError):
         while True:
@@ -280,7 +280,7 @@ def main(listener: int, configuration: str) -> None:
         while True:
             connection, _ = server.accept()
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=Connection(connection, told).serve, daemon=True).start()
+            threading.Thread(target=AdbdConnection(connection, told).serve, daemon=True).start()
 
 
 if __name__ == "__main__":

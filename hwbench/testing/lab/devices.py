@@ -24,9 +24,9 @@ from pathlib import Path
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
 from hwbench.testing.lab.folders import make_folder, sweep
-from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import requirements
-from hwbench.testing.lab.network import Network
+from hwbench.testing.lab.network import VirtualNetwork
 from hwbench.testing.lab.processes import HOST
 from hwbench.testing.lab.root import Flavour
 from hwbench.testing.lab.sshd import Sshd
@@ -40,8 +40,8 @@ class LabDevice(ABC):
     """What board and phone have in common."""
 
     transport_name: str
-    machine: Machine
-    network: Network
+    machine: VirtualMachine
+    network: VirtualNetwork
 
     @property
     @abstractmethod
@@ -148,15 +148,15 @@ class LabDevice(ABC):
         return len(killed)
 
 
-class Board(LabDevice):
+class VirtualBoard(LabDevice):
     """A Linux board behind OpenSSH."""
 
     transport_name = "ssh"
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: VirtualMachine) -> None:
         self.machine = machine
         self.sshd = Sshd(machine.folder / "ssh", machine)
-        self.network = Network(self.sshd.port)
+        self.network = VirtualNetwork(self.sshd.port)
         self.known_hosts = machine.folder / "known_hosts"
         self.known_hosts.touch()
 
@@ -195,15 +195,15 @@ class Board(LabDevice):
         self.sshd.kill()
 
 
-class Phone(LabDevice):
+class VirtualPhone(LabDevice):
     """An Android phone behind adbd, reached over the network as ``host:port``."""
 
     transport_name = "adb"
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: VirtualMachine) -> None:
         self.machine = machine
         self.adbd = Adbd(machine.folder / "adbd", machine)
-        self.network = Network(self.adbd.port)
+        self.network = VirtualNetwork(self.adbd.port)
 
     @property
     def serial(self) -> str:
@@ -250,7 +250,7 @@ class Phone(LabDevice):
 
 
 @contextlib.contextmanager
-def ssh_board(*, trusted: bool = True, rooted: bool = False) -> Iterator[Board]:
+def ssh_board(*, trusted: bool = True, rooted: bool = False) -> Iterator[VirtualBoard]:
     """A Linux board that is up, until the end of the block.
 
     Args:
@@ -261,7 +261,7 @@ def ssh_board(*, trusted: bool = True, rooted: bool = False) -> Iterator[Board]:
         MissingDependency: What the laboratory needs is missing; says how to get it.
     """
     with _machine(Flavour.BOARD, {}, rooted=rooted) as machine:
-        board = Board(machine)
+        board = VirtualBoard(machine)
         if trusted:
             board.trust()
         with _serving(board):
@@ -288,7 +288,7 @@ def android_phone(
     rooted: bool = False,
     authorised: bool = True,
     connected: bool = True,
-) -> Iterator[Phone]:
+) -> Iterator[VirtualPhone]:
     """An Android phone that is up, until the end of the block.
 
     Args:
@@ -305,7 +305,7 @@ def android_phone(
     with contextlib.ExitStack() as stack:
         if connected:
             stack.enter_context(adb_server())  # first: the phone allows its key
-        phone = Phone(stack.enter_context(_machine(Flavour.PHONE, told, rooted=rooted)))
+        phone = VirtualPhone(stack.enter_context(_machine(Flavour.PHONE, told, rooted=rooted)))
         if not authorised:
             phone.adbd.unauthorise()
         stack.enter_context(_serving(phone))
@@ -346,9 +346,9 @@ def adb_server() -> Iterator[AdbServer]:
 
 
 @contextlib.contextmanager
-def _machine(flavour: Flavour, properties: Mapping[str, str], *, rooted: bool) -> Iterator[Machine]:
+def _machine(flavour: Flavour, properties: Mapping[str, str], *, rooted: bool) -> Iterator[VirtualMachine]:
     _check_requirements()
-    machine = Machine(flavour, properties, rooted=rooted)
+    machine = VirtualMachine(flavour, properties, rooted=rooted)
     try:
         machine.start()
         yield machine
@@ -384,7 +384,7 @@ def _serving(device: LabDevice) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _attached(phone: Phone) -> Iterator[None]:
+def _attached(phone: VirtualPhone) -> Iterator[None]:
     phone.connect()
     try:
         yield

@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from hwbench.testing.lab.processes import Process, end_recorded, end_watched, is_private, process_numbers
+from hwbench.testing.lab.processes import LaboratoryProcess, end_recorded, end_watched, is_private, process_numbers
 from hwbench.testing.lab.root import user_id
 
 PREFIX = "hwbench-lab-"
@@ -31,7 +31,7 @@ def make_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     folder.chmod(0o711)
     (folder / OWNER).touch(mode=0o600)  # whatever the umask says: what a group may write to is not believed later
-    (folder / OWNER).write_text(str(Process.of(os.getpid())))
+    (folder / OWNER).write_text(str(LaboratoryProcess.of(os.getpid())))
     return folder
 
 
@@ -85,7 +85,7 @@ def _is_left(folder: Path) -> bool:
     if not is_private(record):
         return False
     text = record.read_text()
-    owner = Process.read(text)
+    owner = LaboratoryProcess.read(text)
     # Older laboratories wrote the number alone.
     return not (owner.lives if owner is not None else Path(f"/proc/{int(text)}").exists())
 
@@ -95,7 +95,7 @@ def _remove(folder: Path) -> None:
     mark = os.fsencode(folder / "root")
     for pid in process_numbers():
         with contextlib.suppress(OSError):
-            process = Process.of(pid)
+            process = LaboratoryProcess.of(pid)
             words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             ours = Path(f"/proc/{pid}").stat().st_uid in (os.geteuid(), user_id())
             if process is not None and ours and words[0].endswith(b"proot") and mark in words:

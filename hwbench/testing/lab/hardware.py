@@ -16,7 +16,7 @@ BIG_CORES = 4
 
 
 @dataclass(frozen=True)
-class Cluster:
+class VirtualCluster:
     """Equal cores. ``part`` is the number in /proc/cpuinfo; ``capacity`` is relative to 1024."""
 
     part: str
@@ -25,8 +25,8 @@ class Cluster:
     max_khz: int
 
 
-LITTLE = Cluster("0xd05", 430, 300_000, 1_800_000)
-BIG = Cluster("0xd0b", 1024, 500_000, 2_400_000)
+LITTLE = VirtualCluster("0xd05", 430, 300_000, 1_800_000)
+BIG = VirtualCluster("0xd0b", 1024, 500_000, 2_400_000)
 # What `qemu-aarch64 -cpu cortex-a76` executes.
 FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
 MEMORY_KB = 3_906_250
@@ -41,7 +41,7 @@ def usable() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))[:CORES])
 
 
-def clusters() -> dict[int, Cluster]:
+def clusters() -> dict[int, VirtualCluster]:
     """The cluster of each processor; see the top of this file."""
     allowed = usable()
     count = max(CORES, allowed[-1] + 1)
@@ -65,7 +65,7 @@ def write_sys(root: Path) -> None:
         write(battery / name, value)
 
 
-def _write_cpu(folder: Path, index: int, cluster: Cluster, siblings: list[int]) -> None:
+def _write_cpu(folder: Path, index: int, cluster: VirtualCluster, siblings: list[int]) -> None:
     listed = ",".join(map(str, siblings))
     values = {
         "online": "1",

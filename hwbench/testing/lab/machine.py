@@ -1,6 +1,6 @@
 """A lab device without its way in: a root folder whose processes run under proot and qemu, and what may befall it.
 
-``Machine`` is the hardware: it boots, heats up, fills its disk, goes down. ``sshd`` and ``adbd`` lead into it.
+``VirtualMachine`` is the hardware: it boots, heats up, fills its disk, goes down. ``sshd`` and ``adbd`` lead into it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DISK_BYTES = 256 << 20
 BOOT_S = 30.0
 
 
-class Machine:
+class VirtualMachine:
     """A device of its own folder below the temporary folder; ``start`` boots it, ``stop`` removes it.
 
     Args:

@@ -26,7 +26,7 @@ class Direction(Enum):
     FROM_DEVICE = "from the device"
 
 
-class Network:
+class VirtualNetwork:
     """Forwards a port of its own to a server's; used by any thread."""
 
     def __init__(self, server_port: int) -> None:

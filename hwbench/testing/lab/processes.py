@@ -57,7 +57,7 @@ def launch(
             pass_fds=pass_fds,
             start_new_session=True,
         )
-    leader = Process.of(process.pid)
+    leader = LaboratoryProcess.of(process.pid)
     with open(folder / RECORD, "a", opener=_for_us) as record:
         record.write(f"{leader}\n" if leader else "")
     return process
@@ -68,7 +68,7 @@ def _for_us(path: str, flags: int) -> int:
 
 
 @dataclass(frozen=True)
-class Process:
+class LaboratoryProcess:
     """A process of this machine, named for ever: its number may be another's by now, number and start are not.
 
     Args:
@@ -137,7 +137,7 @@ def end_recorded(folder: Path) -> None:
     """
     for record in folder.glob(f"*/{RECORD}"):
         if is_private(record.parent) and is_private(record):
-            for process in map(Process.read, record.read_text().splitlines()):
+            for process in map(LaboratoryProcess.read, record.read_text().splitlines()):
                 if process is not None and process.lives:
                     kill_family(process)
 
@@ -170,13 +170,13 @@ def process_numbers() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def descendants(pid: int) -> list[Process]:
+def descendants(pid: int) -> list[LaboratoryProcess]:
     """Of a process, as far as their parents live."""
-    offspring: dict[int, list[Process]] = {}
+    offspring: dict[int, list[LaboratoryProcess]] = {}
     for number in process_numbers():
         with contextlib.suppress(OSError, IndexError, ValueError):
             words = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
-            offspring.setdefault(int(words[1]), []).append(Process(number, words[19]))
+            offspring.setdefault(int(words[1]), []).append(LaboratoryProcess(number, words[19]))
     found, at = [*offspring.get(pid, [])], 0
     while at < len(found):
         found += offspring.get(found[at].pid, [])
@@ -184,7 +184,7 @@ def descendants(pid: int) -> list[Process]:
     return found
 
 
-def kill_family(process: Process) -> None:
+def kill_family(process: LaboratoryProcess) -> None:
     """Kills a process and its descendants; none of them can clean up."""
     for member in [process, *descendants(process.pid)]:
         member.kill()
@@ -192,7 +192,7 @@ def kill_family(process: Process) -> None:
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
     """Kills what ``launch`` started, with its descendants, and waits for it; one that was waited for is left alone."""
-    if process.poll() is None and (leader := Process.of(process.pid)):
+    if process.poll() is None and (leader := LaboratoryProcess.of(process.pid)):
         kill_family(leader)
     process.wait(END_S)
 
@@ -207,7 +207,7 @@ def end_watched(tracer: int, limit_s: float = END_S) -> None:
     deadline = time.monotonic() + limit_s
     while (alive := watched(tracer)) and time.monotonic() < deadline:
         for pid in alive:
-            if (process := Process.of(pid)) and _is_watched(pid, tracer):
+            if (process := LaboratoryProcess.of(pid)) and _is_watched(pid, tracer):
                 process.kill()
         time.sleep(0.01)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hwbench.testing.lab import enter
-from hwbench.testing.lab.machine import Machine
+from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import require
 from hwbench.testing.lab.processes import HOST, free_port, kill_tree, launch, wait_until_listening
 
@@ -55,7 +55,7 @@ class Sshd:
         machine: Where logins lead; None: nowhere, it only forwards connections, as a jump host does.
     """
 
-    def __init__(self, folder: Path, machine: Machine | None) -> None:
+    def __init__(self, folder: Path, machine: VirtualMachine | None) -> None:
         folder.mkdir(mode=0o700)
         self.folder = folder
         self.port = free_port()

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hwbench.cli.main import main
-from hwbench.deploy import DeployedModel, foreign_model, is_foreign
+from hwbench.deploy import DeployedModel, external_model, is_external
 from hwbench.workspace import Workspace
 
 CODE = """
@@ -92,13 +92,13 @@ def test_what_is_wrong_is_one_sentence(
 
 
 def test_names_are_told_apart(folder: Path) -> None:
-    assert is_foreign("torchvision:r3d_18")
-    assert is_foreign("handmade_nets:small")
-    assert not any(map(is_foreign, ("zoo:json", "json:best", "x3d-tiny:frames=8", "nowhere:thing", "json", "a b:c")))
+    assert is_external("torchvision:r3d_18")
+    assert is_external("handmade_nets:small")
+    assert not any(map(is_external, ("zoo:json", "json:best", "x3d-tiny:frames=8", "nowhere:thing", "json", "a b:c")))
 
 
 def test_a_torchvision_model_knows_its_clip_and_normalisation() -> None:
-    model = foreign_model("torchvision:s3d", 7)
+    model = external_model("torchvision:s3d", 7)
     assert model.input is not None
     assert model.input.key == "1x3x16x224x224"
     assert model.normalisation.mean == pytest.approx((0.43216, 0.394666, 0.37645))

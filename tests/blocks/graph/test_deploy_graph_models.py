@@ -9,9 +9,9 @@ from torch import nn
 from torchvision.models import video
 
 from hwbench.deploy import deploy_graph
-from hwbench.deploy.original import settle
 from hwbench.deploy.parity import relative_error, sqnr_db
-from hwbench.models import fold
+from hwbench.deploy.source import calibrate_batch_norm
+from hwbench.models import frames_to_batch
 from hwbench.runtimes import get
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.runners import check_file
@@ -30,11 +30,11 @@ def one_thread() -> None:
 def built(model: nn.Module, clip: torch.Tensor, precision: Precision, path: Path) -> torch.Tensor:
     """What the file of a model returns for a clip, in a process of its own."""
     workload = Workload((BlockSpec("foreign", 3, 1),), TensorSpec(1, 3, 1, 1, 1), precision)
-    noise = [fold(torch.randn_like(clip)) for _ in range(3)] if precision is Precision.INT8 else []
+    noise = [frames_to_batch(torch.randn_like(clip)) for _ in range(3)] if precision is Precision.INT8 else []
     with quiet():
-        artifact = get("executorch").build(deploy_graph(model, clip), fold(clip), workload, path, noise)
+        artifact = get("executorch").build(deploy_graph(model, clip), frames_to_batch(clip), workload, path, noise)
     assert artifact.delegation.complete
-    return torch.from_numpy(np.array(check_file(path, fold(clip).contiguous().numpy()).output))
+    return torch.from_numpy(np.array(check_file(path, frames_to_batch(clip).contiguous().numpy()).output))
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def built(model: nn.Module, clip: torch.Tensor, precision: Precision, path: Path
 def test_a_model_of_torchvision_is_one_delegate_that_computes_the_same(name: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, clip = getattr(video, name)(num_classes=40).eval(), torch.randn(1, 3, *CLIPS[name])
-    settle(model, torch.randn(2, *clip.shape[1:]))
+    calibrate_batch_norm(model, torch.randn(2, *clip.shape[1:]))
     got = built(model, clip, Precision.FP32, tmp_path / "model.pte")
     with torch.no_grad():
         assert relative_error(model(clip), got) < 1e-4
@@ -84,7 +84,7 @@ def test_other_forms_are_one_delegate_as_well(precision: Precision, tmp_path: Pa
 def test_a_dense_residual_network_in_int8(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model, clip = video.mc3_18(num_classes=40).eval(), torch.randn(1, 3, 4, 32, 32)
-    settle(model, torch.randn(2, *clip.shape[1:]))
+    calibrate_batch_norm(model, torch.randn(2, *clip.shape[1:]))
     got = built(model, clip, Precision.INT8, tmp_path / "model.pte")
     with torch.no_grad():
         assert sqnr_db(model(clip).double(), got.double()) > 12

@@ -13,7 +13,7 @@ from hwbench.blocks.graph.convolution import Convolution3d
 from hwbench.blocks.graph.rewrite import Rewriter, _prove, exported
 from hwbench.deploy import deploy_graph
 from hwbench.errors import InvalidValue, ParityFailed, UnknownName, UnsupportedModule
-from hwbench.models import create_x3d, fold, unfold
+from hwbench.models import batch_to_frames, create_x3d, frames_to_batch
 from hwbench.specs import TensorSpec
 
 CONV = nn.Conv3d
@@ -188,7 +188,7 @@ def test_every_rule_computes_what_its_operation_computes(group: str, batch: int)
     clip = torch.randn(batch, 4, 5, 9, 10, dtype=torch.float64)
     with torch.no_grad():
         expected = [part(clip).flatten() for part in model.models]
-        got = Rewriter(exported(model, clip)).deployed()(fold(clip)).split([len(part) for part in expected])
+        got = Rewriter(exported(model, clip)).deployed()(frames_to_batch(clip)).split([len(part) for part in expected])
     pairs = zip(GROUPS[group], expected, got, strict=True)
     wrong = {name: float((x - y).abs().max()) for name, x, y in pairs if not torch.allclose(x, y, 1e-10, 1e-10)}
     assert wrong == {}
@@ -199,7 +199,7 @@ def test_a_clip_comes_back_as_a_clip(name: str) -> None:
     model = settled(CASES[name])
     clip = torch.randn(2, 4, 5, 9, 10, dtype=torch.float64)
     with torch.no_grad():
-        assert torch.allclose(deploy_graph(model, clip)(fold(clip)), model(clip), 1e-10, 1e-10)
+        assert torch.allclose(deploy_graph(model, clip)(frames_to_batch(clip)), model(clip), 1e-10, 1e-10)
 
 
 @pytest.mark.parametrize("frames", [1, 2, 6, 7, 8])
@@ -215,7 +215,7 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         expected = F.conv3d(clip, weight, bias, *geometry, groups)
         conv = Convolution3d(weight, bias, geometry[0], tuple((p, p) for p in padding), geometry[2], groups)
         module = conv.folded(nn.Identity(), TensorSpec(*clip.shape), TensorSpec(*expected.shape))
-        assert torch.allclose(unfold(module(fold(clip)), expected.shape[2]), expected, 1e-10, 1e-10)
+        assert torch.allclose(batch_to_frames(module(frames_to_batch(clip)), expected.shape[2]), expected, 1e-10, 1e-10)
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_wrong_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def _value(model: nn.Module) -> torch.Tensor:
     torch.manual_seed(0)
     clip = torch.randn(1, 4, 5, 9, 10)
-    return deploy_graph(model, clip)(fold(clip))
+    return deploy_graph(model, clip)(frames_to_batch(clip))
 
 
 def test_the_model_stays_and_the_result_has_the_dtype_of_the_example() -> None:
@@ -281,5 +281,5 @@ def test_a_vanilla_x3d_of_odd_size(variant: str) -> None:
     model = settled(create_x3d(num_classes=5, depth_factor=0.5, stage_temporal_strides=(1, 2, 1, 1), stem_width=4))
     clip = torch.randn(1, 3, 5, 33, 40, dtype=torch.float64)
     with torch.no_grad():
-        expected, got = model(clip), deploy_graph(model, clip, variant=variant)(fold(clip))
+        expected, got = model(clip), deploy_graph(model, clip, variant=variant)(frames_to_batch(clip))
     assert (got - expected).abs().max() <= 1e-9 * expected.abs().max()

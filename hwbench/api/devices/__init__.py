@@ -1,0 +1,1 @@
+"""Devices through the API: what ``hwbench devices`` does, one module a command."""

@@ -1,0 +1,248 @@
+"""``hwbench.doctor``: what is installed, what is missing, and the command that installs it; and making room."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener
+from hwbench.api.requests import option, request
+from hwbench.errors import HwbenchError, MissingDependency
+from hwbench.units import format_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hwbench.measure.room import Room
+    from hwbench.workspace import Workspace
+
+# Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
+PACKAGES = {
+    "torch": "models and training",
+    "torchvision": "transforms",
+    "executorch": "the .pte files",
+    "torchao": "int8",
+    "av": "video decoding",
+    "optuna": "search",
+    "plotly": "reports",
+}
+# What may be absent, and the command that installs it.
+EXTRAS = {"onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript")}
+# The machine of phones and boards, and the programs that emulate one, with the packages that have them.
+ARM = "aarch64"
+LABORATORY = {"qemu-aarch64-static": "qemu-user-static", "proot": "proot", "sshd": "openssh-server"}
+# Less than this does not hold the build cache of one space.
+ENOUGH_DISK_BYTES = 1024**3
+
+
+@dataclass(frozen=True)
+class InstallationFinding:
+    """One thing that was looked at. ``advice`` is the command that mends it; ``needed`` ones decide the exit status."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+    needed: bool = True
+
+
+@request
+class DoctorRequest:
+    """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed.
+
+    Built files take at most 10 GiB (HWBENCH_CACHE_LIMIT=20GiB or none changes that), samples of verified tables 1 GiB:
+    what was used least recently goes first.
+    """
+
+    clean: bool = option(
+        default=False,
+        flags=("--clean/--no-clean",),
+        help="First remove from .hwbench what can be made again and no running process uses: built files, runners, "
+        "what was fetched to make them, samples of verified tables. Measurements, tables and studies stay. With "
+        "--json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified.",
+    )
+
+
+@dataclass(frozen=True)
+class DoctorResult:
+    """What was looked at. ``cleaned``: what was removed from each folder; None where that was not asked for."""
+
+    cpus: int
+    findings: tuple[InstallationFinding, ...]
+    cleaned: dict[str, Room] | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is missing that is needed."""
+        return all(finding.ok or not finding.needed for finding in self.findings)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench doctor --json`` prints."""
+        values: dict[str, Any] = {
+            "ok": self.ok,
+            "cpus": self.cpus,
+            "findings": [asdict(one) for one in self.findings],
+        }
+        if self.cleaned is not None:
+            values["cleaned"] = {name: asdict(room) for name, room in self.cleaned.items()}
+        return values
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a finding."""
+        import pandas as pd
+
+        return pd.DataFrame([asdict(one) for one in self.findings])
+
+
+def doctor(
+    request: DoctorRequest | None = None, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> DoctorResult:
+    """Looks at the installation, this machine and the workspace; a workspace that is missing is a finding, too.
+
+    Raises:
+        WorkspaceError: There is nothing to clean, because there is no workspace, or it cannot be written.
+    """
+    request = request or DoctorRequest(clean=False)
+    cleaned = _clean(workspace, listener) if request.clean else None
+    findings = (*_machine(listener), *_packages(), *_programs(), *_workspace(workspace))
+    return DoctorResult(_cpus(), findings, cleaned)
+
+
+def _machine(listener: Listener) -> Iterator[InstallationFinding]:
+    yield InstallationFinding(
+        "python", sys.version_info >= (3, 11), platform.python_version(), "install Python 3.11 or newer"
+    )
+    from hwbench.devices import Device, probe_device
+    from hwbench.devices.preflight import Level, examine
+    from hwbench.specs import LOCAL
+
+    device = Device(LOCAL, LOCAL)
+    try:
+        with device.transport(listener.say) as transport:
+            probe = probe_device(transport)
+            looked_at = examine(device, transport)
+    except HwbenchError as error:
+        yield InstallationFinding("local device", False, "cannot be measured", str(error), needed=False)
+        return
+    yield InstallationFinding(
+        "processors", True, f"{_cpus()} usable, {probe.arch}, {probe.model}, governor {probe.governor}"
+    )
+    for one in looked_at:
+        if one.name not in ("space", "governor"):  # told of the workspace, and above
+            fine = one.level is Level.OK
+            advice = f"{one.sentence}; {one.command}" if one.command else one.sentence
+            yield InstallationFinding(one.name, fine, one.sentence, "" if fine else advice, needed=False)
+
+
+def _packages() -> Iterator[InstallationFinding]:
+    for name, purpose in PACKAGES.items():
+        try:
+            yield InstallationFinding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
+        except importlib.metadata.PackageNotFoundError:
+            advice = f"python -m pip install {name}"
+            yield InstallationFinding(name, False, f"not installed ({purpose})", advice)
+    for name, (purpose, advice) in EXTRAS.items():
+        try:
+            yield InstallationFinding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
+        except importlib.metadata.PackageNotFoundError:
+            yield InstallationFinding(name, False, f"not installed; only for {purpose}", advice, needed=False)
+
+
+def _programs() -> Iterator[InstallationFinding]:
+    from hwbench.runtimes.native.build import INSTALL_COMPILER, find_compiler
+
+    try:
+        yield InstallationFinding("C++ compiler", True, " ".join(find_compiler()))
+    except MissingDependency:
+        found = "none; the slower Python runner is used"
+        yield InstallationFinding("C++ compiler", False, found, INSTALL_COMPILER, needed=False)
+    yield from _for_devices()
+
+
+def _for_devices() -> Iterator[InstallationFinding]:
+    """What other devices than this machine need here."""
+    from hwbench.runtimes.native.cross import find_compiler_for, install_command
+
+    adb = shutil.which("adb")
+    yield InstallationFinding(
+        "adb", adb is not None, adb or "none; only for phones", "apt-get install adb", needed=False
+    )
+    try:
+        yield InstallationFinding("ARM compiler", True, " ".join(find_compiler_for(ARM)))
+    except MissingDependency:
+        found = "none; only for phones, and for boards without a compiler and without executorch"
+        yield InstallationFinding("ARM compiler", False, found, install_command(ARM), needed=False)
+    path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/sbin"))  # of servers, too
+    missing = [program for program in LABORATORY if shutil.which(program, path=path) is None]
+    found = f"no {', '.join(missing)}; only for devices that are emulated" if missing else "complete"
+    advice = f"apt-get install {' '.join(LABORATORY[program] for program in missing)}"
+    yield InstallationFinding("ARM emulation", not missing, found, advice if missing else "", needed=False)
+
+
+def _workspace(workspace: Workspace | None) -> Iterator[InstallationFinding]:
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.workspace import Workspace
+
+    try:
+        workspace = workspace or Workspace.find()
+        store = workspace.store
+        free = shutil.disk_usage(workspace.root).free
+    except HwbenchError as error:
+        yield InstallationFinding("workspace", False, str(Path.cwd()), str(error))
+        return
+    yield InstallationFinding("workspace", True, f"{workspace.root}, writable")
+    advice = "free some space; built files go with: hwbench doctor --clean"
+    yield InstallationFinding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
+    yield _taken(workspace)
+    if not store.exists():
+        yield InstallationFinding("measurements", True, "none yet; make some: hwbench profile --device local")
+        return
+    try:
+        with MeasurementStore(store) as opened:
+            counts = opened.counts()
+        yield InstallationFinding(
+            "measurements", True, ", ".join(f"{n} {outcome}" for outcome, n in counts.items()) or "none"
+        )
+    except HwbenchError as error:
+        yield InstallationFinding("measurements", False, str(store), str(error))
+
+
+def _taken(workspace: Workspace) -> InstallationFinding:
+    """What built files take, and may take."""
+    from hwbench.measure.room import LIMIT_VARIABLE, limit_bytes, size
+
+    taken = format_bytes(size(workspace.cache))
+    try:
+        limit = limit_bytes()
+    except HwbenchError as error:
+        return InstallationFinding(
+            "build cache", False, f"{taken}, its limit is no size", f"{error}; set or unset {LIMIT_VARIABLE}"
+        )
+    return InstallationFinding(
+        "build cache", True, taken + (f" of at most {format_bytes(limit)}" if limit < math.inf else "")
+    )
+
+
+def _clean(workspace: Workspace | None, listener: Listener) -> dict[str, Room]:
+    """Removes what can be made again, and says how much."""
+    from hwbench.measure.room import clean_cache, clean_verified
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    rooms = {"cache": clean_cache(workspace.cache), "verified": clean_verified(workspace.verified)}
+    for folder, room in zip((workspace.cache, workspace.verified), rooms.values(), strict=True):
+        kept = f", {format_bytes(room.kept_bytes)} is in use and stays" if room.kept_bytes else ""
+        listener.say(f"{folder}: {format_bytes(room.removed_bytes)} removed{kept}")
+    return rooms
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,183 @@
+"""What an export starts from: the network that a MODEL argument means, with the weights that are asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from hwbench.api.listener import SILENT, Listener
+from hwbench.api.models import ModelArgument, card_name, checkpoint_file, resolve_model
+from hwbench.errors import InvalidValue, UsageError
+
+if TYPE_CHECKING:
+    from hwbench.deploy import ExportSource
+    from hwbench.runtimes.executorch.fake import FakeQuantized
+    from hwbench.specs import TensorSpec
+    from hwbench.workspace import Workspace
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True)
+class SourceArguments:
+    """What is said of the network to export, beside its name.
+
+    Attributes:
+        weights: A file of published weights, of a model from elsewhere of its state dict; ``random``; None: none.
+        classes: Width of the logits; None: that of the weights, of the model or of its family.
+        input: One clip of a model from elsewhere.
+        data: Name of the data whose clips it will see; None: the synthetic set.
+        seed: Of random weights.
+    """
+
+    weights: str | None = None
+    classes: int | None = None
+    input: TensorSpec | None = None
+    data: str | None = None
+    seed: int = 0
+
+    @property
+    def file(self) -> Path | None:
+        """The file of weights, where one is asked for."""
+        return None if self.weights in (None, RANDOM) else Path(str(self.weights))
+
+
+def open_source(workspace: Workspace, model: str, given: SourceArguments, listener: Listener = SILENT) -> ExportSource:
+    """The network that is to be exported, with its weights.
+
+    Args:
+        workspace: Holds spaces, cards and studies.
+        model: A checkpoint or the folder of its run, a network by name, or a model from elsewhere.
+        given: What else is said of it.
+        listener: Hears what is doubtful about the weights.
+
+    Raises:
+        UsageError: A network without weights, or arguments that are for another kind of model.
+        UnknownName: No such space, study, card or model.
+        InvalidFile: The checkpoint or the file of weights is damaged, or of another network.
+    """
+    form = ModelArgument.of(model)
+    if form is ModelArgument.CHECKPOINT:
+        path = checkpoint_file(model)
+        if path.is_file() and (given.weights is not None or given.classes is not None):
+            raise InvalidValue(
+                f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
+            )
+    if form is not ModelArgument.EXTERNAL and given.input is not None:
+        raise InvalidValue(f"--input: {model} has an input of its own; leave it out")
+    if form is ModelArgument.CHECKPOINT:
+        return source_of(checkpoint_file(model))
+    if form is ModelArgument.EXTERNAL:
+        return _external(model, given)
+    return _named(workspace, model, given, listener)
+
+
+def source_of(path: Path) -> ExportSource:
+    """The network in a checkpoint as something to export.
+
+    Raises:
+        InvalidFile: No checkpoint there, or a damaged one.
+    """
+    from hwbench.deploy import FineTuned, trained
+    from hwbench.training import build, build_start, load_checkpoint
+
+    checkpoint, weights = load_checkpoint(path)
+    recipe, module = checkpoint.recipe, build(checkpoint, weights)
+    tuned = None
+    if checkpoint.quantization is not None:
+        how = checkpoint.quantization
+        start, rounding = build_start(checkpoint, weights), cast("FakeQuantized", module)
+        tuned = FineTuned(start, rounding.converted, how.variant, how.fp32_blocks)
+    return trained(
+        checkpoint.network,
+        module,
+        classes=checkpoint.classes,
+        clip=checkpoint.clip,
+        normalisation=checkpoint.normalisation,
+        data=checkpoint.source,
+        data_seed=recipe.seed,
+        views=(recipe.test_clips, recipe.test_crops),
+        sha256=checkpoint.sha256,
+        recipe=asdict(recipe),
+        fine_tuned=tuned,
+    )
+
+
+def _named(workspace: Workspace, model: str, given: SourceArguments, listener: Listener) -> ExportSource:
+    """A network by name with the weights that are asked for."""
+    from hwbench.data import SYNTHETIC, default_clip
+    from hwbench.deploy import randomly_weighted
+    from hwbench.specs.network import DEFAULT_CLASSES
+
+    if given.file is not None and not given.file.is_file():
+        raise InvalidValue(
+            f"--weights: expected the file of published weights, or random; got {given.weights!r}, which is no file. "
+            "Trained weights come as a checkpoint"
+        )
+    if given.file is not None:
+        return _published(workspace, model, given.file, given, listener)
+    classes = given.classes if card_name(model) else given.classes or DEFAULT_CLASSES
+    network = resolve_model(workspace, model, classes)
+    if given.weights is None:
+        raise UsageError(
+            f"{model} is a network without weights. {_where(workspace, model)}Train it: hwbench train {model} --data "
+            "DATA, and export the checkpoint; or export it with --weights random, which is as fast and knows nothing"
+        )
+    return randomly_weighted(network, default_clip(given.data or SYNTHETIC, network.input.t), seed=given.seed)
+
+
+def _external(model: str, given: SourceArguments) -> ExportSource:
+    """A model of torchvision, or one that a function of the user's makes, with the weights that are asked for."""
+    import torch
+
+    from hwbench.data import SYNTHETIC, default_clip
+    from hwbench.deploy import external_model, foreign_original
+
+    if given.file is not None and not given.file.is_file():
+        raise InvalidValue(
+            f"--weights: expected the file of a state dict, or random; got {given.weights!r}, which is no file"
+        )
+    if given.weights is None and model.strip().startswith("torchvision:"):
+        raise UsageError(
+            f"{model} is a network without weights; add --weights FILE with its state dict, or --weights random, which "
+            "is as fast and knows nothing"
+        )
+    with torch.random.fork_rng():
+        torch.manual_seed(given.seed)
+        made = external_model(model, given.classes)
+    clip = given.input or made.input
+    if clip is None:
+        raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
+    frames = default_clip(given.data or SYNTHETIC, clip.t)
+    return foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
+
+
+def _published(
+    workspace: Workspace, model: str, path: Path, given: SourceArguments, listener: Listener
+) -> ExportSource:
+    """A network by name with published weights; clips are cut as its card says."""
+    from hwbench.data import SYNTHETIC, ClipSpec, default_clip
+    from hwbench.deploy import published
+    from hwbench.models import read_published
+    from hwbench.spaces import load_card
+
+    weights = read_published(path)
+    for doubt in weights.doubts:
+        listener.say(f"{path}: {doubt}")
+    if given.classes not in (None, weights.num_classes):
+        raise InvalidValue(f"--classes: {path} has {weights.num_classes} classes, got {given.classes}; leave it out")
+    network = resolve_model(workspace, model, weights.num_classes)
+    card, frames = card_name(model), network.input.t
+    if card is None:
+        return published(network, weights, default_clip(given.data or SYNTHETIC, frames))
+    return published(network, weights, ClipSpec(frames, stride=load_card(workspace, card).sample_rate))
+
+
+def _where(workspace: Workspace, model: str) -> str:
+    """Where published weights of a network lie, as a sentence."""
+    from hwbench.spaces import load_card
+
+    card = card_name(model)
+    weights = None if card is None else load_card(workspace, card).weights
+    return "" if weights is None else f"Published weights: fetch {weights.url} and add --weights FILE. "

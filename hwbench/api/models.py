@@ -1,0 +1,66 @@
+"""What the MODEL argument of ``train`` and ``export`` means: the one place that reads it."""
+
+from __future__ import annotations
+
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hwbench.specs import Network
+    from hwbench.workspace import Workspace
+
+
+class ModelArgument(StrEnum):
+    """What the text of a MODEL argument stands for."""
+
+    CHECKPOINT = "checkpoint"
+    """A file that ``hwbench train`` wrote, or the folder of its run."""
+    EXTERNAL = "external"
+    """``torchvision:MODEL``, or ``package.module:function`` of a function that makes a torch module."""
+    NETWORK = "network"
+    """A network by name, made of blocks, without weights."""
+
+    @classmethod
+    def of(cls, text: str) -> ModelArgument:
+        """Tells the three apart; whether the file or the name exists is another question."""
+        from hwbench.deploy import is_external
+
+        # A name has a colon; anything else can only be meant as a file. os.path, and not Path: a printed architecture
+        # is longer than the name of a file may be, at which Path raises.
+        if os.path.isfile(text) or os.path.isdir(text) or ":" not in text:
+            return cls.CHECKPOINT
+        return cls.EXTERNAL if is_external(text) else cls.NETWORK
+
+
+def checkpoint_file(text: str) -> Path:
+    """The checkpoint that is meant; a folder means the one of the run in it."""
+    from hwbench.training import CHECKPOINT
+
+    path = Path(text)
+    return path / CHECKPOINT if os.path.isdir(text) else path
+
+
+def resolve_model(workspace: Workspace, text: str, num_classes: int | None = None) -> Network:
+    """The network of blocks that a MODEL argument names.
+
+    Args:
+        workspace: Where spaces, cards and studies are looked up.
+        text: A printed key, ``STUDY:best`` or ``zoo:NAME``.
+        num_classes: Width of the logits; a zoo card knows its own.
+
+    Raises:
+        UnknownName: No such space, study or card.
+        InvalidValue: The text is none of the three, or the architecture is no member of its space.
+        InvalidFile: The file behind the name does not validate.
+    """
+    from hwbench.spaces import resolve
+
+    return resolve(workspace, text, num_classes)
+
+
+def card_name(text: str) -> str | None:
+    """The name of the zoo card that is meant; None where none is."""
+    head, _, tail = text.strip().partition(":")
+    return tail if head == "zoo" else None

@@ -1,0 +1,179 @@
+"""What requests share that predict from a published table, and measure whole networks to confirm it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import SILENT, Listener
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.latency import AdditivePredictor, LatencyTable
+    from hwbench.measure.builder import Builder
+    from hwbench.specs import Measurement, Network, Precision, Target, Workload
+    from hwbench.studies.candidates import MeasureNetworks
+    from hwbench.studies.evaluators import Trainer
+    from hwbench.workspace import Workspace
+
+INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
+TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
+
+
+def installed_target(device: str, runtime: str, threads: int) -> Target:
+    """The target that this installation measures on; found without loading the engine.
+
+    Raises:
+        UnknownName: No such runtime.
+        MissingDependency: The engine is not installed.
+    """
+    from hwbench.measure.cache import engine_version
+    from hwbench.specs import Target
+
+    return Target(device, runtime, engine_version(runtime), threads)
+
+
+def table_predictor(
+    workspace: Workspace,
+    target: Target,
+    precision: Precision,
+    space: str,
+    classes: int | None = None,
+    allow_emulated: bool = False,
+    filling: tuple[bool, str | None] = (False, None),
+    *,
+    listener: Listener = SILENT,
+) -> tuple[AdditivePredictor, int]:
+    """What predicts from the published table of a target, and the number of classes that heads of the table have.
+
+    Args:
+        workspace: Holds tables, spaces and devices.
+        target: What is predicted for.
+        precision: Of the arithmetic.
+        space: Name of the space.
+        classes: Of the heads; default: those of the table.
+        allow_emulated: Take a table that was taken under emulation.
+        filling: Whether missing rows are interpolated, and the device whose rows are taken for them.
+        listener: Hears what was filled in.
+
+    Raises:
+        NotMeasured: There is no table; the command that makes it is named.
+        InvalidValue: It was taken under emulation.
+        InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
+    """
+    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
+    from hwbench.spaces import open_space
+
+    interpolate, other = filling
+    if interpolate and other:
+        raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
+    known = load_table(workspace, replace(target, device=other or target.device), precision, space)
+    table = load_table(workspace, target, precision, space) if other else known
+    num_classes = classes or profiled_classes(known, space)
+    staged = open_space(workspace, space, num_classes)
+    parts = list(staged.parts(precision, num_classes=num_classes)) if interpolate or other else []
+    if interpolate:
+        table = interpolated(table, parts)
+    elif other:
+        table = transferred(known, table)
+    if parts:
+        lacking = [part for part in parts if not table.is_measured(part)]
+        share = sum(part in table for part in lacking) / len(parts)
+        listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
+    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size())
+    return predictor, num_classes
+
+
+def profiled_classes(table: LatencyTable, space: str) -> int:
+    """The number of classes that the heads of a table have.
+
+    Raises:
+        InvalidFile: There are none, or several: which are meant must be said.
+    """
+    from hwbench.latency import Role
+    from hwbench.spaces.families.by_hand import is_of
+
+    ends = [row.workload.blocks[-1] for row in table.rows(Role.BLOCK) if is_of(space, row.workload.blocks[-1])]
+    found = sorted({block.out_channels for block in ends if block.role.gives_logits})
+    if len(found) == 1:
+        return found[0]
+    counts = ", ".join(map(str, found)) or "none"
+    raise InvalidFile(
+        f"the table of {table.target} in {table.precision} has heads for these numbers of classes: {counts}; "
+        f"choose one with --classes, or measure: {table.command(space)}"
+    )
+
+
+def measuring(
+    workspace: Workspace,
+    target: Target,
+    runtime: str,
+    builder: Builder | None = None,
+    *,
+    keep: Collection[Workload] | None = None,
+    listener: Listener = SILENT,
+) -> MeasureNetworks:
+    """Measures whole networks on a device: built, timed, stored; what the store knows already is not repeated.
+
+    Args:
+        workspace: Holds device, store and build cache.
+        target: What is measured on.
+        runtime: Name of the runtime.
+        builder: Builds, and goes on living; default: one of its own.
+        keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
+            of these into the store, where it has none. Default: what the store lacks is measured, and goes there.
+        listener: Hears progress and failures.
+    """
+
+    def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
+        from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
+        from hwbench.devices import load_device
+        from hwbench.measure.store import MeasurementStore
+
+        place = load_device(workspace, target.device)
+        with (
+            MeasurementStore(workspace.store) if keep is None else store_aside(workspace, target.device) as store,
+            place_campaign(
+                store, workspace, place, runtime=runtime, threads=target.threads, builder=builder, listener=listener
+            ) as campaign,
+        ):
+            if campaign.target != target:
+                raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
+            result = campaign.run(workloads, CampaignProgress(listener))
+            if keep is not None:
+                with MeasurementStore(workspace.store) as known:
+                    known.take_over(store, keep)
+        say_failures(result.failed, listener)
+        return result.measurements
+
+    return measure
+
+
+def short_trainer(workspace: Workspace, data: str, epochs: int) -> Trainer:
+    """Trains a network for a few epochs and returns its top-1 on the validation videos; everything follows the seed.
+
+    Videos are decoded once and kept. A training that diverges has no score, which ends its trial and nothing else.
+    """
+    import functools
+
+    from hwbench.errors import CheckFailed
+    from hwbench.training.loop import fit
+    from hwbench.training.recipe import Recipe
+    from hwbench.training.run import Data, initial, open_data
+
+    @functools.cache
+    def opened(size: tuple[int, int, int], recipe: Recipe) -> Data:
+        return open_data(workspace, data, size, recipe)
+
+    def train(network: Network, seed: int) -> float:
+        recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
+        clips = opened((network.input.t, network.input.h, network.input.w), recipe)
+        module = initial(network.with_classes(len(clips.training.classes)), recipe)
+        try:
+            scores = fit(module, clips.training, clips.validation, recipe).scores
+        except CheckFailed:
+            return float("nan")
+        return float("nan") if scores is None else scores.top1
+
+    return train

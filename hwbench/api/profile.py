@@ -1,0 +1,283 @@
+"""``hwbench.profile``: measure what a search space needs on a device, and publish its latency tables."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener
+from hwbench.api.profile_request import ProfileRequest as ProfileRequest
+from hwbench.api.profile_request import parse_conditions, parse_variants
+from hwbench.errors import DeviceError
+
+if TYPE_CHECKING:
+    import pandas
+
+    from hwbench.devices import Device
+    from hwbench.latency import LatencyTable, SelfCheck
+    from hwbench.measure.builder import Builder
+    from hwbench.measure.campaign import Campaign, CampaignResult
+    from hwbench.spaces import StagedSpace
+    from hwbench.specs import Workload
+    from hwbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """What was measured of one device, and its tables.
+
+    Args:
+        device: Its name.
+        target: Key of the target: device, engine and threads.
+        ok: Rows that were measured now.
+        failed: Rows that have no latency, now or from before.
+        skipped: Rows that were measured before.
+        tables: The files, one for each precision.
+        root: The workspace that they lie in.
+        seconds: How long it took.
+        aa: The A/A test that stands in the tables.
+    """
+
+    device: str
+    target: str
+    ok: int
+    failed: int
+    skipped: int
+    tables: tuple[Path, ...]
+    root: Path
+    seconds: float
+    aa: SelfCheck | None
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any], root: Path) -> DeviceProfile:
+        """A profile from what ``to_json`` gave in a workspace."""
+        from hwbench.api.tables import published_aa
+
+        names = ("device", "target", "ok", "failed", "skipped", "seconds")
+        tables = tuple(root / name for name in values["tables"])
+        return cls(**{name: values[name] for name in names}, tables=tables, root=root, aa=published_aa(tables))
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench profile --json`` prints."""
+        names = [str(path.relative_to(self.root)) for path in self.tables]
+        return {
+            "device": self.device,
+            "target": self.target,
+            "ok": self.ok,
+            "failed": self.failed,
+            "skipped": self.skipped,
+            "table": names[0],
+            "tables": names,
+            "seconds": self.seconds,
+            "aa": self.aa and {**self.aa.found.as_json(), "made_on": self.aa.made_on},
+        }
+
+
+@dataclass(frozen=True)
+class ProfileResult:
+    """What was measured of every device that was asked for.
+
+    Args:
+        devices: Those whose tables were published, in the order asked for.
+        statuses: Exit status by name of each device that was asked for; 0: profiled.
+    """
+
+    devices: tuple[DeviceProfile, ...]
+    statuses: Mapping[str, int]
+
+    @property
+    def status(self) -> int:
+        """The greatest exit status: 0 where every device was profiled."""
+        return max(abs(status) for status in self.statuses.values())
+
+    @property
+    def tables(self) -> tuple[LatencyTable, ...]:
+        """The published tables of all devices, as they are now."""
+        from hwbench.latency import LatencyTable
+
+        return tuple(LatencyTable.read(path) for device in self.devices for path in device.tables)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench profile --json`` prints: of the device, or of each below ``devices``."""
+        profiles = {profile.device: profile.to_json() for profile in self.devices}
+        if len(self.statuses) == 1 and profiles:
+            return self.devices[0].to_json()
+        each = [{"device": name, **profiles.get(name, {}), "status": status} for name, status in self.statuses.items()]
+        return {"devices": each}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """The rows of all tables: device, target, precision, then the columns of a table."""
+        from hwbench.latency import tables_frame
+
+        return tables_frame(self.tables)
+
+
+def profile(
+    request: ProfileRequest,
+    listener: Listener = SILENT,
+    *,
+    workspace: Workspace | None = None,
+    builder: Builder | None = None,
+) -> ProfileResult:
+    """Measures what is missing of a space on a device and publishes a table for each precision.
+
+    Several devices are profiled at the same time, each by a process of its own, so that one that is lost takes no other
+    with it; of these the listener hears the talk alone.
+
+    Args:
+        request: What to measure, where and how.
+        listener: Hears stages ``build`` and ``measure``, every row, and what is not as it should be.
+        workspace: Holds spaces, devices, the store and the tables; default: the one around the current folder.
+        builder: Builds, and goes on living; default: one of its own.
+
+    Raises:
+        UnknownName: No such device, space, runtime or layout.
+        InvalidFile: A file of the workspace does not validate.
+        DeviceError: The device does not answer; what was measured until then is published. Of several devices this is
+            one of ``statuses`` instead.
+        InfeasibleBudget: No network of the space is within the budget.
+    """
+    from hwbench.devices import load_device
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    places = [load_device(workspace, name) for name in request.devices]
+    if len(places) > 1:
+        return _profile_each(request, workspace, listener)
+    return ProfileResult((_profile_device(request, workspace, places[0], listener, builder),), {request.devices[0]: 0})
+
+
+def _profile_each(request: ProfileRequest, workspace: Workspace, listener: Listener) -> ProfileResult:
+    from hwbench.api.parallel_profile import profile_each
+
+    printed, statuses = profile_each(request.devices, request, workspace.root, listener)
+    profiles = (DeviceProfile.parse(values, workspace.root) for values in printed.values())
+    return ProfileResult(tuple(profiles), statuses)
+
+
+def _profile_device(
+    request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
+) -> DeviceProfile:
+    from hwbench.api.campaigns import place_campaign, say_failures
+    from hwbench.api.prediction import installed_target
+    from hwbench.api.tables import publish_aa, published_aa, published_rows
+    from hwbench.measure.store import MeasurementStore
+    from hwbench.spaces import open_space
+
+    started = time.monotonic()
+    variants = parse_variants(request.variants)
+    place = replace(place, conditions=parse_conditions(request.conditions) or place.conditions)
+    space = open_space(workspace, request.space, request.classes)
+    for precision in request.precisions:  # a damaged table is better known now than after an hour
+        published_rows(workspace, installed_target(place.name, request.runtime, request.threads), precision)
+    wanted = _workloads(request, space, variants)
+    with (
+        MeasurementStore(workspace.store) as store,
+        place_campaign(
+            store,
+            workspace,
+            place,
+            runtime=request.runtime,
+            threads=request.threads,
+            processes=request.processes,
+            retry=request.retry,
+            builder=builder,
+            listener=listener,
+        ) as campaign,
+    ):
+        profiling = _Profiling(request, workspace, campaign, listener)
+        result = profiling.run(space, wanted, variants)
+        tables = profiling.publish()
+        say_failures(result.failed, listener)
+        again = bool(result.ok)
+        aa = publish_aa(campaign, tables, again=again, listener=listener) if request.aa else published_aa(tables)
+    return DeviceProfile(
+        device=place.name,
+        target=result.target.key,
+        ok=len(result.ok),
+        failed=len(result.failed),
+        skipped=len(result.skipped),
+        tables=tables,
+        root=workspace.root,
+        seconds=round(time.monotonic() - started, 1),
+        aa=aa,
+    )
+
+
+@dataclass(frozen=True)
+class _Profiling:
+    """The campaign of one request on one device."""
+
+    request: ProfileRequest
+    workspace: Workspace
+    campaign: Campaign
+    listener: Listener
+
+    def run(self, space: StagedSpace, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
+        """Measures what is missing; what was measured until a device is lost is published."""
+        limit = self.request.limit
+        if self.request.remeasure:
+            count = self.campaign.reopen(workloads[:limit])
+            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --anew")
+        try:
+            measured = len(self.campaign.missing(workloads)[:limit])
+            result = self._measure(workloads, limit)
+            left = None if limit is None else limit - measured
+            if self.request.budget is None or left == 0:
+                return result
+            known = set(workloads)
+            within = [workload for workload in self._within_budget(space, variants) if workload not in known]
+            if self.request.remeasure:
+                self.campaign.reopen(within[:left])
+            return result.plus(self._measure(within, left))
+        except DeviceError:
+            self.publish()
+            raise
+
+    def publish(self) -> tuple[Path, ...]:
+        """The tables as the store has them now."""
+        from hwbench.api.tables import publish
+
+        return tuple(publish(self.workspace, self.campaign, one, self.listener) for one in self.request.precisions)
+
+    def _measure(self, workloads: Sequence[Workload], limit: int | None) -> CampaignResult:
+        from hwbench.api.campaigns import CampaignProgress
+
+        return self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
+
+    def _within_budget(self, space: StagedSpace, variants: Sequence[str]) -> list[Workload]:
+        """What to measure by the tables so far; the precisions take turns."""
+        from hwbench.latency import LatencyTable, variant_rows
+        from hwbench.studies.profiling_plan import within_budget
+
+        budget_s = self.request.budget_s
+        assert budget_s is not None
+        useful = []
+        for path in self.publish():
+            table = LatencyTable.read(path)
+            parts = within_budget(space, table, self.request.classes, budget_s)
+            self.listener.say(f"{table.precision}: {len(parts)} blocks are of use within the budget")
+            useful.append([*parts, *variant_rows(parts, variants)])
+        turns = itertools.zip_longest(*useful)
+        return [workload for turn in turns for workload in turn if workload is not None]
+
+
+def _workloads(request: ProfileRequest, space: StagedSpace, variants: Sequence[str]) -> list[Workload]:
+    """What to measure at first: all of the space, or what tells which of it is within the budget."""
+    from hwbench.studies.profiling_plan import first_workloads, space_workloads
+
+    size = (request.classes, request.calibrate)
+    rows = [
+        workload
+        for precision in request.precisions
+        for workload in (
+            space_workloads(space, precision, *size, variants)
+            if request.budget is None
+            else first_workloads(space, precision, *size)
+        )
+    ]
+    return [workload for workload in rows if workload.is_network] if request.networks_only else rows

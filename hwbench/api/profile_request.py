@@ -1,0 +1,136 @@
+"""What ``hwbench.profile`` is asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwbench.api.requests import option, request
+from hwbench.errors import InvalidValue
+from hwbench.specs import Precision
+from hwbench.specs.network import DEFAULT_CLASSES
+from hwbench.units import parse_duration
+
+if TYPE_CHECKING:
+    from hwbench.devices import Conditions
+
+# Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
+DEFAULT_CALIBRATION = 4
+CONDITIONS = ("stock", "controlled")
+
+
+@request
+class ProfileRequest:
+    """Measure the blocks of a search space on a device and publish the latency table; diff compares two tables.
+
+    Interrupted at any moment, the same command goes on where it stopped.
+    """
+
+    device: str = option(
+        default="local", help="Device: a folder of profiles/; several with commas are profiled at the same time."
+    )
+    space: str = option(
+        default="x3d-tiny",
+        help="Search space: a file of search_spaces/, or package.module:function of your own model.",
+    )
+    precision: str = option(default="fp32,int8", help="fp32, int8, or both with a comma.")
+    threads: int = option(default=1, min=1, help="Threads of the measured process.")
+    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    limit: int | None = option(default=None, min=1, help="Measure at most this many missing rows.")
+    budget: str | None = option(
+        default=None,
+        help='Latency budget such as "12 ms": measure only what networks within it use, the most used first.',
+    )
+    classes: int = option(default=DEFAULT_CLASSES, min=1, help="Classes of the networks' heads.")
+    calibrate: int = option(default=DEFAULT_CALIBRATION, min=0, help="Whole networks to calibrate with.")
+    networks_only: bool = option(default=False, help="Measure only these networks: enough for --transfer-from.")
+    processes: int | None = option(default=None, min=1, help="Build processes; default: what fits.")
+    retry: bool = option(default=False, flags=("--retry/--no-retry",), help="Measure failed rows again.")
+    remeasure: bool = option(
+        default=False,
+        flags=("--remeasure", "--anew"),
+        help="Measure again what is measured; if interrupted, go on without this option.",
+    )
+    variants: str = option(
+        default="", help="Also measure these layouts of convolutions over time: names with commas, or all."
+    )
+    conditions: str | None = option(
+        default=None,
+        choices=CONDITIONS,
+        help="stock leaves the device as it is, controlled holds its clocks and more; default: its file.",
+    )
+    aa: bool = option(default=True, help="Run the A/A test of the device at the end.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue where a text does not parse, or fields do not go together."""
+        if not self.devices:
+            raise InvalidValue(f"--device: expected the name of a device, or several with commas, got {self.device!r}")
+        _ = self.precisions, self.budget_s
+        if self.budget is not None and self.networks_only:
+            raise InvalidValue(
+                "--budget and --networks-only do not go together: whole networks are no rows of a search"
+            )
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The names of the devices, each once."""
+        return _names(self.device)
+
+    @property
+    def precisions(self) -> tuple[Precision, ...]:
+        """The precisions, one table each."""
+        return parse_precisions(self.precision)
+
+    @property
+    def budget_s(self) -> float | None:
+        """The budget in seconds."""
+        return None if self.budget is None else parse_duration(self.budget, name="--budget")
+
+
+def parse_precisions(text: str) -> tuple[Precision, ...]:
+    """Reads ``fp32,int8``: each at most once, in the order given.
+
+    Raises:
+        InvalidValue: Empty, or something else.
+    """
+    precisions = tuple(dict.fromkeys(map(Precision.parse, _names(text))))
+    if not precisions:
+        raise InvalidValue(f'--precision: expected fp32, int8 or "fp32,int8", got {text!r}')
+    return precisions
+
+
+def parse_conditions(text: str | None) -> Conditions | None:
+    """Reads ``stock`` or ``controlled``; None where nothing was said.
+
+    Raises:
+        InvalidValue: Something else.
+    """
+    from hwbench.devices import Conditions
+
+    if text is None:
+        return None
+    if text not in tuple(Conditions):
+        raise InvalidValue(f"--conditions: expected {' or '.join(Conditions)}, got {text!r}")
+    return Conditions(text)
+
+
+def parse_variants(text: str) -> tuple[str, ...]:
+    """Reads ``one-hot,segments`` or ``all``; nothing for an empty text.
+
+    Raises:
+        UnknownName: No such variant.
+    """
+    names = _names(text)
+    if not names:
+        return ()
+    from hwbench.blocks import variants
+
+    if names == ("all",):
+        return tuple(variants.names())
+    for name in names:
+        variants.get(name)
+    return names
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """The names in a text with commas, each once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -1,0 +1,172 @@
+"""Requests: frozen dataclasses that hold every decision of a command, each with its default and its documentation.
+
+The command line and the reference pages are made from them (``hwbench.cli.generated``). Loads nothing of weight.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from typing_extensions import dataclass_transform
+
+from hwbench.errors import InvalidValue
+
+Request = TypeVar("Request")
+_KEY = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """How one field of a request is documented, bounded and typed on a command line.
+
+    Args:
+        help: One sentence, for ``--help`` and the reference.
+        minimum: Smallest legal number.
+        maximum: Largest legal number.
+        argument: A positional argument of the command instead of an option.
+        flags: Spellings on the command line; default: ``--`` and the name of the field.
+        metavar: Placeholder of the value in ``--help``; default: the type.
+        choices: The legal texts where they are fixed; a registry's names are checked by the registry.
+        alone: Value of an option that is typed without one; None: the option needs a value.
+    """
+
+    help: str
+    minimum: float | None = None
+    maximum: float | None = None
+    argument: bool = False
+    flags: tuple[str, ...] = ()
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    alone: str | None = None
+
+
+@dataclass(frozen=True)
+class RequestField:
+    """One field of a request: its name, its type without None, whether None is legal, its default, its documentation.
+
+    ``default`` is ``dataclasses.MISSING`` for a field that must be given. ``many``: a tuple of ``type``.
+    """
+
+    name: str
+    type: type
+    optional: bool
+    many: bool
+    default: Any
+    option: Option
+
+    @property
+    def required(self) -> bool:
+        """Whether the field has no default."""
+        return self.default is dataclasses.MISSING
+
+    @property
+    def label(self) -> str:
+        """How a message names the field: as it is typed on the command line."""
+        if self.option.argument:
+            return self.name.upper()
+        first, *_ = self.option.flags or (f"--{self.name.replace('_', '-')}",)
+        return first.partition("/")[0]
+
+
+def option(
+    *,
+    default: Any = dataclasses.MISSING,
+    help: str,
+    min: float | None = None,
+    max: float | None = None,
+    argument: bool = False,
+    flags: tuple[str, ...] = (),
+    metavar: str | None = None,
+    choices: tuple[str, ...] = (),
+    alone: str | None = None,
+) -> Any:
+    """A field of a request; the arguments are those of ``Option``.
+
+    All by name: type checkers read the default of a field from a keyword alone.
+    """
+    documented = Option(help, min, max, argument, flags, metavar, choices, alone)
+    return dataclasses.field(default=default, metadata={_KEY: documented})
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(option,))
+def request(cls: type[Request]) -> type[Request]:
+    """Makes a class a request: a frozen dataclass of keyword arguments whose values are checked when it is made.
+
+    Numbers are held against ``min`` and ``max``, texts against ``choices``, lists become tuples and strings paths where
+    the annotation says so. A ``validate`` method, where the class has one, checks what fields say together.
+
+    Raises:
+        InvalidValue: From the constructor: a value of another type, or beyond its bounds; the field is named.
+    """
+
+    def checked(self: Any) -> None:
+        for one in fields_of(type(self)):
+            object.__setattr__(self, one.name, _checked(one, getattr(self, one.name)))
+        validate: Callable[[], None] | None = getattr(self, "validate", None)
+        if validate is not None:
+            validate()
+
+    cls.__post_init__ = checked  # type: ignore[attr-defined]
+    return dataclass(frozen=True, kw_only=True)(cls)
+
+
+def fields_of(cls: type) -> tuple[RequestField, ...]:
+    """The fields of a request, in the order of the class."""
+    found: tuple[RequestField, ...] | None = cls.__dict__.get("_request_fields")
+    if found is None:
+        hints = typing.get_type_hints(cls)
+        found = tuple(_field(one, hints[one.name]) for one in dataclasses.fields(cls))
+        cls._request_fields = found  # type: ignore[attr-defined]
+    return found
+
+
+def _field(one: dataclasses.Field[Any], hint: Any) -> RequestField:
+    parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
+    optional = isinstance(hint, types.UnionType) and len(parts) < len(typing.get_args(hint))
+    inner = parts[0] if optional else hint
+    many = typing.get_origin(inner) is tuple
+    kind = typing.get_args(inner)[0] if many else inner
+    return RequestField(one.name, kind, optional, many, one.default, one.metadata[_KEY])
+
+
+def _checked(one: RequestField, value: Any) -> Any:
+    if value is None and one.optional:
+        return None
+    if one.many:
+        if isinstance(value, str | bytes) or not isinstance(value, list | tuple):
+            raise InvalidValue(f"{one.label}: expected a list, got {value!r}")
+        return tuple(_checked_single(one, part) for part in value)
+    return _checked_single(one, value)
+
+
+def _checked_single(one: RequestField, value: Any) -> Any:
+    if one.type is Path and isinstance(value, str):
+        return Path(value)
+    if one.type is float and isinstance(value, int) and not isinstance(value, bool):
+        value = float(value)
+    kind: Any = one.type
+    if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+        raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
+    least, most = one.option.minimum, one.option.maximum
+    if (least is not None and value < least) or (most is not None and value > most):
+        raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")
+    if one.option.choices and value not in one.option.choices:
+        raise InvalidValue(f"{one.label}: expected {_either(one.option.choices)}, got {value!r}")
+    return value
+
+
+def _either(choices: tuple[str, ...]) -> str:
+    *first, last = choices
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    if most is None:
+        return f"at least {least:g}"
+    return f"at most {most:g}" if least is None else f"{least:g} to {most:g}"

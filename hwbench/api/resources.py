@@ -1,0 +1,49 @@
+"""What a request may use of this machine: torch's device and threads, and processes that read videos."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hwbench.training import Resources
+
+# More reader processes than these wait for the disk and for each other.
+_MOST_READERS = 8
+
+
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def resources_for(
+    data: str, *, device: str = "auto", threads: int | None = None, workers: int | None = None
+) -> Resources:
+    """Resources to train or test with on data by name.
+
+    Args:
+        data: ``synthetic``, a folder of class folders, or a list file.
+        device: ``cpu``, ``cuda`` or ``auto``.
+        threads: Threads of torch; None: all cores.
+        workers: Processes that read videos; None: none for the synthetic set, else one less than there are cores.
+    """
+    from hwbench.data import SYNTHETIC
+    from hwbench.training import Resources
+
+    if workers is None:
+        # The synthetic set stays in memory after the first pass; large sets keep other cores busy with decoding.
+        workers = 0 if data == SYNTHETIC else min(_MOST_READERS, max(1, cores() - 1))
+    return Resources(device, threads or cores(), workers)
+
+
+@contextmanager
+def torch_threads(threads: int | None) -> Iterator[int]:
+    """Sets torch's threads for a while and gives their number; None: all cores."""
+    from hwbench.training import Resources
+
+    resources = Resources("cpu", threads or cores())
+    with resources.applied():
+        yield resources.threads

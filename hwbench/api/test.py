@@ -1,0 +1,113 @@
+"""``hwbench.test``: what a checkpoint is worth on validation videos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.requests import option, request
+from hwbench.api.resources import resources_for
+from hwbench.api.train import COMPUTE, ON_ERROR, check_crops, say_unreadable
+
+if TYPE_CHECKING:
+    from hwbench.workspace import Workspace
+
+
+@request
+class TestRequest:
+    """Test a checkpoint on the validation videos, averaging scores over clips and crops of each video."""
+
+    __test__ = False  # pytest takes classes of this name for its own
+
+    checkpoint: Path = option(argument=True, help="A file that hwbench train wrote.")
+    data: str | None = option(default=None, help="As for train; default: what it was trained on.")
+    clips: int = option(default=10, min=1, help="Test clips per video.")
+    crops: int = option(default=3, min=1, max=3, help="Test crops per clip: 1 or 3.")
+    on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
+    made_by: str | None = option(
+        default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
+    )
+    threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
+    workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue where crops are neither 1 nor 3."""
+        check_crops(self.crops)
+
+
+@dataclass(frozen=True)
+class TestResult:
+    """Top-1 and top-5 of a checkpoint: means over ``videos``, of each the mean score of so many ``views``.
+
+    ``chance`` is the top-1 of guessing; ``unreadable`` are the videos that could not be read.
+    """
+
+    __test__ = False  # pytest takes classes of this name for its own
+
+    checkpoint: Path
+    architecture: str
+    data: str
+    top1: float
+    top5: float
+    chance: float
+    videos: int
+    views: int
+    unreadable: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench test --json`` prints."""
+        return {**vars(self), "checkpoint": str(self.checkpoint), "unreadable": list(self.unreadable)}
+
+
+def test(  # no function for pytest
+    request: TestRequest,
+    listener: Listener = SILENT,  # noqa: PT028
+    *,
+    workspace: Workspace | None = None,  # noqa: PT028
+) -> TestResult:
+    """Scores a checkpoint on the validation videos of its own data, or of others with the same classes.
+
+    Args:
+        request: Which checkpoint, on what, with how many views of a video.
+        listener: Hears how many batches are done, and which videos could not be read.
+        workspace: Holds the synthetic set; default: the one around the current folder.
+
+    Raises:
+        InvalidFile: No checkpoint there, or a damaged one.
+        InvalidValue: The data has other classes than the checkpoint.
+        UnknownName: No such data.
+        VideoError: A video cannot be read.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.spaces import load_named
+    from hwbench.training import load_checkpoint, score
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    load_named(request.made_by)
+    source = request.data or load_checkpoint(request.checkpoint)[0].source
+    listener.progress(StageProgress("test", 0, None))
+    stored, scores = score(
+        request.checkpoint,
+        workspace,
+        source=source,
+        views=(request.clips, request.crops),
+        policy=FailurePolicy.parse(request.on_error),
+        resources=resources_for(source, device=request.device, threads=request.threads, workers=request.workers),
+        progress=lambda done, total: listener.progress(StageProgress("test", done, total)),
+    )
+    say_unreadable(listener, scores.failures.causes)
+    return TestResult(
+        checkpoint=request.checkpoint,
+        architecture=stored.network.name,
+        data=source,
+        top1=scores.top1,
+        top5=scores.top5,
+        chance=1 / len(stored.classes),
+        videos=scores.videos,
+        views=request.clips * request.crops,
+        unreadable=tuple(sorted(scores.failures.causes)),
+    )

@@ -1,0 +1,378 @@
+"""``hwbench.train``: from a network by name and data by name to a checkpoint."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.models import checkpoint_file, resolve_model
+from hwbench.api.requests import option, request
+from hwbench.api.resources import resources_for
+from hwbench.errors import InvalidValue, UsageError
+from hwbench.specs import AUTO
+from hwbench.units import parse_duration
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+    from hwbench.data import ClipSpec, FailurePolicy
+    from hwbench.specs import Network
+    from hwbench.training import FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
+    from hwbench.workspace import Workspace
+
+# Fine-tuning moves weights by steps of int8 and no further: a tenth of the rate that networks are trained with.
+QAT_EPOCHS, QAT_RATE = 2, 0.01
+ON_ERROR = ("raise", "skip", "replace")
+COMPUTE = ("auto", "cpu", "cuda")
+
+
+@request
+class TrainRequest:
+    """Train a network and write a checkpoint.
+
+    With --qat a trained network goes on for a few epochs with the rounding of int8 in it, in the form that is deployed:
+    normalisation is folded first, so its statistics stay. Export the result with --precision int8. Interrupted at any
+    moment, the same command goes on where it stopped; after the end it gives the stored result.
+    """
+
+    architecture: str = option(
+        argument=True,
+        help="A printed key, STUDY:best, zoo:NAME, or package.module:function of your own model; with --qat a "
+        "checkpoint.",
+    )
+    data: str | None = option(
+        default=None, help="synthetic (default), a folder of class folders, or a list; with --qat as before."
+    )
+    qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
+    epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
+    batch_size: int = option(default=16, min=1, help="Clips per step.")
+    lr: float | None = option(default=None, help="Peak learning rate; default: 0.1, with --qat 0.01.")
+    optimizer: str = option(default="sgd", choices=("adamw", "sgd"), help="sgd or adamw.")
+    precision: str = option(default="fp32", choices=("bf16", "fp32"), help="Arithmetic of training: fp32 or bf16.")
+    seed: int | None = option(
+        default=None, min=0, help="Of weights, order, clips, dropout; default: 0, with --qat as before."
+    )
+    clips: int = option(default=1, min=1, help="Test clips per video.")
+    crops: int = option(default=1, min=1, max=3, help="Test crops per clip: 1 or 3.")
+    variant: str = option(default=AUTO, help="With --qat: layout of convolutions over time.")
+    span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
+    stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
+    on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
+    threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
+    workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
+    weights: Path | None = option(default=None, help="A file of published weights to begin with.")
+    new_head: bool = option(default=False, help="Leave out the last layer of --weights, which has other classes.")
+    made_by: str | None = option(
+        default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
+    )
+    out: Path | None = option(default=None, help="Folder of the run; default: one below runs/.")
+    fresh: bool = option(default=False, flags=("--fresh/--resume",), help="Start over, or go on where a run stopped.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue or UsageError where the fields do not go together."""
+        if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
+            raise InvalidValue(f"--lr: learning_rate must be more than 0, got {self.lr}")
+        check_crops(self.crops)
+        if self.new_head and self.weights is None:
+            raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
+        if self.span is not None:
+            parse_duration(self.span, name="--span")
+        if self.qat and (self.span is not None or self.stride is not None):
+            raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
+        if self.span is not None and self.stride is not None:
+            raise InvalidValue("a clip has a --span or a --stride, not both; leave one out")
+        if self.variant != AUTO and not self.qat:
+            raise UsageError(
+                "--variant goes with --qat; without it the original form is trained, which has no variants"
+            )
+
+    def recipe(self, seed: int) -> Recipe:
+        """Hyper-parameters of the run; what was not given depends on whether a checkpoint is fine-tuned."""
+        from hwbench.training import Recipe
+
+        return Recipe(
+            epochs=self.epochs or (QAT_EPOCHS if self.qat else Recipe.epochs),
+            batch_size=self.batch_size,
+            learning_rate=self.lr if self.lr is not None else (QAT_RATE if self.qat else Recipe.learning_rate),
+            optimizer=self.optimizer,
+            precision=self.precision,
+            seed=seed,
+            test_clips=self.clips,
+            test_crops=self.crops,
+        )
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """A trained network: its file, and what it is worth on the validation videos.
+
+    Attributes:
+        checkpoint: The file; its folder is that of the run.
+        architecture: The name of the network.
+        top1: Share of validation videos whose best class is the right one.
+        top5: Share whose right class is among the best five.
+        chance: Top-1 of guessing.
+        epochs: Passes over the training videos.
+        steps: Steps of the optimizer.
+        seconds: Wall time of all parts of the run.
+        unreadable: Videos that could not be read.
+        top1_start: Top-1 of the checkpoint that fine-tuning started from; None without fine-tuning.
+        finished_before: Nothing was left to train, the stored result is given back.
+    """
+
+    checkpoint: Path
+    architecture: str
+    top1: float
+    top5: float
+    chance: float
+    epochs: int
+    steps: int
+    seconds: float
+    unreadable: tuple[str, ...]
+    top1_start: float | None = None
+    finished_before: bool = False
+
+    @classmethod
+    def of(cls, trained: Trained, tuning: FineTuning | None = None) -> TrainResult:
+        """The result of a run, and of what it started from."""
+        stored, metrics = trained.checkpoint, trained.checkpoint.metrics
+        return cls(
+            checkpoint=stored.path,
+            architecture=stored.network.name,
+            top1=metrics["top1"],
+            top5=metrics["top5"],
+            chance=1 / len(stored.classes),
+            epochs=int(metrics["epochs"]),
+            steps=int(metrics["steps"]),
+            seconds=round(metrics["seconds"], 1),
+            unreadable=tuple(sorted(stored.unreadable)),
+            top1_start=None if tuning is None else tuning.checkpoint.metrics["top1"],
+            finished_before=trained.finished_before,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench train --json`` prints."""
+        values: dict[str, Any] = {
+            "checkpoint": str(self.checkpoint),
+            "architecture": self.architecture,
+            "top1": self.top1,
+            "top5": self.top5,
+            "chance": self.chance,
+            "epochs": self.epochs,
+            "steps": self.steps,
+            "seconds": self.seconds,
+            "unreadable": list(self.unreadable),
+        }
+        return values if self.top1_start is None else {**values, "top1_start": self.top1_start}
+
+    def to_frame(self) -> DataFrame:
+        """The log of the run: one row for each step and for each epoch, as ``metrics.jsonl`` has them.
+
+        ``event`` is ``step`` (``loss``, ``learning_rate`` of one step) or ``epoch`` (``top1``, ``top5``, ``videos``).
+
+        Raises:
+            InvalidFile: The log is not in the folder of the run any more.
+        """
+        from pandas import DataFrame
+
+        from hwbench.training.log import read_metrics
+
+        return DataFrame(read_metrics(self.checkpoint.parent)).drop(columns="unreadable", errors="ignore")
+
+
+def train(request: TrainRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> TrainResult:
+    """Trains a network, or goes on where a run stopped; after the end gives the stored result.
+
+    Args:
+        request: What, on what, and how.
+        listener: Hears each step (``trained`` and ``progress``), and which videos could not be read.
+        workspace: Holds studies, spaces, the synthetic set and runs; default: the one around the current folder.
+
+    Raises:
+        What ``train_network`` raises; with ``qat`` also InvalidFile or InvalidValue where no fine-tuning can start from
+        the checkpoint.
+    """
+    from hwbench.data import SYNTHETIC, FailurePolicy
+    from hwbench.spaces import load_named
+    from hwbench.training import FineTuning
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    load_named(request.made_by)
+    tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
+    data = request.data or (SYNTHETIC if tuning is None else tuning.checkpoint.source)
+    trained = train_network(
+        workspace,
+        request.architecture,
+        request.recipe(_seed(request, tuning)),
+        data=data,
+        tuning=tuning,
+        span=request.span,
+        stride=request.stride,
+        policy=FailurePolicy.parse(request.on_error),
+        resources=resources_for(data, device=request.device, threads=request.threads, workers=request.workers),
+        weights=request.weights,
+        new_head=request.new_head,
+        out=request.out,
+        fresh=request.fresh,
+        listener=listener,
+    )
+    result = TrainResult.of(trained, tuning)
+    if result.finished_before:
+        listener.say(f"{result.checkpoint}: was finished before; this is the stored result (start over with --fresh)")
+    say_unreadable(listener, trained.checkpoint.unreadable)
+    return result
+
+
+def train_network(
+    workspace: Workspace,
+    architecture: str,
+    recipe: Recipe,
+    *,
+    data: str = "synthetic",
+    tuning: FineTuning | None = None,
+    span: str | None = None,
+    stride: int | None = None,
+    policy: FailurePolicy | None = None,
+    resources: Resources | None = None,
+    weights: Path | None = None,
+    new_head: bool = False,
+    out: Path | None = None,
+    fresh: bool = False,
+    listener: Listener = SILENT,
+) -> Trained:
+    """Trains a network by name on data by name, or goes on where that stopped.
+
+    Args:
+        workspace: Holds studies, spaces, the synthetic set and runs.
+        architecture: A printed key, ``STUDY:best`` or ``zoo:NAME``; its head gets as many classes as the data has.
+        recipe: How.
+        data: ``synthetic``, a folder of class folders, or a list file.
+        tuning: What goes on with the rounding of int8 in it; its network is trained, and ``architecture`` not read.
+        span: Length of a clip, with a unit.
+        stride: Frames from one of a clip to the next.
+        policy: What happens with unreadable videos; default: raise.
+        resources: Device, threads and reader processes; default: all cores.
+        weights: Published weights to begin with.
+        new_head: Leave out their last layer.
+        out: Folder of the run; default: one below ``runs/``.
+        fresh: Start over.
+        listener: Hears each step.
+
+    Raises:
+        UnknownName: No such architecture, study or data.
+        VideoError: A video cannot be read, or no class is left.
+        InvalidFile: The folder holds another run, or the weights are those of another network.
+        InvalidValue: The weights have another number of classes than the data.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.training import open_data, run_folder, start_over
+    from hwbench.training import train as run
+
+    start: StartingWeights | FineTuning | None = tuning
+    if tuning is None:
+        network = _network(workspace, architecture, data, recipe.seed)
+        clip = _clip(network, span, stride)
+        start = None if weights is None else _start(weights, network, data, new_head, listener)
+    else:
+        network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
+    size = (network.input.t, network.input.h, network.input.w)
+    opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
+    folder = out or run_folder(workspace, recipe, network, opened, start)
+    if fresh:
+        start_over(folder)
+    resources, told = resources or resources_for(data), _told(listener, network.name)
+    return run(recipe, network, opened, folder, start=start, resources=resources, progress=told)
+
+
+def check_crops(crops: int) -> None:
+    """Raises InvalidValue for a number of test crops between the centre and the three along the longer side."""
+    if crops not in (1, 3):
+        raise InvalidValue(f"--crops: expected 1 or 3, got {crops}")
+
+
+def say_unreadable(listener: Listener, causes: Mapping[str, str]) -> None:
+    """Tells which videos could not be read, path -> cause, and why."""
+    if causes:
+        listener.say(
+            "\n".join((f"{len(causes)} videos could not be read:", *(causes[path] for path in sorted(causes))))
+        )
+
+
+def _seed(request: TrainRequest, tuning: FineTuning | None) -> int:
+    """The seed; of fine-tuning that of the training before, so that no validation video becomes a training video."""
+    if tuning is None:
+        return request.seed or 0
+    before = tuning.checkpoint.recipe.seed
+    if request.seed not in (None, before):
+        raise InvalidValue(
+            f"--seed: {tuning.checkpoint.path} was trained with seed {before}, which also split its data into training "
+            "and validation videos; leave --seed out"
+        )
+    return before
+
+
+def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
+    """The network that was named, with as many classes as the data has."""
+    from hwbench.data import open_splits
+
+    network = resolve_model(workspace, text, 1)  # an unknown name is better known before videos are made or listed
+    classes = len(open_splits(workspace, data, seed=seed).train.classes)
+    return network if network.num_classes == classes else resolve_model(workspace, text, classes)
+
+
+def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | None:
+    from hwbench.data import ClipSpec
+
+    if span is None and stride is None:
+        return None
+    span_s = None if span is None else parse_duration(span, name="--span")
+    return ClipSpec(network.input.t, stride, span_s)
+
+
+def _start(path: Path, network: Network, data: str, new_head: bool, listener: Listener) -> StartingWeights:
+    """Published weights as the beginning of a run."""
+    from hwbench.models import read_published
+    from hwbench.training import StartingWeights
+
+    published = read_published(path)
+    for doubt in published.doubts:
+        listener.say(f"{path}: {doubt}")
+    if not new_head and published.num_classes != network.num_classes:
+        raise InvalidValue(
+            f"{path} has {published.num_classes} classes, {data} has {network.num_classes}; add --new-head to begin "
+            "with all but its last layer"
+        )
+    without = " without the last layer" if new_head else ""
+    return StartingWeights(published.of(network, head=not new_head), f"sha256 {published.sha256}{without}")
+
+
+def _told(listener: Listener, name: str) -> Callable[[TrainingProgress], None]:
+    """Passes each step of a training on, with the rate since the first one."""
+    stage = f"train {_short(name)}"
+    listener.progress(StageProgress(stage, 0, None))
+    began, first = 0.0, 0
+
+    def tell(at: TrainingProgress) -> None:
+        nonlocal began, first
+        listener.trained(at)
+        if not began:
+            began, first = time.monotonic(), at.step
+        steps, seconds = at.step - first, time.monotonic() - began
+        rate = f"{steps / seconds:.1f} steps/s" if steps and seconds else ""
+        top1 = "" if at.top1 is None else f"  top-1 {at.top1:.3f}"
+        note = f"epoch {at.epoch}/{at.epochs}  loss {at.loss:.3f}{top1}"
+        listener.progress(StageProgress(stage, at.step, at.steps, rate, note))
+
+    return tell
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 24 else f"{re.split('[:,]', name)[0]}:…"

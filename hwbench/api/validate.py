@@ -1,0 +1,238 @@
+"""``hwbench.validate``: predicted against measured, on networks that were never used for calibration."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener
+from hwbench.api.prediction import INTERPOLATE, TRANSFER
+from hwbench.api.requests import option, request
+from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.specs import Outcome, Precision
+from hwbench.units import milliseconds
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pandas
+
+    from hwbench.latency import AdditivePredictor, Comparison, LatencyTable, TableChanges, Validation
+    from hwbench.spaces.sums import SpaceSums
+    from hwbench.specs import Measurement, Network
+    from hwbench.workspace import Workspace
+
+# Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
+AGAIN = 6
+AGAIN_SEED = 0
+
+
+@request
+class ValidateRequest:
+    """Compare predicted with measured latencies of networks that were never used for calibration.
+
+    Some of the calibration networks are measured again, in the same rounds, so that a device that is slower than when
+    its table was taken is not mistaken for a wrong prediction. All of it is measured now, also what is known already.
+    """
+
+    device: str = option(default="local", help="Device: a folder of profiles/.")
+    networks: int = option(default=12, min=2, help="Networks to draw and measure.")
+    space: str = option(default="x3d-tiny", help="Search space: a file of search_spaces/.")
+    precision: str = option(default="int8", help="fp32 or int8.")
+    threads: int = option(default=1, min=1, help="Threads of the measured process.")
+    seed: int = option(default=0, min=0, help="Of the draw.")
+    classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
+    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    interpolate: bool = option(default=False, help=INTERPOLATE)
+    transfer_from: str | None = option(default=None, help=TRANSFER)
+    again: int = option(
+        default=AGAIN, min=0, help="Calibration networks to measure again, as the device may have changed since."
+    )
+
+    def validate(self) -> None:
+        """Raises InvalidValue where a text does not parse, or fields do not go together."""
+        Precision.parse(self.precision)
+        if self.interpolate and self.transfer_from:
+            raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
+
+
+@dataclass(frozen=True)
+class ValidateResult:
+    """How good the predictions of a device's table are.
+
+    Args:
+        device: Its name.
+        summary: Over all networks.
+        comparisons: Each network that was measured, predicted and measured.
+        calibration: How whole networks follow from their blocks, in words.
+        since: How the calibration networks that were measured again differ from the table; None: none was.
+        command: Measures the table anew.
+    """
+
+    device: str
+    summary: Validation
+    comparisons: tuple[Comparison, ...]
+    calibration: str
+    since: TableChanges | None
+    command: str
+
+    @property
+    def change(self) -> str | None:
+        """What has changed on the device since its table was taken, as a sentence; None: nothing beyond chance."""
+        from hwbench.latency.changes import SMALLEST
+
+        since = self.since
+        if since is None or (since.shift_low <= SMALLEST and since.shift_high >= -SMALLEST):
+            return None
+        return (
+            f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
+            f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
+            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or "
+            f"measure anew: {self.command} --anew"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench validate --json`` prints."""
+        values = {"device": self.device} | vars(self.summary) | {"calibration": self.calibration}
+        return values | _since_values(self.since) | {"results": [_result(one) for one in self.comparisons]}
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each network: the keys of ``results``, its relative error, and whether the interval holds it."""
+        from hwbench.frames import frame
+
+        rows = [_result(one) | {"error": one.error, "covered": one.covered} for one in self.comparisons]
+        return frame(rows, dict.fromkeys(rows[0]))
+
+
+def validate(
+    request: ValidateRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> ValidateResult:
+    """Draws networks, measures them together with some that calibrate the table, and compares.
+
+    Args:
+        request: Which networks of which space, and where they are measured.
+        listener: Hears stages ``build`` and ``measure``, every row, what was filled in, and whether the device changed.
+        workspace: Holds spaces, devices and tables; default: the one around the current folder.
+
+    Raises:
+        NotMeasured: The device has no table of the space.
+        UnknownName: No such device, space or runtime.
+        DeviceError: The device does not answer.
+        CheckFailed: Fewer than two of the networks could be measured.
+    """
+    from hwbench.api.prediction import installed_target, measuring, table_predictor
+    from hwbench.devices import load_device
+    from hwbench.spaces import load_space
+    from hwbench.studies.latencies import space_latencies
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    precision = Precision.parse(request.precision)
+    space = load_space(workspace, request.space)
+    load_device(workspace, request.device)
+    target = installed_target(request.device, request.runtime, request.threads)
+    filling = (request.interpolate, request.transfer_from)
+    predictor, num_classes = table_predictor(
+        workspace, target, precision, request.space, request.classes, filling=filling, listener=listener
+    )
+    sums = space_latencies(space, predictor, precision, num_classes)
+    drawn = fresh_networks(sums, predictor.table, request.networks, request.seed)
+    networks = {network.workload(precision): network for network in drawn}
+    before = calibrating(predictor.table, request.again)
+    # Mixed, as both are in each batch then where one does not hold them all.
+    mixed = [*networks, *(row.workload for row in before)]
+    mixed = random.Random(request.seed).sample(mixed, len(mixed))
+    rows = measuring(workspace, target, request.runtime, keep=networks, listener=listener)(mixed)
+    measured = [row for row in rows if row.outcome is Outcome.OK]
+    fresh = [(networks[row.workload], row) for row in measured if row.workload in networks]
+    if len(fresh) < 2:
+        raise CheckFailed(f"only {len(fresh)} of {len(networks)} networks could be measured on {target}; see above")
+    result = _compared(request, predictor, fresh, changes_since(before, measured))
+    listener.say(f"calibration: {result.calibration}")
+    if result.change is not None:
+        listener.say(result.change)
+    return result
+
+
+def _compared(
+    request: ValidateRequest,
+    predictor: AdditivePredictor,
+    fresh: list[tuple[Network, Measurement]],
+    since: TableChanges | None,
+) -> ValidateResult:
+    from hwbench.latency import Comparison, Validation
+
+    comparisons = tuple(
+        Comparison(network.name, predictor.predict(row.workload), row.stats.median_s) for network, row in fresh
+    )
+    return ValidateResult(
+        device=request.device,
+        summary=Validation.of(comparisons, predictor.calibration.promised),
+        comparisons=comparisons,
+        calibration=predictor.calibration.describe(),
+        since=since,
+        command=predictor.table.command(request.space),
+    )
+
+
+def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) -> list[Network]:
+    """Different networks drawn uniformly from those that can be predicted, none of which calibrates the table.
+
+    The same for the same arguments in every process. Fewer come back where the space has fewer.
+    """
+    import numpy as np
+
+    from hwbench.latency import Role
+    from hwbench.spaces.feasible import FeasibleSet
+
+    used = {row.workload for row in table if row.role is Role.NETWORK}
+    everything = FeasibleSet(sums, sums.largest()[0] * 1.01)
+    rng = np.random.default_rng([seed, 0x7A11])
+    found: dict[Network, None] = {}
+    for _ in range(50 * count):
+        network = sums.space.network(everything.draw(rng), sums.num_classes)
+        if network.workload(table.precision) not in used:
+            found[network] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def calibrating(table: LatencyTable, count: int) -> LatencyTable:
+    """At most so many calibration networks of a table, spread over their latencies; the same at every call."""
+    from hwbench.latency import LatencyTable, Role, sample_rows
+
+    networks = LatencyTable(table.target, table.precision, table.rows(Role.NETWORK))
+    return LatencyTable(table.target, table.precision, sample_rows(networks, count, AGAIN_SEED) if count else ())
+
+
+def changes_since(before: LatencyTable, measured: Iterable[Measurement]) -> TableChanges | None:
+    """How those rows differ that were measured again; None where there are none."""
+    from datetime import UTC, datetime
+
+    from hwbench.latency import LatencyRow, LatencyTable, compare_tables, with_honest_intervals
+
+    today = datetime.now(UTC).date().isoformat()
+    again = with_honest_intervals([LatencyRow.of(row, today) for row in measured if row.workload in before])
+    return compare_tables(before, LatencyTable(before.target, before.precision, again)) if again else None
+
+
+def _since_values(since: TableChanges | None) -> dict[str, Any]:
+    names = ("device_change", "device_change_low", "device_change_high")
+    shifts: tuple[float | None, ...] = (None,) * 3
+    if since is not None:
+        shifts = (since.shift, since.shift_low, since.shift_high)
+    rounded = {name: None if shift is None else round(shift, 5) for name, shift in zip(names, shifts)}
+    return rounded | {"again": 0 if since is None else len(since.rows)}
+
+
+def _result(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "architecture": comparison.name,
+        "predicted_ms": milliseconds(comparison.predicted.seconds),
+        "low_ms": milliseconds(comparison.predicted.low_s),
+        "high_ms": milliseconds(comparison.predicted.high_s),
+        "measured_share": round(comparison.predicted.measured_share, 4),
+        "measured_ms": milliseconds(comparison.measured_s),
+    }

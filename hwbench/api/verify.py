@@ -1,0 +1,174 @@
+"""``hwbench.verify``: whether an exported file computes on a device what it computes here, or a table still holds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.requests import option, request
+from hwbench.errors import InvalidFile, ParityFailed
+from hwbench.specs import LOCAL
+
+if TYPE_CHECKING:
+    from hwbench.api.table_verification import TableVerification
+    from hwbench.deploy import DeployedModel, Verification
+    from hwbench.workspace import Workspace
+
+TABLE = ".csv"
+
+
+@request
+class VerifyRequest:
+    """Run an exported file on a device and on this machine, and compare; or measure rows of a latency table again.
+
+    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. Of a table:
+    how many of the rows agree within their intervals, and a verdict; the table and the store stay as they are. Exit
+    status 5 where the two do not agree, or the table does not hold.
+    """
+
+    model: Path = option(
+        argument=True, help="A folder that hwbench export wrote, or the model in it; or a latency table (.csv)."
+    )
+    device: str | None = option(
+        default=None, help="Device: a folder of profiles/; default: local, or that of the table."
+    )
+    inputs: int = option(default=8, min=1, help="Of a model: clips of noise to run.")
+    rows: int = option(default=20, min=1, help="Of a table: rows to measure again.")
+    seed: int = option(default=0, min=0, help="Of the noise, or of the choice of rows.")
+    threads: int = option(default=1, min=1, help="Of a model: threads of the engine on the device.")
+    conditions: str | None = option(
+        default=None,
+        choices=("stock", "controlled"),
+        help="Of a table: stock or controlled, as it was taken; default: the device file's.",
+    )
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a latency table is meant, and no exported file."""
+        return self.model.suffix == TABLE
+
+
+@dataclass(frozen=True)
+class VerifyResult:
+    """Logits of a file on a device against those of this machine.
+
+    Attributes:
+        model: The file.
+        device: Where it was run.
+        runner: What ran it there.
+        precision: Of the arithmetic in the file.
+        sha256: Digest of the file.
+        verification: Errors, SQNR and top-1 over clips of noise, and whether they are small enough.
+    """
+
+    model: Path
+    device: str
+    runner: str
+    precision: str
+    sha256: str
+    verification: Verification
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the file computes on the device what it computes here."""
+        return self.verification.agrees
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench verify --json`` prints of an exported file."""
+        return {
+            "model": str(self.model),
+            "device": self.device,
+            "runner": self.runner,
+            "precision": self.precision,
+            "sha256": self.sha256,
+            **asdict(self.verification),
+        }
+
+    def check(self) -> None:
+        """Raises ParityFailed where the file computes something else."""
+        if not self.agrees:
+            raise ParityFailed(
+                f"{self.model} computes something else on {self.device} than here: largest error "
+                f"{self.verification.max_abs_error:.3g}, SQNR {self.verification.sqnr_db:.1f} dB; the engine there is "
+                "another version or broken: hwbench doctor"
+            )
+
+
+def verify(
+    request: VerifyRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> VerifyResult | TableVerification:
+    """Runs an exported file on a device and here, or measures rows of a latency table again.
+
+    Args:
+        request: Which file or table, where, and on how many clips of noise or rows.
+        listener: Hears how many clips or rows are done, and what the device has to say.
+        workspace: Holds devices and built runners; default: the one around the current folder.
+
+    Returns:
+        The comparison, of a table a ``TableVerification``. What does not agree is a result, and no error: ``check``
+        raises it.
+
+    Raises:
+        InvalidFile: No exported file there, or not the one that its manifest describes; or the table does not validate.
+        InvalidValue: The table or the device is emulated.
+        NotMeasured: The table has no latency.
+        UnknownName: No such device.
+        DeviceError: The device does not answer, or went away.
+        CheckFailed: The file does not run, on the device or here; or none of the rows could be measured.
+    """
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    if request.is_table:
+        return _verify_table(request, listener, workspace)
+    return _verify_model(request, listener, workspace)
+
+
+def _verify_table(request: VerifyRequest, listener: Listener, workspace: Workspace) -> TableVerification:
+    from hwbench.api.profile_request import parse_conditions
+    from hwbench.api.table_verification import verify_table
+
+    return verify_table(
+        workspace,
+        request.model,
+        device=request.device,
+        rows=request.rows,
+        seed=request.seed,
+        conditions=parse_conditions(request.conditions),
+        listener=listener,
+    )
+
+
+def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspace) -> VerifyResult:
+    from hwbench.deploy import verify as run
+    from hwbench.devices import load_device
+    from hwbench.measure.bench import open_bench
+
+    deployed = _opened(request.model)
+    device, manifest = request.device or LOCAL, deployed.manifest
+    place, stage = load_device(workspace, device), f"verify on {device}"
+    with open_bench(
+        place, manifest.runtime, cache_dir=workspace.cache, threads=request.threads, report=listener.say
+    ) as bench:
+        listener.progress(StageProgress(stage, 0, request.inputs))
+        verification = run(
+            deployed,
+            bench,
+            inputs=request.inputs,
+            seed=request.seed,
+            progress=lambda done, total: listener.progress(StageProgress(stage, done, total)),
+        )
+        runner = bench.runner.label
+    return VerifyResult(deployed.path, device, runner, manifest.precision.value, manifest.sha256, verification)
+
+
+def _opened(model: Path) -> DeployedModel:
+    """The exported file that is meant."""
+    from hwbench.deploy import DeployedModel
+
+    folder = model.parent if model.is_file() else model
+    if not folder.is_dir():
+        raise InvalidFile(f"no folder {folder}; make one: hwbench export CHECKPOINT --out DIR")
+    return DeployedModel.open(folder)

@@ -1,0 +1,154 @@
+"""Commands made from requests: each field is an option or an argument, with its default, bounds and help."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from hwbench.api.requests import RequestField, fields_of
+from hwbench.cli.output import Json
+from hwbench.errors import InvalidValue
+
+Request = TypeVar("Request")
+Run = Callable[[Request, bool], None]
+_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
+_CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+
+
+def add_command(app: typer.Typer, name: str, request: type[Request], run: Run[Request]) -> Callable[..., None]:
+    """Registers a command whose options are the fields of a request, and ``--json``.
+
+    Args:
+        app: Where the command goes: the program, or a group of it.
+        name: How it is typed.
+        request: Its docstring is the help of the command.
+        run: Gets the request and whether JSON is asked for; calls the API and prints.
+
+    Returns:
+        The command as a function, its options as keyword arguments.
+    """
+    return app.command(name, cls=command_class(request))(command_function(request, run))
+
+
+def add_group(
+    program: typer.Typer, name: str, request: type[Request], run: Run[Request], *, help: str | None = None
+) -> typer.Typer:
+    """Registers a group of commands, which is a command itself where no subcommand is typed.
+
+    Args:
+        program: Where the group goes.
+        name: How it is typed.
+        request: Its fields are the options of the group; no arguments, which would be read as subcommands.
+        run: As of ``add_command``.
+        help: Of the group; default: the docstring of the request.
+
+    Returns:
+        The group; its commands register with ``add_command(group, ...)``.
+    """
+    alone = command_function(request, run)
+
+    def group(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            alone(**values)
+        else:
+            _refuse_options(context)
+
+    _sign(group, [_CONTEXT, *_parameters(request)], help or request.__doc__)
+    app = typer.Typer(invoke_without_command=True, add_completion=False, rich_markup_mode=None)
+    app.callback()(group)
+    program.add_typer(app, name=name)
+    return app
+
+
+def command_function(request: type[Request], run: Run[Request]) -> Callable[..., None]:
+    """The function that typer reads the options of a request from."""
+    lists = [one.name for one in fields_of(request) if one.many]
+
+    def command(**values: Any) -> None:
+        as_json = values.pop("as_json")
+        run(request(**values | {name: tuple(values[name] or ()) for name in lists}), as_json)
+
+    _sign(command, _parameters(request), request.__doc__)
+    return command
+
+
+def command_class(request: type[Any]) -> type[TyperCommand]:
+    """The class of a command, which reads an option without a value where the request says what that means."""
+    alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
+    if not alone:
+        return TyperCommand
+
+    class ValueLess(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            return list(super().parse_args(ctx, with_values(args, alone)))
+
+    return ValueLess
+
+
+def with_values(arguments: list[str], alone: dict[str, str]) -> list[str]:
+    """Arguments with a value for each of some options that stand without one: ``--adb --json`` is ``--adb= --json``."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    valued = [*arguments]
+    for index, word in enumerate(arguments[:end]):
+        if word in alone and (index + 1 == len(arguments) or arguments[index + 1].startswith("-")):
+            valued[index] = f"{word}={alone[word]}"
+    return valued
+
+
+def parameter_of(one: RequestField) -> inspect.Parameter:
+    """One field as typer wants a parameter."""
+    kind: Any = list[one.type] if one.many else one.type  # type: ignore[name-defined]
+    default: Any = inspect.Parameter.empty if one.required else one.default
+    if one.many and not one.required:
+        default = list(one.default) or None
+    if default is None:
+        kind = kind | None
+    annotation = Annotated[kind, _described(one)]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def without(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A copy of printed values less some keys."""
+    return {key: value for key, value in values.items() if key not in names}
+
+
+def _described(one: RequestField) -> Any:
+    """The words and bounds of a parameter."""
+    how = one.option
+    number = int if one.type is int else float
+    bounds = {side: number(bound) for side, bound in (("min", how.minimum), ("max", how.maximum)) if bound is not None}
+    listed = one.many and not how.argument  # typer would print the type of the list
+    metavar = how.metavar or (f"<{one.type.__name__.lower()}>" if listed else None)
+    described: dict[str, Any] = {"help": how.help, "metavar": metavar, **bounds}
+    if how.argument:
+        return typer.Argument(**described)
+    # A switch that is off by default has no --no- form.
+    flags = how.flags or ((one.label,) if one.type is not bool or one.default is False else ())
+    return typer.Option(*flags, **described)
+
+
+def _refuse_options(context: typer.Context) -> None:
+    """Refuses options of a group that were typed before the name of a subcommand."""
+    command = f"{context.command_path} {context.invoked_subcommand}"
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            typed = parameter.opts[0]
+            if typed == "--json":
+                raise InvalidValue(f"--json comes last: {command} ... --json")
+            raise InvalidValue(f"{typed} does not go with {command}; its own options come last: {command} --help")
+
+
+def _parameters(request: type[Any]) -> list[inspect.Parameter]:
+    return [*map(parameter_of, fields_of(request)), _JSON]
+
+
+def _sign(command: Callable[..., None], parameters: list[inspect.Parameter], help: str | None) -> None:
+    """Gives a function the parameters that typer reads, and its help."""
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__ = help

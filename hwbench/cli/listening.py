@@ -1,0 +1,66 @@
+"""The listener of the command line: talk, bars and questions on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+from rich.progress import Progress, TaskID
+
+from hwbench.api.listener import Listener, StageProgress
+from hwbench.cli.output import progress, say
+
+
+class TerminalListener(Listener):
+    """One bar for each stage of a request; when all stages ended, or one begins again, later bars stand below."""
+
+    def __init__(self) -> None:
+        self._display: Progress | None = None
+        self._opened = progress()
+        self._tasks: dict[str, TaskID] = {}
+        self._last: dict[str, StageProgress] = {}
+
+    def say(self, message: str) -> None:
+        say(message)
+
+    def progress(self, at: StageProgress) -> None:
+        if at.stage in self._last and at.done < self._last[at.stage].done:
+            self.close()
+        if at.total == 0 and at.stage not in self._tasks:
+            return
+        if self._display is None:
+            self._display = self._opened.__enter__()
+        task = self._tasks.get(at.stage)
+        if task is None:
+            task = self._tasks[at.stage] = self._display.add_task(at.stage, total=at.total, rate="", note="")
+        self._display.update(task, completed=at.done, total=at.total, rate=at.rate, note=at.note)
+        self._last[at.stage] = at
+        if all(one.done == one.total for one in self._last.values()):
+            self.close()
+
+    def confirm(self, question: str) -> bool | None:
+        if not sys.stdin.isatty():
+            return None
+        # The end of the input is a no. ``err`` alone leaves a blank of the question on stdout.
+        with contextlib.suppress(typer.Abort), contextlib.redirect_stdout(sys.stderr):
+            return bool(typer.confirm(question, err=True))
+        return False
+
+    def close(self) -> None:
+        """Takes the bars down; what was drawn last stays on the terminal."""
+        if self._display is not None:
+            self._opened.__exit__(None, None, None)
+            self._display, self._opened, self._tasks, self._last = None, progress(), {}, {}
+
+
+@contextmanager
+def listening(listener: TerminalListener | None = None) -> Iterator[TerminalListener]:
+    """Shows what a request tells while the block runs; a command may bring a listener that shows more."""
+    listener = listener or TerminalListener()
+    try:
+        yield listener
+    finally:
+        listener.close()

@@ -1,0 +1,148 @@
+"""Models from elsewhere as something to export: torchvision's video models, and what a function of the user's makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hwbench.blocks.graph import deploy_graph
+from hwbench.data import ClipSpec, Normalisation
+from hwbench.deploy.manifest import WeightsOrigin
+from hwbench.deploy.source import ExportSource, calibrate_batch_norm
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
+from hwbench.measure.cache import file_sha256
+from hwbench.models import by_hand
+from hwbench.registry import suggest
+from hwbench.specs import AUTO, BlockSpec, ModelName, Precision, TensorSpec, Workload
+
+TORCHVISION = "torchvision"
+# What torchvision's reference training cuts from a video.
+_FRAMES = 16
+_SETTLING_CLIPS = 2
+
+
+@dataclass(frozen=True)
+class ForeignNetwork:
+    """A network that is not made of our blocks: a name, its input, and the width of its logits."""
+
+    name: str
+    input: TensorSpec
+    num_classes: int
+
+    @property
+    def blocks(self) -> tuple[BlockSpec, ...]:
+        """None are known."""
+        return ()
+
+    def workload(self, precision: Precision, variant: str = AUTO) -> Workload:
+        """What stands for the network where a workload is asked for: one block of a kind that nobody can build."""
+        block = BlockSpec("foreign", self.input.c, self.num_classes)
+        return Workload((block,), self.input, precision, variant)
+
+    def deployed(self, module: nn.Module, variant: str = AUTO) -> nn.Module:
+        """The deploy form, through the graph."""
+        example = torch.zeros(self.input.shape, dtype=next(module.parameters()).dtype)
+        return deploy_graph(module, example, variant=variant)
+
+
+@dataclass(frozen=True)
+class ForeignModel:
+    """A module with what is known of its clips; ``input`` is None where it is not known."""
+
+    name: str
+    module: nn.Module
+    input: TensorSpec | None = None
+    normalisation: Normalisation = field(default_factory=Normalisation)
+
+
+def is_external(name: str) -> bool:
+    """Whether a name means ``torchvision:MODEL`` or ``package.module:function``.
+
+    ``zoo:NAME``, ``STUDY:best`` and printed architectures do not; a module counts where Python finds it.
+    """
+    head, colon, tail = name.strip().partition(":")
+    if colon and head == TORCHVISION:
+        return tail.isidentifier()
+    own = ModelName.match(name)
+    return own is not None and by_hand.is_importable(own)
+
+
+def external_model(name: str, num_classes: int | None = None) -> ForeignModel:
+    """The model that a name means, with the weights that it is made with.
+
+    Args:
+        name: ``torchvision:MODEL``, or ``package.module:function`` of a function that can be called without arguments
+            and returns a module (``hwbench.models.by_hand``); the working directory is looked into as well.
+        num_classes: Width of the logits; None takes the model's own.
+
+    Raises:
+        UnknownName: torchvision has no such video model.
+        InvalidValue: There is no such function, it fails, or it returns no module.
+    """
+    head, _, tail = name.strip().partition(":")
+    if head == TORCHVISION:
+        return _torchvision(tail, num_classes)
+    if num_classes is not None:
+        raise InvalidValue(f"--classes: {name} makes its own head; leave it out")
+    own = ModelName.parse(name)
+    module = by_hand.made(own)
+    return ForeignModel(name, module, by_hand.input_of(own, module))
+
+
+def foreign_original(
+    model: ForeignModel, clip: ClipSpec, input: TensorSpec, weights: Path | None, seed: int | None
+) -> ExportSource:
+    """A model from elsewhere as something to export.
+
+    Args:
+        model: The model; its module is changed.
+        clip: How clips are cut from a video.
+        input: One clip.
+        weights: A file with its state dict; None keeps what it has.
+        seed: Of the noise that batch norms take their statistics from, where the weights are random; else None.
+
+    Raises:
+        InvalidFile: The file is no state dict of this model.
+        InvalidValue: The model does not take the input.
+        UnsupportedModule: It does not return logits (1, classes).
+    """
+    module, origin = model.module.eval(), WeightsOrigin("made")
+    if weights is not None:
+        _load(module, weights)
+        origin = WeightsOrigin("file", sha256=file_sha256(weights))
+    elif seed is not None:
+        origin = WeightsOrigin("random", seed=seed)
+    answer = by_hand.answer(model.name, module, torch.zeros(input.shape))
+    if weights is None and seed is not None:
+        generator = torch.Generator().manual_seed(seed)
+        calibrate_batch_norm(module, torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator))
+    network = ForeignNetwork(model.name, input, answer.shape[1])
+    return ExportSource(network, module, clip, origin, normalisation=model.normalisation)
+
+
+def _torchvision(name: str, num_classes: int | None) -> ForeignModel:
+    from torchvision import models
+
+    known = models.list_models(models.video)
+    if name not in known:
+        raise UnknownName(f"unknown video model of torchvision {name!r}; {suggest(name, known)}")
+    preset = models.get_model_weights(name).DEFAULT.transforms()
+    size = int(preset.crop_size[0])
+    mean, std = ((float(v[0]), float(v[1]), float(v[2])) for v in (preset.mean, preset.std))
+    classes = {} if num_classes is None else {"num_classes": num_classes}
+    module: nn.Module = models.get_model(name, **classes)
+    return ForeignModel(
+        f"{TORCHVISION}:{name}", module, TensorSpec(1, 3, _FRAMES, size, size), Normalisation(mean, std)
+    )
+
+
+def _load(module: nn.Module, path: Path) -> None:
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+        module.load_state_dict(values)
+    except Exception as error:  # torch raises half a dozen kinds, depending on what the file is instead
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InvalidFile(f"{path}: not the state dict of this model: {' '.join(lines[:3])[:300]}") from None

@@ -1,0 +1,348 @@
+"""Models that a user wrote: ``package.module:function`` makes a module, which may name the blocks it is a chain of.
+
+Only ``load`` imports code, and only the user's own words lead there: a command line, a request, or the process that was
+given one. Everything that was read from a file is looked up among the models that were loaded.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
+from hwbench.models.examined_blocks import examined
+from hwbench.registry import suggest
+from hwbench.specs import BlockSpec, ModelName, Network, TensorSpec
+from hwbench.specs.kinds.by_hand import is_by_hand, model_of, part_of
+from hwbench.specs.model_name import note_named
+
+# What a function may take, and what it, or the module that it returns, may have.
+CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
+_CHAIN_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True)
+class HandModel:
+    """A model that was loaded by its name.
+
+    Attributes:
+        name: As the user gave it.
+        num_classes: What the function was called with; None where it takes no such argument.
+        make: Makes a new module.
+        input: One clip.
+        names: Names of its blocks; one where it names none.
+        network: Its blocks as values, on its clip.
+    """
+
+    name: ModelName
+    num_classes: int | None
+    make: Callable[[], nn.Module]
+    input: TensorSpec
+    names: tuple[str, ...]
+    network: Network
+
+    def parts(self) -> list[nn.Module]:
+        """The blocks of a new module, in the order of ``network.blocks``."""
+        return [part for _, part in _merged(self.make(), self.input, _named_by(self.name))]
+
+    def block(self, spec: BlockSpec) -> nn.Module:
+        """One block of a new module."""
+        return self.parts()[self.network.blocks.index(spec)]
+
+
+_loaded: dict[tuple[ModelName, int | None], HandModel] = {}
+
+
+def load(name: ModelName, num_classes: int | None = None) -> HandModel:
+    """Imports what the user named, calls it, and looks at what comes; once for each number of classes.
+
+    Args:
+        name: As the user gave it.
+        num_classes: Width of the logits, for a function that takes ``num_classes``; any other has a head of its own.
+
+    Raises:
+        InvalidValue: There is no such function, it fails, it returns no module, its clip is not known, or its blocks
+            are no chain that computes what it computes.
+        UnsupportedModule: It does not return logits (1, classes).
+    """
+    function = imported(name)
+    classes = num_classes if takes_classes(function) else None
+    if (name, classes) not in _loaded:
+        _loaded[name, classes] = _examined(name, function, classes)
+    model = _loaded[name, classes]
+    note_named(name, classes)
+    return model
+
+
+def block(spec: BlockSpec) -> nn.Module:
+    """A new block of a model that was loaded; what the kinds of ``hwbench.specs.kinds.by_hand`` name as ``module``.
+
+    Raises:
+        UnsupportedModule: No such model was loaded, or another version of it.
+    """
+    for model in _loaded.values():
+        if spec in model.network.blocks:
+            return model.block(spec)
+    raise UnsupportedModule(_unknown((spec,)))
+
+
+def whole(blocks: Sequence[BlockSpec]) -> nn.Module | None:
+    """A new module of the model that has exactly these blocks; None where they are not all blocks of one."""
+    for model in _loaded.values():
+        if model.network.blocks == tuple(blocks):
+            return model.make()
+    return None
+
+
+def trainable(network: Network) -> nn.Module:
+    """A new module of the model whose network this is, with as many classes, as its function initialises it.
+
+    Its code may have changed since the blocks were named, as after a training; whether weights fit is seen when they
+    are loaded.
+
+    Raises:
+        UnsupportedModule: No such model was loaded.
+        InvalidValue: It has another number of classes, or other blocks.
+    """
+    labels = [part_of(block) for block in network.blocks]
+    for model in list(_loaded.values()):
+        if labels == [part_of(block) for block in model.network.blocks] and model.input == network.input:
+            found = load(model.name, network.num_classes)
+            if found.network.num_classes != network.num_classes:
+                raise InvalidValue(
+                    f"{model.name} has {found.network.num_classes} classes, {network.num_classes} are needed; let the "
+                    f"function take {CLASSES}, and make its head as wide"
+                )
+            return found.make()
+    raise UnsupportedModule(_unknown(network.blocks))
+
+
+def is_by_hand_network(blocks: Sequence[BlockSpec]) -> bool:
+    """Whether blocks are those of a network that a user wrote."""
+    return bool(blocks) and all(is_by_hand(block) for block in blocks)
+
+
+def takes_classes(function: object) -> bool:
+    """Whether a function can be told the number of classes."""
+    if isinstance(function, nn.Module):
+        return False
+    try:
+        return CLASSES in inspect.signature(function).parameters  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+
+
+def is_importable(name: ModelName) -> bool:
+    """Whether Python finds the module of a name, the working directory included."""
+    with _working_directory():
+        try:
+            return importlib.util.find_spec(name.module) is not None
+        except (ImportError, ValueError):
+            return False
+
+
+def imported(name: ModelName) -> Any:
+    """What a name means: a function, or a module that was made already.
+
+    Raises:
+        InvalidValue: There is none.
+    """
+    plain = replace(name, input=None)
+    with _working_directory():
+        try:
+            place = importlib.import_module(name.module)
+        except HwbenchError:
+            raise
+        except Exception as error:  # the user's code raises what it likes
+            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
+    if not hasattr(place, name.function):
+        names = [n for n in dir(place) if not n.startswith("_")]
+        raise InvalidValue(f"{plain}: {name.module} has no {name.function!r}; {suggest(name.function, names)}")
+    return getattr(place, name.function)
+
+
+def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
+    """The module that a function makes; a module that was made already is copied.
+
+    Raises:
+        InvalidValue: There is no such function, it fails, or it returns no module.
+    """
+    function = imported(name)
+    if isinstance(function, nn.Module):
+        return copy.deepcopy(function)
+    plain, wanted = replace(name, input=None), {} if num_classes is None else {CLASSES: num_classes}
+    with _working_directory():
+        try:
+            module = function(**wanted)
+        except HwbenchError:
+            raise
+        except Exception as error:  # the user's code raises what it likes
+            raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
+    if not isinstance(module, nn.Module):
+        raise InvalidValue(f"{plain}: expected a torch.nn.Module, got {type(module).__name__}")
+    return module
+
+
+def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:
+    """The clip of a model: from its name, else what the function or the module has as ``input_shape``, else None.
+
+    Raises:
+        InvalidValue: ``input_shape`` is not (1, 3, T, H, W).
+    """
+    shape: Any = getattr(imported(name), INPUT, None) or getattr(module, INPUT, None)
+    if name.input is None and shape is None:
+        return None
+    try:
+        clip = name.input or (TensorSpec.parse(shape) if isinstance(shape, str) else TensorSpec(*map(int, shape)))
+    except (TypeError, ValueError) as error:
+        raise InvalidValue(f"{name}: {INPUT}: expected (1, 3, T, H, W), got {shape!r}") from error
+    if (clip.n, clip.c) != (1, 3):
+        raise InvalidValue(f"{name}: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
+    return clip
+
+
+def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
+    """What a model in eval mode returns for a clip: logits (1, classes).
+
+    Raises:
+        InvalidValue: It does not take the clip.
+        UnsupportedModule: It returns something else.
+    """
+    try:
+        with torch.no_grad():
+            logits = module.eval()(clip)
+    except Exception as error:  # the model's own code
+        shape = "x".join(map(str, clip.shape))
+        raise InvalidValue(
+            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}; give another size: --input"
+        ) from error
+    if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
+        got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
+        raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}")
+    return logits
+
+
+def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:
+    def make() -> nn.Module:
+        return made(name, num_classes)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        module = make().eval()
+    clip = input_of(name, module)
+    if clip is None:
+        raise InvalidValue(
+            f"{name}: its clip is not known; write {replace(name, input=None)}@1x3xTxHxW, such as @1x3x8x112x112, or "
+            f"give the function an attribute {INPUT} = (1, 3, T, H, W)"
+        )
+    example = torch.randn(clip.shape, generator=torch.Generator().manual_seed(0))
+    logits = answer(name, module, example)
+    named = _merged(module, clip, _named_by(name))
+    _check_chain(name, [part for _, part in named], example, logits)
+    blocks = examined(name, named, example, function)
+    network = Network(str(name), blocks, clip)
+    return HandModel(name, num_classes, make, clip, tuple(part for part, _ in named), network)
+
+
+def _named_by(name: ModelName) -> Any:
+    """What the function says of blocks beside the module: names to parts, a function of the module, None for no blocks;
+    ``NotImplemented`` where it says nothing."""
+    function = imported(name)
+    return NotImplemented if isinstance(function, nn.Module) else getattr(function, BLOCKS, NotImplemented)
+
+
+def _merged(module: nn.Module, clip: TensorSpec, beside: Any) -> list[tuple[str, nn.Module]]:
+    """The blocks as (name, module), where everything from the first that gives no clip is one block with the last."""
+    parts = _parts(module, beside)
+    if len(parts) < 2:
+        return [("network", module)]
+    ends = _first_without_clip(parts, torch.zeros(clip.shape))
+    if ends == 0:
+        return [("network", module)]
+    if ends < len(parts) - 1:
+        tail = nn.Sequential(OrderedDict((name.replace(".", "_"), part) for name, part in parts[ends:]))
+        parts[ends:] = [(parts[ends][0], tail)]
+    return parts
+
+
+def _first_without_clip(parts: Sequence[tuple[str, nn.Module]], x: torch.Tensor) -> int:
+    """The place of the first block that gives something else than (N, C, T, H, W); behind the last where all do."""
+    for index, (name, part) in enumerate(parts):
+        try:
+            with torch.no_grad():
+                x = part.eval()(x)
+        except Exception as error:  # the model's own code
+            raise InvalidValue(f"block {name!r} does not take what reaches it: {_line(error)}; {_WAY_OUT}") from error
+        if not isinstance(x, torch.Tensor) or x.dim() != 5:
+            return index
+    return len(parts)
+
+
+def _parts(module: nn.Module, beside: Any) -> list[tuple[str, nn.Module]]:
+    """What is named as blocks: by the function, by ``blocks`` of the module, or as steps of an ``nn.Sequential``."""
+    named = beside(module) if callable(beside) else beside
+    if named is NotImplemented:
+        named = module if isinstance(module, nn.Sequential) else getattr(module, BLOCKS, None)
+        named = named() if inspect.ismethod(named) else named
+    if named is None:
+        return []
+    if isinstance(named, nn.Module):
+        return [*named.named_children()]
+    if isinstance(named, Mapping):
+        return [(str(name), part) for name, part in named.items()]
+    pairs = [one if isinstance(one, tuple) else (str(index), one) for index, one in enumerate(named)]
+    return [(str(name), part) for name, part in pairs]
+
+
+_WAY_OUT = (
+    "blocks are a chain from the clip to the logits; where they are not, name none: give the function an attribute "
+    f"{BLOCKS} = None"
+)
+
+
+def _check_chain(name: ModelName, parts: Sequence[nn.Module], x: torch.Tensor, logits: torch.Tensor) -> None:
+    with torch.no_grad():
+        for part in parts:
+            x = part.eval()(x)
+    if x.shape != logits.shape or float((x - logits).abs().max()) > _CHAIN_TOLERANCE * float(logits.abs().max() + 1e-9):
+        raise InvalidValue(f"{name}: its blocks one after the other compute something else than it; {_WAY_OUT}")
+
+
+def _unknown(blocks: Sequence[BlockSpec]) -> str:
+    label = model_of(blocks[0])
+    current = [m for m in _loaded.values() if m.name.label == label]
+    if current:
+        return f"{blocks[0].key}: made by another version of {current[0].name}, which has changed; profile it again"
+    return (
+        f"the network {label} is made by a function of yours, and no file names code to run; name the function on the "
+        "command line, as --made-by package.module:function with a checkpoint"
+    )
+
+
+class _working_directory:
+    """Modules of the working directory can be imported, after those of Python and of what is installed.
+
+    ``python -m`` puts the directory first, where its ``json.py`` would stand for Python's.
+    """
+
+    def __enter__(self) -> None:
+        self._path = list(sys.path)
+        sys.path.append(str(Path.cwd()))
+
+    def __exit__(self, *_: object) -> None:
+        sys.path[:] = self._path
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:300]

@@ -1,0 +1,116 @@
+"""The command lines that make the numbers of a study, every option written out so that no default is relied on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from hwbench.reports.result import StoredResult
+from hwbench.runtimes import DEFAULT, exporting, names
+from hwbench.specs import Precision
+
+_SYNTHETIC = "synthetic"
+
+
+def profile(result: StoredResult, precision: Precision) -> str:
+    """Measures the latency table."""
+    return f"hwbench profile {_place(result, precision)} --space {_space(result)}"
+
+
+def validate(result: StoredResult, networks: int = 12) -> str:
+    """Measures networks that no calibration has seen, and compares."""
+    return f"hwbench validate {_place(result, result.precision)} --space {_space(result)} --networks {networks}"
+
+
+def search(result: StoredResult) -> str:
+    """Repeats the study: what is stored is not computed or measured again."""
+    s = result.settings
+    words = [
+        f"hwbench search --space {_space(result)} {_place(result, result.precision)} --budget {s.budget_ms:.12g}ms",
+        f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
+        f"--objective {shlex.quote(s.objective)} --seed {s.seed} --measure {max(len(result.measured), 1)}",
+    ]
+    if s.data:
+        epochs = re.match(r"\d+", s.effort)
+        words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
+    return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def bench(result: StoredResult, precision: Precision) -> str:
+    """Measures the winner as a whole network, now."""
+    return f"hwbench bench {_best(result)} {_place(result, precision)}"
+
+
+# Options of ``hwbench train`` and what they are called in a recipe.
+_RECIPE = {
+    "epochs": "epochs",
+    "batch-size": "batch_size",
+    "lr": "learning_rate",
+    "optimizer": "optimizer",
+    "precision": "precision",
+    "seed": "seed",
+}
+
+
+def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
+    """Trains the winner, as a recipe says where one is known."""
+    known = recipe or {}
+    options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
+    return " ".join([f"hwbench train {_best(result)} --data {_data(result)}", *options, f"--out {_run(result)}"])
+
+
+def export(result: StoredResult, precision: Precision) -> str:
+    """Writes the trained winner as a file, and tests it."""
+    measured = result.target.runtime
+    # A runtime whose files hold no weights exports nothing; one of a package that is not installed here may do.
+    runtime = DEFAULT if measured in names() and measured not in exporting() else measured
+    return (
+        f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
+        f"--out {exported(result, precision)}"
+    )
+
+
+def exported(result: StoredResult, precision: Precision) -> str:
+    """The folder that ``export`` writes, as a word of a command line."""
+    return f"{_run(result)}/{precision}"
+
+
+def bench_file(result: StoredResult, path: Path) -> str:
+    """Measures an exported file, now."""
+    target = result.target
+    return (
+        f"hwbench bench {shlex.quote(str(path))} --device {shlex.quote(target.device)} --threads {target.threads} "
+        f"--runtime {shlex.quote(target.runtime)}"
+    )
+
+
+def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:
+    """Writes this page."""
+    words = [f"--model {shlex.quote(str(path))}" for path in models]
+    return " ".join([f"hwbench report {shlex.quote(result.study)}", *words, "--out report.html"])
+
+
+def _place(result: StoredResult, precision: Precision) -> str:
+    target = result.target
+    return (
+        f"--device {shlex.quote(target.device)} --precision {precision} --threads {target.threads} "
+        f"--runtime {shlex.quote(target.runtime)} --classes {result.settings.num_classes}"
+    )
+
+
+def _space(result: StoredResult) -> str:
+    return shlex.quote(result.settings.space)
+
+
+def _best(result: StoredResult) -> str:
+    return shlex.quote(f"{result.study}:best")
+
+
+def _run(result: StoredResult) -> str:
+    return shlex.quote(f"runs/{result.study}")
+
+
+def _data(result: StoredResult) -> str:
+    return shlex.quote(result.settings.data or _SYNTHETIC)

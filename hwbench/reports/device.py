@@ -1,0 +1,273 @@
+"""Gathers everything a report shows about a device: its published tables, and what the store knows of how they came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.devices import load_device
+from hwbench.errors import HwbenchError, InvalidFile, NotMeasured
+from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
+from hwbench.reports.comparisons import Group, calibration_group, held_out_group
+from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
+from hwbench.reports.profiled import Missing, Profiled, or_missing, read_profiled
+from hwbench.spaces import StagedSpace, load_space
+from hwbench.specs import AUTO, LOCAL, Precision, Target, Workload
+from hwbench.workspace import Workspace, shipped
+
+if TYPE_CHECKING:
+    import pandas
+
+Spaces = Mapping[str, StagedSpace]
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the store knows of a target: its sessions in the order taken, its rows, its sets of conditions."""
+
+    sessions: tuple[TakenSession, ...]
+    rows: tuple[StoredRow, ...]
+    conditions: Mapping[str, Mapping[str, str]]
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """One target of a device.
+
+    Attributes:
+        target: Which.
+        tables: Its published tables.
+        spaces: Names of the spaces that the tables have rows of.
+        coverages: Of these spaces and of those asked for, by table; or why there is none.
+        groups: Networks with what was predicted and what was measured, by precision.
+        stored: What the store knows, sessions of other conditions than those of the tables left out.
+        left_out: How many sessions these are.
+    """
+
+    target: Target
+    tables: Mapping[Precision, Profiled | Missing]
+    spaces: tuple[str, ...]
+    coverages: tuple[Coverage | Missing, ...]
+    groups: Mapping[Precision, tuple[Group, ...]]
+    stored: Stored | Missing
+    left_out: int
+
+    @property
+    def measured(self) -> dict[Precision, LatencyTable]:
+        """The tables that are there."""
+        return {p: found.table for p, found in self.tables.items() if isinstance(found, Profiled)}
+
+    @property
+    def space(self) -> str | None:
+        """The space that commands name."""
+        return self.spaces[0] if self.spaces else None
+
+    def profile(self, precision: Precision, space: str | None = None) -> str:
+        """The command that measures what is missing in one precision."""
+        return profile_command(self.target, precision, space or self.space)
+
+    def validate(self, precision: Precision) -> str:
+        """The command that measures networks which no calibration has seen."""
+        command = profile_command(self.target, precision, self.space)
+        return f"{command.replace('hwbench profile', 'hwbench validate', 1)} --networks 12"
+
+
+@dataclass(frozen=True)
+class DeviceReport:
+    """Everything that a report shows about a device. ``damaged`` are tables that could not be read."""
+
+    device: str
+    description: str | Missing
+    targets: tuple[TargetReport, ...]
+    damaged: tuple[Missing, ...]
+    written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def missing(self) -> tuple[str, ...]:
+        """Everything that is missing, in words."""
+        parts: list[object] = [self.description, *self.damaged]
+        for one in self.targets:
+            parts += [*one.tables.values(), one.stored, *one.coverages]
+            parts += [found.predictor for found in one.tables.values() if isinstance(found, Profiled)]
+        return tuple(dict.fromkeys(part.reason for part in parts if isinstance(part, Missing)))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each row of each published table; the columns are those of ``tables_frame``."""
+        return tables_frame(table for target in self.targets for table in target.measured.values())
+
+
+def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ()) -> DeviceReport:
+    """Reads all there is about a device; asks the device itself nothing.
+
+    Args:
+        workspace: Where its tables and its measurements are; tables that the package ships count, too.
+        device: Its name.
+        spaces: Whose coverage to show besides that of the spaces which the tables have rows of.
+
+    Raises:
+        UnknownName: No such device or space.
+        NotMeasured: Nothing of it was measured or published.
+    """
+    place = or_missing(lambda: load_device(workspace, device))
+    asked = {name: load_space(workspace, name) for name in spaces}
+    found, damaged = _tables(workspace, device)
+    stored = or_missing(lambda: _stored(workspace, device))
+    known = set() if isinstance(stored, Missing) else set(stored)
+    targets = sorted({target for target, _ in found} | known)
+    if not targets and not damaged:
+        load_device(workspace, device)
+        command = f"hwbench profile --device {device} --space {next(iter(asked), 'SPACE')}"
+        raise NotMeasured(f"nothing was measured on device {device!r} in {workspace.root}; measure it: {command}")
+    everything = asked | _spaces(workspace)
+    parts = _Parts()
+    return DeviceReport(
+        device=device,
+        description=place if isinstance(place, Missing) else place.description,
+        targets=tuple(_target(target, found, stored, everything, asked, parts, workspace) for target in targets),
+        damaged=tuple(damaged),
+    )
+
+
+class _Parts:
+    """The blocks of spaces, each listed once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int], list[Workload]] = {}
+
+    def of(self, space: StagedSpace, classes: int) -> list[Workload]:
+        key = (space.name, classes)
+        if key not in self._known:
+            self._known[key] = parts_of(space, classes)
+        return self._known[key]
+
+
+def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Precision], Path], list[Missing]]:
+    """Where the tables of a device lie; those of the workspace stand for those that are shipped."""
+    found: dict[tuple[Target, Precision], Path] = {}
+    damaged = []
+    # What is shipped as "local" was measured on another machine.
+    for root in dict.fromkeys((workspace.root,) if device == LOCAL else (workspace.root, shipped())):
+        for path in sorted((root / "profiles").glob("*/*.csv")):
+            if path.parent.name == device:
+                at = or_missing(partial(_place, root, path))
+                if isinstance(at, Missing):
+                    damaged.append(at)
+                else:
+                    found.setdefault(at, path)
+    return found, damaged
+
+
+def _place(root: Path, path: Path) -> tuple[Target, Precision]:
+    """Whose table a file is."""
+    table = LatencyTable.read(path)
+    if table_path(root, table.target, table.precision) != path:
+        raise InvalidFile(
+            f"{path}: its name is not that of a table of {table.target} in {table.precision}; move it away"
+        )
+    return table.target, table.precision
+
+
+def _stored(workspace: Workspace, device: str) -> dict[Target, Stored]:
+    """What the store knows of a device, by target."""
+    if not workspace.store.is_file():
+        raise HwbenchError("the store of measurements is not in this workspace: its sessions are not shown")
+    found = {}
+    with MeasurementStore(workspace.store) as store:
+        for target in store.targets(device):
+            sessions = tuple(store.taken(target))
+            conditions = {digest: store.conditions_of(digest) or {} for digest in {s.conditions for s in sessions}}
+            found[target] = Stored(sessions, tuple(store.rows(target)), conditions)
+    return found
+
+
+def _spaces(workspace: Workspace) -> dict[str, StagedSpace]:
+    """All spaces that can be read."""
+    read = {name: or_missing(partial(load_space, workspace, name)) for name in workspace.names("search_spaces")}
+    return {name: space for name, space in read.items() if not isinstance(space, Missing)}
+
+
+def _target(
+    target: Target,
+    found: Mapping[tuple[Target, Precision], Path],
+    stored: Mapping[Target, Stored] | Missing,
+    spaces: Spaces,
+    asked: Spaces,
+    parts: _Parts,
+    workspace: Workspace,
+) -> TargetReport:
+    raw = {p: LatencyTable.read(found[target, p]) for p in Precision if (target, p) in found}
+    names = tuple(name for name, space in spaces.items() if any(belongs(space, table) for table in raw.values()))
+    first = next(iter((*names, *asked)), None)
+    tables: dict[Precision, Profiled | Missing] = {
+        p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first)
+        for p in Precision
+    }
+    own = _of_tables(target, raw, stored, first)
+    rows = () if isinstance(own, Missing) else own.rows
+    whole = () if isinstance(stored, Missing) or isinstance(own, Missing) else stored[target].sessions
+    return TargetReport(
+        target=target,
+        tables=tables,
+        spaces=names,
+        coverages=tuple(_coverages(dict.fromkeys((*names, *asked)), spaces, raw, parts)),
+        groups={p: _groups(profiled, rows) for p, profiled in tables.items() if isinstance(profiled, Profiled)},
+        stored=own,
+        left_out=len(whole) - (0 if isinstance(own, Missing) else len(own.sessions)),
+    )
+
+
+def _no_table(target: Target, precision: Precision, space: str | None) -> Missing:
+    return Missing(
+        f"no latency table of {target} in {precision}; measure it: {profile_command(target, precision, space)}"
+    )
+
+
+def _of_tables(
+    target: Target,
+    tables: Mapping[Precision, LatencyTable],
+    stored: Mapping[Target, Stored] | Missing,
+    space: str | None,
+) -> Stored | Missing:
+    """What the store knows under the conditions of the tables; all of it where there is no table."""
+    command = profile_command(target, next(iter(tables), Precision.INT8), space)
+    if isinstance(stored, Missing):
+        return Missing(f"{stored.reason}; measure here: {command}")
+    digests = {row.conditions for table in tables.values() for row in table if row.conditions}
+    if target in stored and not tables:
+        return stored[target]
+    sessions = [taken for taken in stored[target].sessions if taken.conditions in digests] if target in stored else []
+    if not sessions:
+        return Missing(
+            f"the store of this workspace has no sessions of {target} under the conditions of its tables: they were "
+            f"measured elsewhere; measure here: {command}"
+        )
+    rows = [row for row in stored[target].rows if fingerprint(row.measurement.conditions) in digests]
+    return Stored(tuple(sessions), tuple(rows), stored[target].conditions)
+
+
+def _coverages(
+    names: Iterable[str], spaces: Spaces, tables: Mapping[Precision, LatencyTable], parts: _Parts
+) -> Iterator[Coverage | Missing]:
+    counted = 0
+    for name in names:
+        for table in tables.values():
+            classes = classes_of(table)
+            yield coverage(name, parts.of(spaces[name], classes), classes, table)
+            counted += 1
+    if tables and not counted:
+        yield Missing(
+            "the tables have rows of no known space, so that nothing says what is missing; name one: "
+            f"hwbench report --device {next(iter(tables.values())).target.device} --space SPACE"
+        )
+
+
+def _groups(profiled: Profiled, rows: Sequence[StoredRow]) -> tuple[Group, ...]:
+    if isinstance(profiled.predictor, Missing):
+        return ()
+    groups = (calibration_group(profiled.predictor, ()), held_out_group(profiled.predictor, rows, (), AUTO))
+    return tuple(group for group in groups if group.comparisons)

@@ -1,0 +1,223 @@
+"""The figures about a study: from its values to plotly figures. Pure functions; latencies are drawn in milliseconds."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+
+from hwbench.reports.comparisons import Group
+from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, TEMPLATE, VERMILLION, blank, plain
+from hwbench.reports.study import Block, StudyReport, Winner
+from hwbench.specs import Precision
+from hwbench.studies.candidates import Candidate
+
+# One bar and its gap, in pixels.
+_ROW, _ROW_OF_TWO = 24, 34
+_HOVER_WIDTH = 64
+_MARKS = {"calibration": (GREY, "circle"), "candidates": (ORANGE, "diamond"), "held out": (GREEN, "square")}
+
+
+def pareto(report: StudyReport) -> go.Figure:
+    """Score over latency: every trial, the front, the measured candidates, the winner, the budget."""
+    result = report.result
+    figure = blank()
+    figure.add_trace(_points(result.history, "trials, predicted", GREY, symbol="circle", size=6, opacity=0.55))
+    front = _points(result.pareto, "front, predicted", BLUE, symbol="circle", size=7)
+    figure.add_trace(front.update(mode="lines+markers", line={"color": BLUE, "width": 2, "shape": "hv"}))
+    measured = [c for c in result.measured if c.measured_s is not None]
+    others = [c for c in measured if c.architecture != result.best.architecture]
+    figure.add_trace(_points(others, "candidates, measured", ORANGE, symbol="diamond", size=10, measured=True))
+    best = [result.best]
+    at = result.best.measured_s is not None
+    name = "winner, measured" if at else "winner, predicted"
+    figure.add_trace(_points(best, name, VERMILLION, symbol="star", size=16, measured=at))
+    budget = result.settings.budget_ms
+    figure.add_vline(x=budget, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
+    label = {"text": f"budget {budget:g} ms", "showarrow": False, "xanchor": "right", "yanchor": "bottom", "xshift": -4}
+    figure.add_annotation(x=budget, y=0, yref="paper", **label)
+    figure.update_xaxes(title_text=f"latency on {plain(result.target.device)} (ms)")
+    figure.update_yaxes(title_text=plain(report.unit))
+    return figure
+
+
+def predicted_measured(groups: Sequence[Group], spread: float | None) -> go.Figure:
+    """Above: measured over predicted with the prediction interval. Below: the relative error of each network."""
+    figure = blank(
+        make_subplots(rows=2, cols=1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.06), 620
+    )
+    times = [1e3 * c.predicted.seconds for group in groups for c in group.comparisons]
+    ends = [0.96 * min(times), 1.04 * max(times)] if times else [0.0, 1.0]
+    if spread is not None:
+        _band(figure, ends, [[x * spread for x in ends], [x / spread for x in ends]], row=1)
+        _band(figure, ends, [[100 * (spread - 1)] * 2, [100 * (1 / spread - 1)] * 2], row=2)
+    for share, dash in ((0, "solid"), (5, "dash"), (-5, "dash"), (10, "dot"), (-10, "dot")):
+        line = {"color": GREY, "width": 1, "dash": dash}
+        shown = {"mode": "lines", "line": line, "hoverinfo": "skip", "name": "equal" if not share else f"±{share} %"}
+        legend = {"legendgroup": f"±{abs(share)}", "showlegend": share >= 0}
+        # the error is relative to what was measured: 5 % too high means measured = predicted / 1.05
+        figure.add_trace(go.Scatter(x=ends, y=[x / (1 + share / 100) for x in ends], **shown, **legend), row=1, col=1)
+        figure.add_trace(go.Scatter(x=ends, y=[share] * 2, **shown, **legend | {"showlegend": False}), row=2, col=1)
+    for group in groups:
+        for row in (1, 2):
+            figure.add_trace(_compared(group, errors=row == 2), row=row, col=1)
+    figure.update_yaxes(title_text="measured (ms)", row=1, col=1)
+    figure.update_yaxes(title_text="error (%)", row=2, col=1)
+    figure.update_xaxes(title_text="predicted (ms)", row=2, col=1)
+    return figure
+
+
+def history(report: StudyReport) -> go.Figure:
+    """Score of each trial, and the best so far."""
+    trials = sorted(report.result.history, key=lambda c: c.trial)
+    numbers = [c.trial for c in trials]
+    figure = blank()
+    text = [_hover(c) for c in trials]
+    shown = {"mode": "markers", "name": "trial", "marker": {"color": GREY, "size": 6, "opacity": 0.7}}
+    figure.add_trace(
+        go.Scatter(x=numbers, y=[c.score for c in trials], customdata=text, hovertemplate=TEMPLATE, **shown)
+    )
+    best = list(accumulate((c.score for c in trials), max))
+    line = {"color": BLUE, "width": 2, "shape": "hv"}
+    figure.add_trace(go.Scatter(x=numbers, y=best, mode="lines", name="best so far", line=line, hoverinfo="skip"))
+    figure.update_xaxes(title_text="trial (number)")
+    figure.update_yaxes(title_text=plain(report.unit))
+    return figure
+
+
+def blocks(winner: Winner, precision: Precision) -> go.Figure:
+    """What each block of the winner adds to the latency of the whole, in network order from the top."""
+    rows = [(b, b.costs_s[precision]) for b in winner.blocks if precision in b.costs_s]
+    whole = sum(seconds for _, seconds in rows) or 1.0
+    figure = blank(height=120 + _ROW * len(winner.blocks))
+    figure.add_trace(
+        go.Bar(
+            y=[b.name for b, _ in rows],
+            x=[1e3 * seconds for _, seconds in rows],
+            orientation="h",
+            marker={"color": BLUE},
+            text=[f"{seconds / whole:.1%}" for _, seconds in rows],
+            textposition="outside",
+            cliponaxis=False,
+            customdata=[_block(b) for b, _ in rows],
+            hovertemplate="%{y}: %{x:.4f} ms (%{text})<br>%{customdata}<extra></extra>",
+            name=precision.value,
+            showlegend=False,
+        )
+    )
+    _network_order(figure, winner)
+    # room for the shares that stand behind the bars
+    figure.update_xaxes(range=[0, 1.15e3 * max((seconds for _, seconds in rows), default=1e-3)])
+    figure.update_xaxes(title_text=f"predicted latency inside the network, {precision} (ms)")
+    return figure
+
+
+def precisions(winner: Winner) -> go.Figure:
+    """The blocks of the winner in fp32 and in int8, side by side."""
+    figure = blank(height=130 + _ROW_OF_TWO * len(winner.blocks))
+    for precision, color in ((Precision.FP32, SKY), (Precision.INT8, BLUE)):
+        rows = [b for b in winner.blocks if precision in b.costs_s]
+        figure.add_trace(
+            go.Bar(
+                y=[b.name for b in rows],
+                x=[1e3 * b.costs_s[precision] for b in rows],
+                orientation="h",
+                marker={"color": color},
+                customdata=[_block(b) for b in rows],
+                hovertemplate=f"%{{y}}, {precision}: %{{x:.4f}} ms<br>%{{customdata}}<extra></extra>",
+                name=precision.value,
+            )
+        )
+    _network_order(figure, winner)
+    figure.update_layout(barmode="group", bargap=0.3, bargroupgap=0.05, legend_traceorder="normal")
+    figure.update_xaxes(title_text="predicted latency inside the network (ms)", rangemode="tozero")
+    return figure
+
+
+def _points(
+    candidates: Sequence[Candidate], name: str, color: str, *, measured: bool = False, opacity: float = 1.0, **mark: Any
+) -> go.Scatter:
+    times = [c.measured_s if measured and c.measured_s is not None else c.predicted_s for c in candidates]
+    return go.Scatter(
+        x=[1e3 * seconds for seconds in times],
+        y=[c.score for c in candidates],
+        mode="markers",
+        name=name,
+        marker={"color": color, "opacity": opacity, **mark},
+        customdata=[_hover(c) for c in candidates],
+        hovertemplate=TEMPLATE,
+    )
+
+
+def _compared(group: Group, *, errors: bool) -> go.Scatter:
+    color, symbol = _MARKS.get(group.name, (SKY, "cross"))
+    several = group.comparisons
+    return go.Scatter(
+        x=[1e3 * c.predicted.seconds for c in several],
+        y=[100 * c.error if errors else 1e3 * c.measured_s for c in several],
+        mode="markers",
+        name=plain(group.name),
+        legendgroup=group.name,
+        showlegend=not errors,
+        marker={"color": color, "symbol": symbol, "size": 8},
+        customdata=[
+            f"predicted {1e3 * c.predicted.seconds:.4f} ms, measured {1e3 * c.measured_s:.4f} ms ({c.error:+.2%})"
+            f"<br>{_architecture(c.name)}"
+            for c in several
+        ],
+        hovertemplate=TEMPLATE,
+    )
+
+
+def _band(figure: go.Figure, x: list[float], edges: list[list[float]], *, row: int) -> None:
+    upper, lower = edges
+    figure.add_trace(
+        go.Scatter(
+            x=[*x, *reversed(x)],
+            y=[*upper, *reversed(lower)],
+            fill="toself",
+            fillcolor="rgba(86,180,233,0.22)",
+            line={"width": 0},
+            mode="lines",
+            hoverinfo="skip",
+            name="prediction interval",
+            legendgroup="interval",
+            showlegend=row == 1,
+        ),
+        row=row,
+        col=1,
+    )
+
+
+def _network_order(figure: go.Figure, winner: Winner) -> None:
+    names = [block.name for block in winner.blocks]
+    figure.update_yaxes(
+        categoryorder="array", categoryarray=names, autorange="reversed", showgrid=False, title_text="block"
+    )
+
+
+def _hover(candidate: Candidate) -> str:
+    measured = "" if candidate.measured_s is None else f", measured {1e3 * candidate.measured_s:.4f} ms"
+    trial = "" if candidate.trial < 0 else f"trial {candidate.trial}: "
+    head = f"{trial}score {candidate.score:.6g}, predicted {1e3 * candidate.predicted_s:.4f} ms{measured}"
+    return f"{head}<br>{_architecture(candidate.architecture)}"
+
+
+def _architecture(key: str) -> str:
+    """A key over several lines, one for each stage, as plotly's markup."""
+    lines = []
+    for stage in re.split(r",(?=s\d+\.depth=)", key):
+        number = re.match(r"s\d+\.", stage)
+        words = stage if number is None else f"{number[0][:-1]}: {stage.replace(number[0], '')}"
+        lines += textwrap.wrap(words.replace(",", ", "), _HOVER_WIDTH, break_on_hyphens=False)
+    return "<br>".join(map(plain, lines))
+
+
+def _block(block: Block) -> str:
+    lines = textwrap.wrap(block.workload.blocks[0].key, _HOVER_WIDTH, break_on_hyphens=False)
+    return "<br>".join([*map(plain, lines), f"{block.workload.input} → {block.output}"])

@@ -1,0 +1,129 @@
+"""The top of a report: the study and its winner at a glance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from hwbench.errors import InvalidValue
+from hwbench.reports import commands
+from hwbench.reports.fragments import DASH, code, facts, missing, ms, reproduce, tile
+from hwbench.reports.markup import Html, element, table
+from hwbench.reports.profiled import Missing
+from hwbench.reports.study import StudyReport
+from hwbench.specs import Architecture
+from hwbench.studies.candidates import Candidate
+from hwbench.units import format_bytes
+
+_STAGE = "s"
+
+
+def headline(report: StudyReport) -> Iterator[Html]:
+    """The study and its winner at a glance."""
+    result, best = report.result, report.result.best
+    settings, target = result.settings, result.target
+    device = target.device if isinstance(report.device, Missing) else f"{target.device} ({report.device})"
+    yield element("h1", f"Study {result.study}")
+    yield element("p", _sentence(report), class_="lead")
+    yield element("div", *(tile(*cells) for cells in _tiles(report)), class_="tiles")
+    yield from (missing(doubt) for doubt in report.doubts)
+    yield element("h3", "The winner, stage by stage")
+    yield _architecture(report)
+    yield element("p", code(best.architecture))
+    yield facts(
+        ("Space", settings.space),
+        ("Device", device),
+        ("Target", f"{target} (runtime and version, threads)"),
+        ("Precision", result.precision.value),
+        ("Budget", f"{settings.budget_ms:g} ms"),
+        (
+            "Networks within the budget",
+            f"{result.feasible:,.0f}" if result.feasible < 1e9 else f"{result.feasible:.3g}",
+        ),
+        ("Trials", f"{result.trials} ({settings.sampler}, evaluator {settings.evaluator}, seed {settings.seed})"),
+        ("Measured candidates", _measured_words(result.measured)),
+        *((f"File, {model.precision}", str(model.path)) for model in report.models),
+    )
+    if any(c.failure for c in result.measured):
+        rows = [(code(c.architecture), c.failure) for c in result.measured if c.failure]
+        yield element("details", element("summary", "Candidates that failed"), table(("architecture", "reason"), rows))
+    yield reproduce(commands.search(result), commands.bench(result, result.precision))
+
+
+def _sentence(report: StudyReport) -> str:
+    result, best = report.result, report.result.best
+    found = (
+        f"The best network of {result.settings.space} for {result.target.device} in {result.precision} within "
+        f"{result.settings.budget_ms:g} ms"
+    )
+    if best.measured_s is None:
+        return f"{found} is predicted to take {ms(best.predicted_s)}; it was not measured."
+    room = 1 - best.measured_s / result.settings.budget_s
+    words = f"{room:.1%} below the budget" if room >= 0 else f"{-room:.1%} above the budget"
+    return f"{found} takes {ms(best.measured_s)} as measured on the device: {words}."
+
+
+def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
+    result, best = report.result, report.result.best
+    spread = report.spread
+    if spread is None:
+        note = "no interval: nothing predicts"
+    else:
+        note = f"90 % interval {1e3 * best.predicted_s / spread:.3f} – {1e3 * best.predicted_s * spread:.3f} ms"
+    yield "predicted", ms(best.predicted_s), note
+    yield "measured", DASH if best.measured_s is None else ms(best.measured_s), _measured_note(report)
+    yield "budget", f"{result.settings.budget_ms:g} ms", f"{result.precision}, {_threads(result.target.threads)}"
+    yield "score", f"{best.score:.5g}", report.unit
+    for model in report.models:
+        top1 = DASH if model.top1_after is None else f"{model.top1_after:.1%}"
+        size = "file not found" if model.num_bytes is None else format_bytes(model.num_bytes)
+        yield f"top-1 {model.precision}", top1, f"of the exported file, {size}"
+
+
+def _measured_note(report: StudyReport) -> str:
+    if report.result.best.measured_s is None:
+        return "not measured"
+    if isinstance(report.winner, Missing) or report.winner.measurement is None:
+        return "on the device, as a whole network"
+    stats = report.winner.measurement.measurement.stats
+    return f"95 % interval {1e3 * stats.ci_low_s:.3f} – {1e3 * stats.ci_high_s:.3f} ms"
+
+
+def _architecture(report: StudyReport) -> Html:
+    """The choices of the winner as a table: a line for the input, one for each stage."""
+    try:
+        choices = Architecture.parse(report.result.best.architecture).choices
+    except InvalidValue as error:
+        return missing(str(error))
+    stages: dict[str, dict[str, str]] = {}
+    inputs = []
+    for name, value in choices:
+        stage, dot, field = name.partition(".")
+        if dot and stage[:1] == _STAGE and stage[1:].isdecimal():
+            stages.setdefault(stage, {})[field] = value
+        else:
+            inputs.append(f"{name} {value}")
+    fields = list(dict.fromkeys(field for chosen in stages.values() for field in chosen))
+    ends = _stage_ends(report)
+    rows = [("input", *[""] * len(fields), ", ".join(inputs))]
+    if ends:
+        rows.append(("stem", *[""] * len(fields), ends.get("stem", "")))
+    rows += [(name, *(chosen.get(f, "") for f in fields), ends.get(name, "")) for name, chosen in stages.items()]
+    if ends:
+        rows.append(("head", *[""] * len(fields), ends.get("head", "")))
+    return table(("stage", *fields, "output N×C×T×H×W" if ends else "size"), rows)
+
+
+def _stage_ends(report: StudyReport) -> dict[str, str]:
+    """What each stage puts out; empty where the blocks are not known."""
+    if isinstance(report.winner, Missing):
+        return {}
+    return {block.name.partition(".")[0]: block.output.key for block in report.winner.blocks}
+
+
+def _measured_words(measured: Sequence[Candidate]) -> str:
+    failed = sum(c.measured_s is None for c in measured)
+    return f"{len(measured) - failed}" + (f", {failed} more failed" if failed else "")
+
+
+def _threads(count: int) -> str:
+    return "one thread" if count == 1 else f"{count} threads"

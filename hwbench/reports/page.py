@@ -1,0 +1,88 @@
+"""The page of a report: one HTML file that loads nothing, neither from the network nor from beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from plotly.offline import get_plotlyjs
+
+from hwbench.errors import WorkspaceError
+from hwbench.reports import device_sections, sections
+from hwbench.reports.device import DeviceReport, gather_device
+from hwbench.reports.markup import Html, element, join, script
+from hwbench.reports.study import StudyReport, gather
+from hwbench.workspace import Workspace, write_bytes
+
+# Scripts and styles of the page itself run; nothing else is loaded, sent or framed, whatever plotly.js would like.
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "base-uri 'none'; form-action 'none'"
+)
+
+
+def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Path] = ()) -> StudyReport:
+    """Writes the report of a study.
+
+    Args:
+        workspace: Where the study is.
+        study: Its name.
+        out: The HTML file; a crash leaves the old one or the new one.
+        exported: Folders of exported models of the winner, for accuracy and size; they hold a ``manifest.json``.
+
+    Returns:
+        What the page shows; ``missing()`` says what it could not show.
+
+    Raises:
+        UnknownName: No such study; the nearest names are listed.
+        InvalidFile: Its result, or the manifest of a model, is damaged.
+        WorkspaceError: The file cannot be written.
+    """
+    report = gather(workspace, study, exported)
+    _save(out, page(report))
+    return report
+
+
+def write_device(workspace: Workspace, device: str, out: Path, *, spaces: Sequence[str] = ()) -> DeviceReport:
+    """Writes the report of a device; arguments and errors as of ``write``, ``spaces`` as of ``gather_device``."""
+    report = gather_device(workspace, device, spaces)
+    _save(out, device_page(report))
+    return report
+
+
+def page(report: StudyReport) -> str:
+    """The whole page about a study."""
+    return _document(f"{report.result.study}: hwbench report", sections.everything(report))
+
+
+def device_page(report: DeviceReport) -> str:
+    """The whole page about a device."""
+    return _document(f"{report.device}: hwbench report", device_sections.everything(report))
+
+
+def _document(title: str, parts: Sequence[Html]) -> str:
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("style", Html(_resource("page.css"))),
+    )
+    body = element("body", element("main", *parts), script(get_plotlyjs()), script(_resource("page.js")))
+    return "<!doctype html>\n" + join([element("html", head, body, lang="en")]) + "\n"
+
+
+def _save(out: Path, text: str) -> None:
+    try:
+        write_bytes(out, text.encode())
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write {out}: {error.strerror}; name a file that can be written: --out report.html"
+        ) from None
+
+
+def _resource(name: str) -> str:
+    return resources.files("hwbench.reports").joinpath(name).read_text(encoding="utf-8")

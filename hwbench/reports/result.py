@@ -1,0 +1,132 @@
+"""A finished search as it was stored: ``result.json``, read back and checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.spaces.resolve import RESULT, load_result
+from hwbench.specs import Precision, Target
+from hwbench.studies.candidates import Candidate
+from hwbench.studies.settings import Settings, check_name
+from hwbench.workspace import Workspace
+
+_TYPES: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+
+
+@dataclass(frozen=True)
+class StoredResult:
+    """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others."""
+
+    study: str
+    path: Path
+    settings: Settings
+    target: Target
+    precision: Precision
+    feasible: float
+    trials: int
+    best: Candidate
+    pareto: tuple[Candidate, ...]
+    measured: tuple[Candidate, ...]
+    history: tuple[Candidate, ...]
+
+
+def read_result(workspace: Workspace, study: str) -> StoredResult:
+    """The stored result of a study.
+
+    Raises:
+        InvalidValue: This cannot be the name of a study.
+        UnknownName: No study of that name has a result; the nearest names are listed.
+        InvalidFile: Its file is damaged; what was expected and what came is named.
+    """
+    check_name(study)
+    values = load_result(workspace, study)
+    path = workspace.studies / study / RESULT
+    try:
+        return _parse(study, path, values)
+    except (ValueError, InvalidValue) as error:
+        raise InvalidFile(f"{path}: damaged: {error}; run the search again, it goes on from its journal") from None
+
+
+def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult:
+    settings = _settings(values.get("settings"))
+    target = Target.parse(settings.target)
+
+    def several(key: str) -> tuple[Candidate, ...]:
+        items = values.get(key)
+        if not isinstance(items, list):
+            raise ValueError(f"{key}: expected a list, got {_shown(items)}")
+        return tuple(_candidate(item, target.device, f"{key}[{i}]") for i, item in enumerate(items))
+
+    return StoredResult(
+        study=study,
+        path=path,
+        settings=settings,
+        target=target,
+        precision=Precision.parse(settings.precision),
+        feasible=_number(values.get("feasible"), "feasible"),
+        trials=int(_number(values.get("trials"), "trials")),
+        best=_candidate(values.get("best"), target.device, "best"),
+        pareto=several("pareto"),
+        measured=several("measured"),
+        history=several("history"),
+    )
+
+
+def _settings(values: object) -> Settings:
+    """Settings of this version; keys of another version are passed over."""
+    if not isinstance(values, dict):
+        raise ValueError(f"settings: expected an object, got {_shown(values)}")
+    known: dict[str, object] = {}
+    for field in fields(Settings):
+        value = values.get(field.name, MISSING if field.default is MISSING else field.default)
+        if value is MISSING:
+            raise ValueError(f"settings: {field.name} is missing")
+        if type(value) not in _TYPES[str(field.type)] or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"settings.{field.name}: expected {field.type}, got {_shown(value)}")
+        known[field.name] = value
+    return Settings(**known)  # type: ignore[arg-type]
+
+
+def _candidate(values: object, device: str, where: str) -> Candidate:
+    if not isinstance(values, dict):
+        raise ValueError(f"{where}: expected an object, got {_shown(values)}")
+    architecture, failure = values.get("architecture"), values.get("failure", "")
+    if not isinstance(architecture, str) or not isinstance(failure, str):
+        raise ValueError(f"{where}: expected an architecture and a failure as text, got {_shown(values)}")
+    predicted = _latency(values.get("predicted_ms"), device, f"{where}.predicted_ms")
+    if predicted is None:
+        raise ValueError(f"{where}.predicted_ms: expected a latency, got nothing")
+    return Candidate(
+        architecture=architecture,
+        score=_number(values.get("score"), f"{where}.score"),
+        predicted_s=predicted,
+        measured_s=_latency(values.get("measured_ms"), device, f"{where}.measured_ms"),
+        failure=failure,
+        trial=int(_number(values.get("trial", -1), f"{where}.trial")),
+    )
+
+
+def _latency(values: object, device: str, where: str) -> float | None:
+    """Seconds, from milliseconds by device."""
+    if values is None:
+        return None
+    if not isinstance(values, dict) or device not in values:
+        raise ValueError(f"{where}: expected milliseconds for {device!r}, got {_shown(values)}")
+    number = _number(values[device], where)
+    if number <= 0:
+        raise ValueError(f"{where}: expected more than zero, got {number}")
+    return number / 1e3
+
+
+def _number(value: object, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"{where}: expected a number, got {_shown(value)}")
+    return value
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else repr(value)[:60]

@@ -1,0 +1,321 @@
+"""Gathers everything a report shows about a study: the result, the table behind it, and what the store knows.
+
+What cannot be had is a ``Missing`` with the reason in words; a report is written with what there is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.devices import load_device
+from hwbench.documents import read_json
+from hwbench.errors import HwbenchError
+from hwbench.latency import AdditivePredictor, LatencyTable, Position, load_table, table_path
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.store_types import StoredRow, fingerprint
+from hwbench.reports import commands
+from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
+from hwbench.reports.exported import ExportedModel, read_exported
+from hwbench.reports.profiled import Missing, Profiled, given, or_missing, read_profiled
+from hwbench.reports.result import StoredResult, read_result
+from hwbench.spaces import StagedSpace, load_space
+from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec, Workload
+from hwbench.studies.candidates import candidates_frame
+from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.journal import JOURNAL
+from hwbench.studies.latencies import choices_digest
+from hwbench.units import format_duration, milliseconds
+from hwbench.workspace import Workspace, shipped
+
+if TYPE_CHECKING:
+    import pandas
+
+# A prediction that moved by more than this share is another prediction; less is rounding.
+_DRIFTED = 0.005
+_DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d")
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of the winner. ``costs_s``: what it adds to the whole network, by precision; absent: no row."""
+
+    name: str
+    workload: Workload
+    costs_s: Mapping[Precision, float]
+
+    @property
+    def output(self) -> TensorSpec:
+        """What it puts out."""
+        return self.workload.output
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The winner as a whole network at one precision."""
+
+    predicted: Estimate | Missing
+    measured_s: float | None
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The best network of a study: its blocks in network order, and the whole at each precision."""
+
+    blocks: tuple[Block, ...]
+    whole: Mapping[Precision, Whole]
+    measurement: StoredRow | None
+
+
+@dataclass(frozen=True)
+class StudyReport:
+    """Everything that a report shows. ``searched`` are the first and last moment of the search (UTC, ISO 8601)."""
+
+    result: StoredResult
+    unit: str
+    device: str | Missing
+    winner: Winner | Missing
+    tables: Mapping[Precision, Profiled | Missing]
+    groups: tuple[Group, ...]
+    conditions: Mapping[str, str]
+    searched: tuple[str, str] | None
+    models: tuple[ExportedModel, ...]
+    doubts: tuple[str, ...]
+    written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def profiled(self) -> Profiled | Missing:
+        """The table at the precision of the study."""
+        return self.tables[self.result.precision]
+
+    @property
+    def predictor(self) -> AdditivePredictor | Missing:
+        """What predicts at the precision of the study."""
+        return self.profiled if isinstance(self.profiled, Missing) else self.profiled.predictor
+
+    @property
+    def spread(self) -> float | None:
+        """Factor of the prediction interval."""
+        return None if isinstance(self.predictor, Missing) else self.predictor.calibration.spread
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each scored trial; columns of ``candidates_frame``, the interval nan where nothing predicts."""
+        return candidates_frame(self.result.history, math.nan if self.spread is None else self.spread)
+
+    def missing(self) -> tuple[str, ...]:
+        """Everything that is missing, in words."""
+        parts: list[object] = [self.device, self.winner, self.predictor, *self.tables.values()]
+        if not isinstance(self.winner, Missing):
+            parts += [whole.predicted for whole in self.winner.whole.values()]
+        return tuple(dict.fromkeys(part.reason for part in parts if isinstance(part, Missing)))
+
+
+def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> StudyReport:
+    """Reads all there is about a study.
+
+    Args:
+        workspace: Where the study, its table and its measurements are.
+        study: Its name.
+        models: Folders of exported models of the winner.
+
+    Raises:
+        UnknownName: No such study; the nearest names are listed.
+        InvalidFile: Its result, or the manifest of a model, is damaged.
+    """
+    result = read_result(workspace, study)
+    exported = tuple(read_exported(path) for path in models)
+    space = or_missing(lambda: load_space(workspace, result.settings.space))
+    tables = {p: or_missing(partial(_profiled, workspace, result, p)) for p in Precision}
+    stored = or_missing(lambda: _stored(workspace, result))
+    rows = [] if isinstance(stored, Missing) else stored
+    winner = or_missing(lambda: _winner(result, space, tables, rows))
+    own = tables[result.precision]
+    return StudyReport(
+        result=result,
+        unit=_unit(result.settings.evaluator),
+        device=or_missing(lambda: load_device(workspace, result.target.device).description),
+        winner=winner,
+        tables=tables,
+        groups=_groups(result, space, own, rows),
+        conditions={} if isinstance(own, Missing) else _conditions(own.table, rows),
+        searched=_searched(result.path.with_name(JOURNAL)),
+        models=exported,
+        doubts=(*_doubts(result, space, own, winner, stored), *_model_doubts(result, exported)),
+    )
+
+
+def _unit(evaluator: str) -> str:
+    try:
+        return get_evaluator(evaluator).unit
+    except HwbenchError:
+        return f"score ({evaluator})"
+
+
+def _profiled(workspace: Workspace, result: StoredResult, precision: Precision) -> Profiled:
+    space = result.settings.space
+    load_table(workspace, result.target, precision, space)
+    paths = [table_path(root, result.target, precision) for root in (workspace.root, shipped())]
+    return read_profiled(workspace, next(path for path in paths if path.is_file()), space)
+
+
+def _stored(workspace: Workspace, result: StoredResult) -> list[StoredRow]:
+    """All finished rows of the study's target."""
+    if not workspace.store.is_file():
+        raise HwbenchError(
+            "the store of measurements is not in this workspace: sessions, samples and conditions are not shown; "
+            f"measure the winner again: {commands.bench(result, result.precision)}"
+        )
+    with MeasurementStore(workspace.store) as store:
+        return list(store.rows(result.target))
+
+
+def _winner(
+    result: StoredResult,
+    space: StagedSpace | Missing,
+    tables: Mapping[Precision, Profiled | Missing],
+    rows: Sequence[StoredRow],
+) -> Winner:
+    best = result.best
+    workloads = {p: _workload(result, space, best.architecture, p) for p in tables}
+    names = _block_names(given(space), Architecture.parse(best.architecture))
+    costs = {p: _costs(workloads[p], tables[p]) for p in tables}
+    blocks = tuple(
+        Block(name, part, {p: seconds for p in tables if (seconds := costs[p][index]) is not None})
+        for index, (name, part) in enumerate(zip(names, workloads[result.precision].parts(), strict=True))
+    )
+    measurement = _measurement(workloads[result.precision], rows, best.measured_s)
+    whole = {p: _whole(workload, tables[p], rows) for p, workload in workloads.items()}
+    whole[result.precision] = replace(whole[result.precision], measured_s=best.measured_s)
+    return Winner(blocks, whole, measurement)
+
+
+def _workload(result: StoredResult, space: StagedSpace | Missing, key: str, precision: Precision) -> Workload:
+    settings = result.settings
+    network = given(space).network(Architecture.parse(key), settings.num_classes)
+    return network.workload(precision, settings.variant)
+
+
+def _block_names(space: StagedSpace, architecture: Architecture) -> list[str]:
+    """``stem``, ``s1.1``, ``s1.2``, ..., ``head``: blocks by stage, both counted from 1."""
+    counts = space.stage_depths(architecture)
+    inner = [f"s{stage}.{block}" for stage, count in enumerate(counts, start=1) for block in range(1, count + 1)]
+    return ["stem", *inner, "head"]
+
+
+def _costs(network: Workload, profiled: Profiled | Missing) -> list[float | None]:
+    """What each block adds to the network by prediction; None where there is no row or nothing predicts."""
+    parts = list(network.parts())
+    if isinstance(profiled, Missing) or isinstance(profiled.predictor, Missing):
+        return [None] * len(parts)
+    predictor = profiled.predictor
+    return [
+        predictor.row_cost(part, Position.of(index, len(parts))) if part in predictor.table else None
+        for index, part in enumerate(parts)
+    ]
+
+
+def _whole(network: Workload, profiled: Profiled | Missing, rows: Sequence[StoredRow]) -> Whole:
+    predicted = or_missing(lambda: given(given(profiled).predictor).predict(network))
+    stats = None if isinstance(profiled, Missing) else profiled.table.latency(network)
+    if stats is not None:
+        return Whole(predicted, stats.median_s)
+    latest = max(_usable(network, rows), key=lambda row: row.finished_at, default=None)
+    return Whole(predicted, None if latest is None else latest.measurement.stats.median_s)
+
+
+def _measurement(network: Workload, rows: Sequence[StoredRow], measured_s: float | None) -> StoredRow | None:
+    """The stored row behind the measured latency of the result: the one that says the same number."""
+    if measured_s is None:
+        return None
+    wanted = milliseconds(measured_s)
+    found = [row for row in _usable(network, rows) if milliseconds(row.measurement.stats.median_s) == wanted]
+    return max(found, key=lambda row: row.finished_at, default=None)
+
+
+def _usable(network: Workload, rows: Sequence[StoredRow]) -> list[StoredRow]:
+    return [
+        row
+        for row in rows
+        if row.measurement.workload == network
+        and row.measurement.outcome is Outcome.OK
+        and not row.measurement.emulated
+    ]
+
+
+def _groups(
+    result: StoredResult, space: StagedSpace | Missing, own: Profiled | Missing, rows: Sequence[StoredRow]
+) -> tuple[Group, ...]:
+    if isinstance(own, Missing) or isinstance(own.predictor, Missing):
+        groups = [candidate_group(result, 1.0)]
+    else:
+        predictor = own.predictor
+        groups = [calibration_group(predictor, ()), candidate_group(result, predictor.calibration.spread)]
+        known = or_missing(
+            lambda: {_workload(result, space, c.architecture, result.precision) for c in result.measured}
+        )
+        if not isinstance(known, Missing):
+            groups[0] = calibration_group(predictor, known)
+            groups.append(held_out_group(predictor, rows, known, result.settings.variant))
+    return tuple(group for group in groups if group.comparisons)
+
+
+def _conditions(table: LatencyTable, rows: Sequence[StoredRow]) -> Mapping[str, str]:
+    """What the fingerprint of a table stands for; only the store knows. Empty where it does not."""
+    digests = {row.conditions for row in table if row.stats is not None}
+    return next((r.measurement.conditions for r in rows if fingerprint(r.measurement.conditions) in digests), {})
+
+
+def _searched(journal: Path) -> tuple[str, str] | None:
+    """First and last moment in the journal of a study; None where it is gone or says none."""
+    try:
+        lines = journal.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError):
+            entry = read_json(line)
+            found += [v for k, v in entry.items() if k.startswith("datetime_")] if isinstance(entry, dict) else []
+    dates = sorted(value[:19] for value in found if isinstance(value, str) and _DATE.match(value))
+    return (dates[0], dates[-1]) if dates else None
+
+
+def _doubts(
+    result: StoredResult,
+    space: StagedSpace | Missing,
+    own: Profiled | Missing,
+    winner: Winner | Missing,
+    stored: Sequence[StoredRow] | Missing,
+) -> list[str]:
+    """What does not fit together, in words."""
+    found = []
+    if isinstance(stored, Missing):
+        found.append(stored.reason)
+    if not isinstance(own, Missing) and own.table.emulated:
+        found.append("the latency table was taken under emulation: its numbers are no latencies of a device")
+    if not isinstance(space, Missing) and choices_digest(space) != result.settings.choices:
+        found.append(
+            f"the space {result.settings.space!r} was changed after the search: blocks are those of the space of today"
+        )
+    predicted = None if isinstance(winner, Missing) else winner.whole[result.precision].predicted
+    if isinstance(predicted, Estimate) and abs(predicted.seconds / result.best.predicted_s - 1) > _DRIFTED:
+        found.append(
+            f"the latency table was changed after the search: today it predicts {format_duration(predicted.seconds)} "
+            f"for the winner, then {format_duration(result.best.predicted_s)}; search again: {commands.search(result)}"
+        )
+    return found
+
+
+def _model_doubts(result: StoredResult, models: Sequence[ExportedModel]) -> list[str]:
+    found = [doubt for model in models for doubt in model.doubts]
+    for model in models:
+        if model.architecture and model.architecture != result.best.architecture:
+            found.append(f"{model.path} is of {model.architecture}, which is not the winner of this study")
+    return found

@@ -1,0 +1,53 @@
+"""How stages of bottlenecks are laid out, and X3D around them: the one source for cards, spaces and models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hwbench.specs.block import BlockSpec
+from hwbench.specs.fields import GLOBAL, Kernel, Value
+from hwbench.specs.kinds.x3d import STEM_KERNEL, X3dHeadKind, X3dKind, X3dStemKind
+from hwbench.specs.tensor import CLIP_CHANNELS
+from hwbench.specs.widths import inner_width, squeezed
+
+
+def bottlenecks(
+    kind: str, in_channels: int, *, width: int, expansion: float, first: Mapping[str, int], **fields: Value
+) -> tuple[BlockSpec, BlockSpec]:
+    """The block that opens a stage, which takes what reaches the stage and its strides, and the one that follows.
+
+    Args:
+        kind: Name of the kind of block.
+        in_channels: Of what reaches the stage.
+        width: Channels between blocks.
+        expansion: Channels inside a block by those between.
+        first: Fields of the opening block alone, such as its strides.
+        **fields: Of both.
+    """
+    values: dict[str, Value] = {"mid_channels": inner_width(width, expansion), "out_channels": width, **fields}
+    opening = BlockSpec.of(kind, in_channels=in_channels, **values, **first)
+    return opening, BlockSpec.of(kind, in_channels=width, **values)
+
+
+def x3d_stem(width: int, kernel: Kernel = STEM_KERNEL, activation: str = "relu") -> BlockSpec:
+    """The stem of X3D, which halves height and width."""
+    return BlockSpec(X3dStemKind.name, CLIP_CHANNELS, width, kernel=kernel, stride=2, activation=activation)
+
+
+def x3d_stage(
+    in_channels: int, *, depth: int, width: int, expansion: float, kernel: Kernel, se: float, act: str, stride: int
+) -> tuple[BlockSpec, ...]:
+    """A stage of X3D: squeeze-excite of the ratio ``se`` in every other block, from the first on (0: in none)."""
+    reduced = squeezed(inner_width(width, expansion), se)
+    opening, gated = bottlenecks(
+        X3dKind.name, in_channels, width=width, expansion=expansion, first={"stride": stride},
+        kernel=kernel, se_channels=reduced, activation=act,
+    )  # fmt: skip
+    plain = replace(gated, se_channels=0)
+    return (opening, *(plain if index % 2 else gated for index in range(1, depth)))
+
+
+def x3d_head(in_channels: int, mid_channels: int, hidden: int, num_classes: int, activation: str = "relu") -> BlockSpec:
+    """The head of X3D, as wide inside as the blocks of the last stage."""
+    return BlockSpec(X3dHeadKind.name, in_channels, num_classes, mid_channels, hidden, GLOBAL, activation=activation)

@@ -1,0 +1,189 @@
+"""The journal of a study: an Optuna journal file which survives a kill and says so when it does not."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.printable import printable
+from hwbench.studies.settings import Settings
+from hwbench.workspace import writing
+
+JOURNAL = "journal.log"
+_SETTINGS = "settings"
+# Marks a closed trial whose network has no score; Optuna keeps such trials as failed.
+UNSCORED = "unscored"
+
+
+@contextmanager
+def open_study(
+    folder: Path, settings: Settings, sampler: optuna.samplers.BaseSampler, num_choices: int
+) -> Iterator[Study]:
+    """The study in a folder, made or continued; one process at a time. A trial makes ``num_choices`` choices.
+
+    A trial that was under way when a process died is closed and its choices are queued to be tried first. Optuna's own
+    messages are off meanwhile.
+
+    Raises:
+        InvalidValue: The study exists with other settings, or another process is at work on it.
+        InvalidFile: The journal is damaged.
+        WorkspaceError: The folder cannot be written.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / ".lock").open("w") as lock, _quiet():
+            _take(lock.fileno(), folder.name)
+            _cut_torn_line(folder / JOURNAL)
+            file = _Journal(folder / JOURNAL)
+            try:
+                study = _load(file, settings, sampler)
+                with _damage_told(file.path):
+                    _agree(study, settings, folder.name)
+                    _reclaim(study, num_choices)
+                yield study
+            except Exception:
+                if file.failure is not None:  # Optuna goes on after it, and fails in other words
+                    raise file.failure from None
+                raise
+
+
+class _Journal(JournalFileBackend):
+    """The file of a journal. A write that fails leaves whole lines, and is the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failure: OSError | None = None
+        super().__init__(str(path), lock_obj=_Locked())  # type: ignore[arg-type]
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        if self.failure is not None:
+            raise self.failure
+        try:
+            super().append_logs(logs)
+        except OSError as error:
+            self.failure = error
+            _cut_torn_line(self.path)
+            raise
+
+
+def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampler) -> Study:
+    path = file.path
+    with _damage_told(path):
+        _check_lines(path)
+        storage = JournalStorage(file)
+        name = path.parent.name
+        if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
+            study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+        else:
+            study = optuna.create_study(
+                study_name=name, storage=storage, sampler=sampler, directions=settings.directions
+            )
+        if study.user_attrs or not study.get_trials(deepcopy=False):
+            return study
+    raise InvalidFile(f"{path}: is no journal of a search; choose another name with --study")
+
+
+@contextmanager
+def _damage_told(path: Path) -> Iterator[None]:
+    """The journal is replayed without checks: what a damaged line raises, at once or later, can be anything."""
+    try:
+        yield
+    except (OSError, HwbenchError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {printable(str(error), 300)}"
+        raise InvalidFile(
+            f"{path}: damaged ({why}); remove the folder to start the study again, or choose another name with --study"
+        ) from None
+
+
+def _agree(study: Study, settings: Settings, name: str) -> None:
+    stored = study.user_attrs.get(_SETTINGS)
+    if stored is not None and (differences := settings.differences(stored, name)):
+        raise InvalidValue(
+            f"study {name!r} exists with other settings: {'; '.join(differences)}; "
+            f"repeat it as it was, or choose another name: --study {name}-2"
+        )
+    if stored is None or not stored.keys() >= settings.as_dict().keys():  # from now on, all of it is compared
+        study.set_user_attr(_SETTINGS, settings.as_dict())
+
+
+def finished_trials(study: Study) -> list[FrozenTrial]:
+    """Trials that need no repeating, in order: those with a score, and those whose network turned out to have none."""
+    closed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
+    return [trial for trial in closed if trial.state is TrialState.COMPLETE or UNSCORED in trial.user_attrs]
+
+
+def _reclaim(study: Study, num_choices: int) -> None:
+    """Closes the trial that an ended process left open, and queues networks that were chosen but never scored."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
+    trials = study.get_trials(deepcopy=False)
+    queued = [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
+    settled = queued + [t.params for t in finished_trials(study)]
+    for trial in trials:
+        if trial.state is TrialState.FAIL and len(trial.params) == num_choices and trial.params not in settled:
+            study.enqueue_trial(trial.params)
+            settled.append(trial.params)
+
+
+def _take(descriptor: int, name: str) -> None:
+    """Locks the study for this process; the lock ends with the process, however it ends."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InvalidValue(
+            f"study {name!r} is in use by another process; wait for it, or choose another name: --study {name}-2"
+        ) from None
+
+
+class _Locked:
+    """The study is locked as a whole; a lock file of Optuna's would outlive a kill and hold up the next run."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+def _check_lines(path: Path) -> None:
+    """Refuses a file that is no journal before anything is appended to it."""
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        entry = json.loads(line)
+        if not isinstance(entry, dict) or entry.get("op_code") not in range(11) or "worker_id" not in entry:
+            raise ValueError(f"line {number} is no journal entry")
+
+
+def _cut_torn_line(path: Path) -> None:
+    """Removes a last line without its end: what a process wrote when it was killed."""
+    if not path.is_file():
+        return
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) != len(data):
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Turns Optuna's log off, and back to what it was."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)

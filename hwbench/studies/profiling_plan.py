@@ -1,0 +1,119 @@
+"""Which rows of a latency table a search needs, the most valuable first: so that a campaign may end early."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from hwbench.latency import (
+    AdditivePredictor,
+    LatencyTable,
+    calibration_networks,
+    context_chains,
+    interpolated,
+    variant_rows,
+)
+from hwbench.spaces import StagedSpace
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
+from hwbench.studies.latencies import row_position
+
+# Networks drawn to see which blocks they share: a block that one in a hundred has is seen ten times, give or take 3.
+DRAWS = 1000
+CALIBRATION_SEED = 0
+# Blocks that the others are interpolated from: at least 20 with a latency.
+FIRST_BLOCKS = 24
+# Boundaries that tell what the others cost: it grows smoothly with their size (experiment 006).
+CHAINS = 40
+
+
+def space_workloads(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int, variants: Sequence[str] = ()
+) -> list[Workload]:
+    """What a table of a space consists of: blocks, chains for the boundaries, networks to calibrate with, and blocks in
+    other layouts.
+
+    The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
+    table that predicts at least the networks like them.
+    """
+    parts = by_use(space, precision, classes)
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    chains = context_chains(parts, CHAINS)
+    return list(dict.fromkeys([*first, *chains, *whole, *parts, *variant_rows(parts, variants)]))
+
+
+def first_workloads(space: StagedSpace, precision: Precision, classes: int, calibrate: int) -> list[Workload]:
+    """What tells which networks of a space are within a budget, before its blocks are measured.
+
+    That is the calibration networks with their blocks; what boundaries cost, spread over the sizes of what lies between
+    blocks; and so many blocks that the others can be interpolated.
+    """
+    first, whole = _to_calibrate(space, precision, classes, calibrate)
+    parts = by_use(space, precision, classes)
+    blocks = list(dict.fromkeys(first))
+    lacking = max(FIRST_BLOCKS - len(blocks), 0)
+    blocks += [part for part in parts if part not in set(blocks)][:lacking]
+    return [*blocks, *whole, *context_chains(parts, CHAINS)]
+
+
+def by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int = 0) -> list[Workload]:
+    """All blocks of a space as rows, those first that most of its networks have; the same at every call.
+
+    The networks are drawn uniformly; what none of them has comes last, in the order of the space.
+    """
+    rng = np.random.default_rng([seed, 0xB10C])
+    drawn = [space.network(space.random(rng), num_classes) for _ in range(DRAWS)]
+    return _most_used(drawn, list(space.parts(precision, num_classes=num_classes)), precision)
+
+
+def within_budget(
+    space: StagedSpace, table: LatencyTable, num_classes: int, budget_s: float, seed: int = 0
+) -> list[Workload]:
+    """The blocks of a space that some network within a budget may have, those first that most of these have.
+
+    Blocks that the table lacks are interpolated, and counted at the lower end of their interval, as networks are: what
+    is left out is out for nine networks in ten, not by a guess.
+
+    Args:
+        space: The space.
+        table: Whose rows tell what blocks cost, and what its precision is.
+        num_classes: Width of the heads.
+        budget_s: In seconds.
+        seed: Of the networks that are drawn.
+
+    Raises:
+        NotMeasured: The table has too few blocks or calibration networks to tell.
+        InfeasibleBudget: No network is that fast.
+    """
+    parts = list(space.parts(table.precision, num_classes=num_classes))
+    filled = interpolated(table, parts)
+    predictor = AdditivePredictor.fit(filled, space=space.name)
+
+    def least(block: BlockSpec, x: TensorSpec) -> float:
+        part = Workload((block,), x, table.precision)
+        factor = 1.0 if filled.is_measured(part) else filled.filled_spread
+        return predictor.row_cost(part, row_position(block)) / factor / predictor.calibration.spread
+
+    constant_s = predictor.constant_s / predictor.calibration.spread
+    feasible = FeasibleSet(SpaceSums.of(space, least, num_classes=num_classes, constant=constant_s), budget_s)
+    reachable = [Workload((block,), x, table.precision) for block, x in feasible.reachable_parts()]
+    rng = np.random.default_rng([seed, 0xB10C])
+    drawn = [space.network(feasible.draw(rng), num_classes) for _ in range(DRAWS)]
+    return _most_used(drawn, reachable, table.precision)
+
+
+def _to_calibrate(
+    space: StagedSpace, precision: Precision, classes: int, calibrate: int
+) -> tuple[list[Workload], list[Workload]]:
+    """The blocks of the calibration networks, and these networks."""
+    networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
+    whole = [network.workload(precision) for network in networks]
+    return [part for workload in whole for part in workload.parts()], whole
+
+
+def _most_used(networks: list[Network], parts: list[Workload], precision: Precision) -> list[Workload]:
+    used = Counter(part for network in networks for part in set(network.workload(precision).parts()))
+    return sorted(dict.fromkeys(parts), key=lambda part: -used[part])

@@ -1,0 +1,110 @@
+"""Keeps any Optuna sampler within the budget: what it proposes is repaired into the exact feasible set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from hwbench.registry import Registry
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.specs import Architecture
+from hwbench.studies.journal import finished_trials
+
+# Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
+Base = Callable[[int], BaseSampler] | None
+
+# Proposals of the wrapped sampler that are tried before a network already seen is replaced by a fresh draw.
+_PROPOSALS = 4
+_DRAWS = 400
+
+samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers")
+
+
+@samplers.register("tpe")
+def tpe(seed: int) -> BaseSampler:
+    """Tree-structured Parzen estimator over all choices together (Bergstra et al. 2011; Falkner et al. 2018)."""
+    return TPESampler(seed=seed, n_startup_trials=0, multivariate=True)
+
+
+@samplers.register("nsga2")
+def nsga2(seed: int) -> BaseSampler:
+    """NSGA-II (Deb et al. 2002); generations of 20 suit studies of tens to hundreds of trials."""
+    return NSGAIISampler(seed=seed, population_size=20)
+
+
+samplers.register("random")(None)
+
+
+class FeasibleSampler(BaseSampler):
+    """Samples whole networks, each within the budget and, as long as there are any, each a new one.
+
+    The first ``startup`` trials are exact uniform draws. After them the wrapped sampler
+    proposes, and its proposal is repaired into the nearest network within the budget; the repaired network is what is
+    evaluated and what the sampler learns from. A network that the study has seen is proposed again, then drawn.
+
+    The wrapped sampler is made afresh for every trial, seeded by how many are finished: a study that was interrupted
+    goes on exactly as it would have.
+    """
+
+    def __init__(self, feasible: FeasibleSet, base: Base, *, seed: int, startup: int) -> None:
+        self._feasible = feasible
+        self._space = feasible.space
+        self._distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(values) for name, values in feasible.space.choices.items()
+        }
+        self._make_base = base
+        self._seed = seed
+        self._startup = startup
+        self._base: BaseSampler | None = None
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        if self._make_base is not None:
+            words = np.random.SeedSequence([self._seed, len(finished_trials(study))]).generate_state(1)
+            self._base = self._make_base(int(words[0]))
+            self._base.before_trial(study, trial)
+
+    def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
+        if self._base is not None:
+            self._base.after_trial(study, trial, state, values)
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return self._distributions
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        finished = finished_trials(study)
+        rng = np.random.default_rng([self._seed, len(finished), 1])
+        seen = {t.user_attrs.get("architecture") for t in finished}
+        if self._base is not None and len(finished) >= self._startup:
+            for _ in range(_PROPOSALS):
+                found = self._feasible.repair(self._propose(study, trial, self._base))
+                if found.key not in seen:
+                    return dict(found.choices)
+        return dict(self._fresh(rng, seen).choices)
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        raise AssertionError(f"{param_name}: all choices are sampled together")
+
+    def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
+        params = base.sample_relative(study, trial, base.infer_relative_search_space(study, trial))
+        for name, distribution in self._distributions.items():
+            if name not in params:
+                params[name] = base.sample_independent(study, trial, name, distribution)
+        return self._space.of_params(params)
+
+    def _fresh(self, rng: np.random.Generator, seen: set[str | None]) -> Architecture:
+        """A draw that the study has not seen, where one comes up soon."""
+        for _ in range(_DRAWS):
+            drawn = self._feasible.draw(rng)
+            if drawn.key not in seen:
+                return drawn
+        return self._feasible.draw(rng)

@@ -1,0 +1,129 @@
+"""What a study searches for. Two runs under one name must agree on all of it. Loads no Optuna."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Literal
+
+from hwbench.errors import InvalidValue
+from hwbench.specs import AUTO
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_RESERVED = ("zoo",)
+
+OBJECTIVES = ("score", "score,latency")
+# What becomes of rows that the table of the target lacks: their networks are left out, or the rows are filled in.
+LEFT_OUT = "left out"
+INTERPOLATED = "interpolated"
+_TRANSFERRED = "transferred from "
+
+
+def missing_rows(interpolate: bool, transfer_from: str | None) -> str:
+    """``Settings.missing_rows`` of the two ways to fill rows in."""
+    if transfer_from:
+        return _TRANSFERRED + transfer_from
+    return INTERPOLATED if interpolate else LEFT_OUT
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything that decides what the trials of a study mean.
+
+    Args:
+        space: Name of the search space.
+        choices: Digest of the space's choices: an edited space is another space.
+        target: Key of the target that latencies hold for.
+        precision: ``fp32`` or ``int8``.
+        budget_ms: Upper limit of the latency, in milliseconds as they are typed: this is compared between runs.
+        num_classes: Width of the logits of the networks that are timed.
+        evaluator: Name of the evaluator.
+        sampler: Name of the sampler.
+        objective: ``score`` (highest score within the budget) or ``score,latency`` (the front of both).
+        data: What is trained on, where the evaluator trains.
+        effort: How long is trained, where the evaluator trains.
+        seed: Of everything random.
+        variant: Lowering of the networks that are timed.
+        missing_rows: What becomes of rows that were not measured: ``left out``, ``interpolated``, or ``transferred
+            from`` a device.
+        emulated: Whether the table was taken under emulation.
+    """
+
+    space: str
+    choices: str
+    target: str
+    precision: str
+    budget_ms: float
+    num_classes: int
+    evaluator: str = "entropy"
+    sampler: str = "tpe"
+    objective: str = "score"
+    data: str = ""
+    effort: str = ""
+    seed: int = 0
+    variant: str = AUTO
+    missing_rows: str = LEFT_OUT
+    emulated: bool = False
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise InvalidValue(f"objective: expected one of {' or '.join(OBJECTIVES)}, got {self.objective!r}")
+
+    @property
+    def budget_s(self) -> float:
+        """Upper limit of the latency, in seconds."""
+        return self.budget_ms / 1e3
+
+    @property
+    def directions(self) -> list[Literal["maximize", "minimize"]]:
+        """What Optuna is to do with the values of a trial."""
+        return ["maximize"] if self.objective == "score" else ["maximize", "minimize"]
+
+    @property
+    def device(self) -> str:
+        """Name of the device that latencies hold for."""
+        return self.target.partition("/")[0]
+
+    @property
+    def default_study(self) -> str:
+        """Name of the study where none is given."""
+        name = f"{self.space}_{self.device}_{self.precision}_{self.budget_ms:g}ms_{self.evaluator}"
+        if self.missing_rows == LEFT_OUT:
+            return name
+        return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
+        """What a stored study was asked differently, in words.
+
+        Versions up to 0.1 did not store ``missing_rows`` and ``emulated``. Without them, rows were filled in as the
+        default name of the study says, else left out; and the table is taken to be as emulated as it is now.
+
+        Args:
+            stored: Plain values of the settings that the study was made with.
+            study: Name of the study.
+        """
+        before = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, **stored}
+        return [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in self.as_dict().items() if before.get(k) != v]
+
+    def _rows_by_name(self, study: str) -> str:
+        """``missing_rows`` of the settings like these whose default name this is; ``left out`` where it is of none."""
+        _, _, device = study.rpartition("_from-")
+        for rows in (INTERPOLATED, _TRANSFERRED + device):
+            if study == replace(self, missing_rows=rows).default_study:
+                return rows
+        return LEFT_OUT
+
+
+def check_name(study: str) -> None:
+    """A study's name is a folder and the first half of ``STUDY:best``.
+
+    Raises:
+        InvalidValue: It cannot be both.
+    """
+    if _NAME.fullmatch(study) is None or study in _RESERVED:
+        raise InvalidValue(f"study: expected a name of letters, digits, '.', '_' and '-', got {study!r}")

@@ -1,0 +1,79 @@
+"""The suite that every evaluator passes: a test class with a fixture ``evaluator`` inherits ``EvaluatorConformance``.
+
+``evaluator`` is the registered class. A fixture ``context`` may be overridden for one that needs more than networks to
+compare with, such as a trainer.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from hwbench.spaces import StagedSpace, read_space
+from hwbench.specs import Network
+from hwbench.studies.evaluators import AdditiveEvaluator, Context, Evaluator, get
+from hwbench.workspace import shipped
+
+CLASSES = 8
+
+
+class EvaluatorConformance:
+    """Inherit, and give a fixture ``evaluator``."""
+
+    @pytest.fixture
+    def space(self) -> StagedSpace:
+        return read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+
+    @pytest.fixture
+    def context(self, space: StagedSpace) -> Context:
+        return Context(3, lambda count: members(space, min(count, 4), seed=1))
+
+    def test_it_is_found_by_its_name_and_says_its_unit(self, evaluator: type[Evaluator]) -> None:
+        assert get(evaluator.name) is evaluator
+        assert evaluator.unit.strip()
+        assert inspect.getdoc(evaluator)
+
+    def test_scores_are_numbers_and_repeatable(
+        self, evaluator: type[Evaluator], context: Context, space: StagedSpace
+    ) -> None:
+        networks = members(space, 3)
+        made = evaluator(context)
+        scores = [made.score(network) for network in networks]
+        assert all(isinstance(score, float) for score in scores)
+        assert [evaluator(context).score(network) for network in reversed(networks)] == pytest.approx(scores[::-1])
+        assert len({round(score, 9) for score in scores if math.isfinite(score)}) > 1
+
+    def test_the_network_is_all_that_counts(
+        self, evaluator: type[Evaluator], context: Context, space: StagedSpace
+    ) -> None:
+        """Neither the object's identity nor what was scored before."""
+        first, second = members(space, 2)
+        made = evaluator(context)
+        alone = made.score(second)
+        made.score(first)
+        assert made.score(copy.deepcopy(second)) == pytest.approx(alone)
+
+    def test_an_additive_score_is_the_sum_over_blocks(
+        self, evaluator: type[Evaluator], context: Context, space: StagedSpace
+    ) -> None:
+        made = evaluator(context)
+        if not isinstance(made, AdditiveEvaluator):
+            return
+        for network in members(space, 3):
+            x, total = network.input, 0.0
+            for block in network.blocks:
+                total += made.block_score(block, x)
+                x = block.output(x)
+            assert made.score(network) == pytest.approx(total)
+
+
+def members(space: StagedSpace, count: int, seed: int = 0) -> Sequence[Network]:
+    """Different members of a space, drawn with a seed."""
+    rng = np.random.default_rng(seed)
+    drawn = {space.random(rng): None for _ in range(20 * count)}
+    return [space.network(architecture, CLASSES) for architecture in list(drawn)[:count]]

@@ -1,0 +1,307 @@
+"""A training run from a network and the name of the data to a checkpoint, and the test of a checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
+from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.durable import make_folder
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.specs import AUTO, Network
+from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
+from hwbench.training.log import METRICS
+from hwbench.training.loop import TrainingProgress, fingerprint, fit
+from hwbench.training.metrics import Scores, evaluate
+from hwbench.training.quantized import Quantization, calibrated, packed, require_same
+from hwbench.training.recipe import Recipe
+from hwbench.training.resources import Resources
+from hwbench.training.state import check_same_run, remove_states
+from hwbench.workspace import Workspace, writing
+
+CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a run. ``finished_before``: nothing was left to train, the stored result is given back."""
+
+    checkpoint: Checkpoint
+    finished_before: bool = False
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a run reads: its name as the user gave it, and the clips to train and to validate on."""
+
+    source: str
+    training: TrainingClips
+    validation: TestClips
+
+
+@dataclass(frozen=True)
+class StartingWeights:
+    """Weights that a run begins with in the place of random ones.
+
+    ``weights`` may leave tensors out, which stay random; ``identity`` tells these weights from others.
+    """
+
+    weights: Mapping[str, torch.Tensor]
+    identity: str
+
+    def facts(self) -> dict[str, str]:
+        """What tells this beginning from others, name -> text."""
+        return {"weights": self.identity}
+
+
+@dataclass(frozen=True)
+class FineTuning:
+    """A trained network, to go on with the rounding of int8 in it: its checkpoint, the weights in there, and how."""
+
+    checkpoint: Checkpoint
+    weights: Weights
+    quantization: Quantization
+
+    @classmethod
+    def of(cls, path: Path, variant: str = AUTO) -> FineTuning:
+        """The start that a file is.
+
+        Raises:
+            InvalidFile: No checkpoint there, or a damaged one.
+            InvalidValue: It was trained with rounding already.
+        """
+        checkpoint, weights = load_checkpoint(path)
+        if checkpoint.quantization is not None:
+            raise InvalidValue(f"{path}: was trained with the rounding of int8 already; give the one it started from")
+        return cls(checkpoint, weights, Quantization(checkpoint.sha256, variant))
+
+    def original(self) -> nn.Module:
+        """The network as it was trained, in eval mode."""
+        return build(self.checkpoint, self.weights)
+
+    def module(self, training: TrainingClips, recipe: Recipe) -> nn.Module:
+        """The network with rounding, its ranges taken from training clips."""
+        module = self.quantization.module(self.checkpoint.network, self.original())
+        return calibrated(module, training, recipe.seed)
+
+    def facts(self) -> dict[str, str]:
+        """What tells this beginning from others, name -> text."""
+        return self.quantization.facts()
+
+
+def open_data(
+    workspace: Workspace,
+    source: str,
+    size: tuple[int, int, int],
+    recipe: Recipe,
+    *,
+    clip: ClipSpec | None = None,
+    policy: FailurePolicy = FailurePolicy.RAISE,
+) -> Data:
+    """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
+
+    Raises:
+        UnknownName: Neither ``synthetic`` nor an existing path.
+        InvalidFile: A path whose folders or lists are not as they should be.
+    """
+    frames, height, width = size
+    clip = clip or default_clip(source, frames)
+    if clip.frames != frames:
+        raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {clip.frames}")
+    seed, views = recipe.seed, (recipe.test_clips, recipe.test_crops)
+    shape = (height, width)
+    training = open_dataset(workspace, source, split="train", size=shape, clip=clip, seed=seed, policy=policy)
+    validation = open_dataset(
+        workspace, source, split="val", size=shape, clip=clip, views=views, seed=seed, policy=policy
+    )
+    return Data(source, training, validation)
+
+
+def train(
+    recipe: Recipe,
+    network: Network,
+    data: Data,
+    run_dir: Path,
+    *,
+    start: StartingWeights | FineTuning | None = None,
+    resources: Resources | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> Trained:
+    """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
+
+    Args:
+        recipe: How.
+        network: What.
+        data: What on.
+        run_dir: Folder of the run.
+        start: Weights to begin with, or a trained network that goes on with the rounding of int8 in it; default: random
+            weights.
+        resources: Device, threads, worker processes.
+        progress: Called after every step.
+
+    Raises:
+        InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
+        And what ``hwbench.training.loop.fit`` raises.
+    """
+    classes = data.training.classes
+    if network.num_classes != len(classes):
+        raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
+    if isinstance(start, FineTuning):
+        require_same(network, start.checkpoint.classes, classes, data.source)
+        if recipe.precision != "fp32":
+            raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
+    identity = _identity(network, start)
+    facts = fingerprint(data.training, recipe, identity)
+    path = run_dir / CHECKPOINT
+    if path.is_file():
+        try:
+            checkpoint, _ = load_checkpoint(path)
+        except InvalidFile as error:
+            raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
+        check_same_run(path, dict(checkpoint.facts), facts)
+        return Trained(checkpoint, finished_before=True)
+    if isinstance(start, FineTuning):
+        module = start.module(data.training, recipe)
+    else:
+        module = initial(network, recipe, start)
+    with _locked(run_dir):
+        result = fit(
+            module,
+            data.training,
+            data.validation,
+            recipe,
+            run_dir=run_dir,
+            resources=resources,
+            identity=identity,
+            progress=progress,
+        )
+    assert result.scores is not None  # there is a validation set
+    failures = result.failures.merged(result.scores.failures)
+    metrics = {
+        "top1": result.scores.top1,
+        "top5": result.scores.top5,
+        "videos": float(result.scores.videos),
+        "epochs": float(recipe.epochs),
+        "steps": float(result.steps),
+        "seconds": result.seconds,
+        "lost_samples": float(failures.samples),
+    }
+    clip, source = data.training.clip, data.source
+    checkpoint = Checkpoint(network, classes, recipe, clip, metrics, source, facts, failures.causes)
+    weights: Weights = module.state_dict()
+    if isinstance(start, FineTuning):
+        checkpoint = replace(checkpoint, quantization=start.quantization)
+        weights = packed(module, start.original())
+    checkpoint = save_checkpoint(path, checkpoint, weights)
+    remove_states(run_dir)
+    return Trained(checkpoint)
+
+
+def run_folder(
+    workspace: Workspace,
+    recipe: Recipe,
+    network: Network,
+    data: Data,
+    start: StartingWeights | FineTuning | None = None,
+) -> Path:
+    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
+    facts = fingerprint(data.training, recipe, _identity(network, start))
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
+    return workspace.root / "runs" / f"{name}-{digest[:10]}"
+
+
+def _identity(network: Network, start: StartingWeights | FineTuning | None) -> dict[str, str]:
+    facts = {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
+    return facts if start is None else {**facts, **start.facts()}
+
+
+@contextlib.contextmanager
+def _locked(run_dir: Path) -> Iterator[None]:
+    """Keeps a second process out of the folder; a killed process holds nothing."""
+    with writing(run_dir):
+        make_folder(run_dir)
+        file = (run_dir / ".lock").open("w")
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out") from None
+        yield
+
+
+def initial(network: Network, recipe: Recipe, start: StartingWeights | None = None) -> nn.Module:
+    """The untrained network; what ``start`` does not give follows from the recipe's seed."""
+    from hwbench import models
+
+    with torch.random.fork_rng():
+        torch.manual_seed(recipe.seed)
+        module: nn.Module = models.network(network, dropout=recipe.dropout)
+    if start is not None:
+        module.load_state_dict({**module.state_dict(), **start.weights})
+    return module
+
+
+def start_over(run_dir: Path) -> None:
+    """Removes the files of a run, and nothing else that is in its folder."""
+    for name in (CHECKPOINT, METRICS):
+        (run_dir / name).unlink(missing_ok=True)
+    remove_states(run_dir)
+
+
+def score(
+    path: Path,
+    workspace: Workspace,
+    *,
+    source: str | None = None,
+    views: tuple[int, int] = (1, 1),
+    policy: FailurePolicy = FailurePolicy.RAISE,
+    resources: Resources | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Checkpoint, Scores]:
+    """Scores of a checkpoint on the validation videos of its own data or of ``source``, over views (clips, crops).
+
+    Raises:
+        InvalidFile: No checkpoint there, or a damaged one.
+        InvalidValue: The data has other classes than the checkpoint.
+        And what ``open_dataset`` and ``evaluate`` raise.
+    """
+    checkpoint, weights = load_checkpoint(path)
+    _, _, _, height, width = checkpoint.network.input.shape
+    dataset = open_dataset(
+        workspace,
+        source or checkpoint.source,
+        split="val",
+        size=(height, width),
+        clip=checkpoint.clip,
+        views=views,
+        seed=checkpoint.recipe.seed,
+        policy=policy,
+    )
+    if dataset.classes != checkpoint.classes:
+        raise InvalidValue(
+            f"{source or checkpoint.source}: its classes ({', '.join(dataset.classes[:5])}, ...) are not those of "
+            f"{path} ({', '.join(checkpoint.classes[:5])}, ...); name data with these with --data"
+        )
+    resources = resources or Resources()
+    with resources.applied() as device:
+        module = build(checkpoint, weights).to(device)
+        scores = evaluate(
+            module,
+            dataset,
+            batch_size=checkpoint.recipe.batch_size,
+            workers=resources.workers,
+            device=device,
+            progress=progress,
+        )
+    return checkpoint, scores

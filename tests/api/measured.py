@@ -1,0 +1,63 @@
+"""A workspace whose device has a known law, and a listener that keeps what it hears."""
+
+import json
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+from hwbench.api import campaigns
+from hwbench.api.listener import Listener, StageProgress
+from hwbench.cli.main import main
+from hwbench.measure.campaign import Campaign
+from hwbench.specs import Measurement, Target, Timing
+from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import installed_target, work
+from hwbench.workspace import Workspace
+
+TARGET = installed_target()
+CONDITIONS = {"device": "fake", "kernel": "6.1"}
+
+
+class Ears(Listener):
+    """Keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.stages: list[StageProgress] = []
+        self.rows: list[Measurement] = []
+
+    def say(self, message: str) -> None:
+        self.said.append(message)
+
+    def progress(self, at: StageProgress) -> None:
+        self.stages.append(at)
+
+    def measured(self, measurement: Measurement) -> None:
+        self.rows.append(measurement)
+
+
+def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
+    """Stands in for every device: the rest is real."""
+    device = FakeDevice(folder, law=work, noise=1e-4)
+
+    @contextmanager
+    def place(store, workspace, place, *, threads=None, **options):
+        store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
+        target: Target = replace(TARGET, device=place.name, threads=threads or TARGET.threads)
+        yield Campaign(store, target, CONDITIONS, device.build, device.measure, Timing(min_rounds=3, max_rounds=3))
+
+    monkeypatch.setattr(campaigns, "place_campaign", place)
+    return device
+
+
+def as_json(monkeypatch: pytest.MonkeyPatch, workspace: Workspace, *arguments: str) -> dict[str, object]:
+    """What a command line prints with ``--json`` in a workspace."""
+    monkeypatch.chdir(workspace.root)
+    out = StringIO()
+    with redirect_stdout(out), redirect_stderr(StringIO()), pytest.raises(SystemExit) as end:
+        main([*arguments, "--json"])
+    assert not end.value.code
+    return dict(json.loads(out.getvalue()))

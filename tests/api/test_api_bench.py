@@ -1,0 +1,124 @@
+"""``hwbench.bench`` and ``hwbench.doctor`` as functions."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import hwbench
+from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
+from hwbench.runtimes.runners import choose_runner
+from hwbench.workspace import Workspace
+
+PROGRAM = Path(__file__).resolve().parents[1] / "golden" / "pte" / "small-1.5.1.pte"
+KEYS = "model device runtime version precision threads cache median_ms p90_ms ci95_ms samples emulated"
+
+
+class Talk(hwbench.Listener):
+    """Keeps what it hears."""
+
+    def __init__(self):
+        self.lines, self.stages = [], []
+
+    def say(self, message):
+        self.lines.append(message)
+
+    def progress(self, at):
+        self.stages.append((at.stage, at.done, at.total))
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory, runner_cache):
+    made = Workspace.create(tmp_path_factory.mktemp("bench"))
+    made.cache.symlink_to(runner_cache)
+    choose_runner("executorch", made.cache)
+    return made
+
+
+@pytest.fixture(scope="module")
+def result(workspace):
+    model = workspace.root / "model.pte"
+    shutil.copyfile(PROGRAM, model)
+    return hwbench.bench(hwbench.BenchRequest(model=str(model), samples=10, seconds=0.05), workspace=workspace)
+
+
+def test_a_file_is_measured_outside_of_the_workspace_and_prints_nothing(result, capfd):
+    assert " ".join(result.to_json()) == KEYS
+    assert json.loads(json.dumps(result.to_json())) == result.to_json()
+    assert 0 < result.stats.ci_low_s <= result.stats.median_s <= result.stats.ci_high_s
+    assert result.to_json()["median_ms"] == pytest.approx(1e3 * result.stats.median_s, abs=1e-6)
+    assert result.precision is None
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_frame_has_a_row_for_each_sample(result):
+    frame = result.to_frame()
+    assert list(frame.columns) == ["session", "sample", "latency_s", "drift"]
+    assert len(frame) == result.stats.num_samples == result.to_json()["samples"]
+    corrected = frame.assign(latency_s=frame.latency_s / frame.drift)
+    medians = corrected.groupby("session").latency_s.median()
+    assert medians.median() == pytest.approx(result.stats.median_s)
+
+
+def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
+    talk = Talk()
+    name = "x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16"
+    with pytest.raises(hwbench.HwbenchError, match=r"x3d_i8|unknown architecture"):
+        hwbench.bench(hwbench.BenchRequest(model=name), talk, workspace=workspace)
+    request = hwbench.BenchRequest(model="zoo:x3d-xs", runtime="torch", samples=5, seconds=0.0, classes=8)
+    result = hwbench.bench(request, talk, workspace=workspace)
+    assert (result.precision, result.to_json()["runtime"]) == ("fp32", "torch")
+    assert [done for stage, done, _ in talk.stages if stage == "build"] == [0, 1]
+    again = Talk()
+    hwbench.bench(request, again, workspace=workspace)
+    assert {total for _, _, total in again.stages} == {0}  # from the cache
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "said"),
+    [
+        ({"model": "none.pte"}, InvalidFile, "no file none.pte"),
+        ({"model": "zoo:x3d-sx"}, UnknownName, "x3d-xs"),
+        ({"model": "zoo:x3d-xs", "device": "lokal"}, UnknownName, "did you mean 'local'"),
+        ({"model": "zoo:x3d-xs", "device": "s9"}, DeviceUnreachable, "device 's9'"),
+        ({"model": "zoo:x3d-xs", "precision": "fp8"}, InvalidValue, "expected fp32 or int8"),
+        ({"model": "zoo:x3d-xs", "seconds": float("nan")}, InvalidValue, "--seconds"),
+        ({"model": "zoo:x3d-xs", "cache": "cold"}, InvalidValue, "--cache: expected warm, rotate or flush, got 'cold'"),
+        ({"model": "zoo:x3d-xs", "threads": 0}, InvalidValue, "--threads: expected at least 1, got 0"),
+    ],
+)
+def test_what_is_wrong_is_raised(workspace, fields, error, said):
+    with pytest.raises(error, match=said):
+        hwbench.bench(hwbench.BenchRequest(**fields), workspace=workspace)
+
+
+def test_the_legal_states_of_caches_are_those_of_the_protocol():
+    from hwbench.api.requests import fields_of
+    from hwbench.specs import CacheState
+
+    (cache,) = [one for one in fields_of(hwbench.BenchRequest) if one.name == "cache"]
+    assert cache.option.choices == tuple(map(str, CacheState))
+
+
+def test_doctor_returns_findings_and_prints_nothing(workspace, capfd):
+    result = hwbench.doctor(workspace=workspace)
+    assert result.ok
+    assert {"python", "torch", "workspace", "disk"} <= {finding.name for finding in result.findings}
+    assert len(result.to_frame()) == len(result.findings)
+    assert list(result.to_json()) == ["ok", "cpus", "findings"]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_doctor_cleans_only_when_asked(tmp_path):
+    workspace = Workspace.create(tmp_path / "bench")
+    workspace.cache.mkdir()
+    build = workspace.cache / f"{'ab' * 32}.pte"
+    build.write_bytes(bytes(5000))
+    assert hwbench.doctor(workspace=workspace).cleaned is None
+    assert build.is_file()
+    talk = Talk()
+    cleaned = hwbench.doctor(hwbench.DoctorRequest(clean=True), talk, workspace=workspace).cleaned
+    assert cleaned["cache"].removed_bytes == 5000
+    assert not build.is_file()
+    assert any("removed" in line for line in talk.lines)

@@ -1,0 +1,153 @@
+"""``hwbench.export`` and ``hwbench.verify``: the same values as the commands, without a terminal."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
+
+import hwbench
+import hwbench.measure.device_runner
+from hwbench.api.export import STAGES
+from hwbench.api.models import ModelArgument, checkpoint_file
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, UsageError
+from hwbench.runtimes.runners import python_runner
+from hwbench.workspace import Workspace
+
+
+@pytest.fixture(scope="module", autouse=True)
+def inside(tmp_path_factory: pytest.TempPathFactory, runner_cache: Path) -> Any:
+    """A workspace around the current folder; the runner is the one in Python."""
+    made = make(tmp_path_factory.mktemp("api-export") / "bench")
+    made.cache.symlink_to(runner_cache)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.root)
+        patch.setattr(hwbench.measure.device_runner, "choose_runner", lambda *_: python_runner())
+        yield made
+
+
+@pytest.fixture(scope="module")
+def checkpoint(inside: Workspace) -> Path:
+    """A network of the micro space, trained for a moment."""
+    request = hwbench.TrainRequest(
+        architecture=NETWORK, data=VIDEOS, epochs=1, batch_size=8, threads=1, workers=0, out="run"
+    )
+    return hwbench.train(request).checkpoint
+
+
+@pytest.fixture(scope="module")
+def fp32(checkpoint: Path) -> tuple[hwbench.ExportResult, Keeper]:
+    heard = Keeper()
+    request = hwbench.ExportRequest(model=str(checkpoint), out="fp32", precision="fp32", threads=1)
+    return hwbench.export(request, heard), heard
+
+
+@pytest.fixture(scope="module")
+def int8(checkpoint: Path) -> tuple[hwbench.ExportResult, Keeper]:
+    heard = Keeper()
+    request = hwbench.ExportRequest(
+        model=str(checkpoint.parent), out="int8", calibration_clips=4, blocks=True, fp32_block=["head"], threads=1
+    )
+    return hwbench.export(request, heard), heard
+
+
+def test_the_result_of_an_export_is_what_the_command_prints(
+    fp32: tuple[hwbench.ExportResult, Keeper], checkpoint: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result, heard = fp32
+    values, _ = printed(capfd, "export", str(checkpoint), "--precision", "fp32", "--out", "fp32", "--threads", "1")
+    assert list(values) == list(result.to_json())
+    assert {**values, "seconds": 0} == {**result.to_json(), "seconds": 0}
+    assert (result.model.path, values["delegates"], values["architecture"]) == (Path("fp32/model.pte"), 1, NETWORK)
+    assert result.to_frame().empty
+    ends = heard.ends()
+    assert list(ends) == ["build", "check against the original"]
+    assert all(end.done == end.total for end in ends.values())
+
+
+def test_an_export_to_int8_tells_of_its_blocks(int8: tuple[hwbench.ExportResult, Keeper]) -> None:
+    result, heard = int8
+    frame, values = result.to_frame(), result.to_json()
+    assert list(frame.columns) == ["name", "sqnr_db", "alone_db", "precision"]
+    assert list(frame.name) == [block["name"] for block in values["blocks"]]
+    assert set(frame.precision[frame.name == "head"]) == {"fp32"}
+    assert set(frame.precision[frame.name != "head"]) == {"int8"}
+    assert (values["precision"], values["calibration_clips"], values["fp32_blocks"]) == ("int8", 4, ["head"])
+    stages = set(STAGES.values())
+    assert stages - {"compare observers"} <= set(heard.ends()) <= stages
+    assert heard.ends()["calibration clips"].total == 4
+
+
+@pytest.mark.parametrize("name", ["fp32", "int8"])
+def test_a_file_is_verified_here(name: str, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> None:
+    model, heard = request.getfixturevalue(name)[0].model, Keeper()
+    result = hwbench.verify(hwbench.VerifyRequest(model=model.path.parent, inputs=2), heard)
+    assert result.agrees
+    assert (result.device, result.precision, result.verification.inputs) == ("local", name, 2)
+    values, _ = printed(capfd, "verify", str(model.path), "--inputs", "2")
+    assert values == result.to_json()
+    assert [(at.stage, at.done, at.total) for at in heard.at] == [("verify on local", done, 2) for done in range(3)]
+
+
+def test_what_cannot_be_verified_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFile, match="make one: hwbench export"):
+        hwbench.verify(hwbench.VerifyRequest(model=tmp_path / "none"))
+    table = hwbench.VerifyRequest(model="table.csv", conditions="stock")
+    assert table.is_table
+    with pytest.raises(InvalidValue, match="--conditions: expected stock or controlled, got 'quiet'"):
+        hwbench.VerifyRequest(model="table.csv", conditions="quiet")
+    with pytest.raises(InvalidValue, match="--inputs: expected at least 1"):
+        hwbench.VerifyRequest(model="m", inputs=0)
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        ({"precision": "int4"}, HwbenchError, "int4"),
+        ({"precision": "fp32", "blocks": True}, UsageError, "go with --precision int8"),
+        ({"precision": "fp32", "fp32_block": ["head"]}, UsageError, "go with --precision int8"),
+        ({"observer": "minmx"}, UnknownName, "did you mean 'minmax'"),
+        ({"keep_accuracy": 101.0}, InvalidValue, "--keep-accuracy: expected 0 to 100"),
+        ({"keep_accuracy": 1.0, "fp32_block": ["head"]}, InvalidValue, "either name the blocks"),
+        ({"input": "2x3x8x64x64"}, InvalidValue, "one clip of three colours, 1x3xTxHxW, got 2x3x8x64x64"),
+        ({"input": "8x64x64"}, InvalidValue, "8x64x64"),
+        ({"device": "pixel", "variant": "one-hot"}, InvalidValue, "leave out --variant one-hot, or --device"),
+        ({"on_error": "ignore"}, InvalidValue, "expected raise, skip or replace, got 'ignore'"),
+        ({"videos": 0}, InvalidValue, "--videos"),
+        ({"fp32_block": "head"}, InvalidValue, "--fp32-block: expected a list"),
+    ],
+)
+def test_a_wrong_export_is_refused_when_it_is_requested(
+    values: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        hwbench.ExportRequest(model="m.pt", out="x", **values)
+
+
+def test_what_the_model_argument_means(inside: Workspace, tmp_path: Path) -> None:
+    long = "x3d-tiny:" + ",".join(f"s{i}.depth=1" for i in range(40))
+    assert len(long) > 255  # longer than the name of a file may be
+    (tmp_path / "a:b").touch()
+    meanings = {
+        "trained.pt": ModelArgument.CHECKPOINT,
+        str(tmp_path): ModelArgument.CHECKPOINT,
+        str(tmp_path / "a:b"): ModelArgument.CHECKPOINT,
+        "zoo:x3d-xs": ModelArgument.NETWORK,
+        "study:best": ModelArgument.NETWORK,
+        long: ModelArgument.NETWORK,
+        "torchvision:r3d_18": ModelArgument.EXTERNAL,
+        "torch.nn:Identity": ModelArgument.EXTERNAL,
+    }
+    assert {text: ModelArgument.of(text) for text in meanings} == meanings
+    assert checkpoint_file(str(tmp_path)) == tmp_path / "checkpoint.pt"
+    assert checkpoint_file("trained.pt") == Path("trained.pt")
+
+
+def test_arguments_for_another_kind_of_model_are_refused(checkpoint: Path) -> None:
+    with pytest.raises(InvalidValue, match="is a checkpoint and has its weights"):
+        hwbench.export(hwbench.ExportRequest(model=str(checkpoint), out="x", weights="random"))
+    with pytest.raises(InvalidValue, match="has an input of its own"):
+        hwbench.export(hwbench.ExportRequest(model=NETWORK, out="x", weights="random", input="1x3x4x32x32"))
+    with pytest.raises(UsageError, match=r"without weights\. Train it: hwbench train micro:"):
+        hwbench.export(hwbench.ExportRequest(model=NETWORK, out="x"))
+    assert not Path("x").exists()

@@ -1,0 +1,200 @@
+"""``hwbench.profile``: what its request refuses, what its listener hears, and what comes back."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import typer
+from measured import TARGET, Ears, as_json, fake_device
+
+import hwbench
+import hwbench.cli.commands
+from hwbench.api.parallel_profile import arguments_of
+from hwbench.api.profile import DeviceProfile
+from hwbench.api.profile_request import CONDITIONS
+from hwbench.api.requests import fields_of
+from hwbench.cli.listening import listening
+from hwbench.cli.main import app
+from hwbench.devices import Conditions
+from hwbench.errors import InvalidValue, UnknownName
+from hwbench.latency import LatencyTable, table_path
+from hwbench.measure.store import MeasurementStore
+from hwbench.spaces import load_space
+from hwbench.specs import Outcome, Precision
+from hwbench.workspace import Workspace
+
+FEW = {"precision": "fp32", "limit": 6, "calibrate": 1}
+TYPED = ("--precision", "fp32", "--limit", "6", "--calibrate", "1")
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    return fake_device(monkeypatch, workspace.root / "files")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"precision": "fp16"}, "expected fp32 or int8, got 'fp16'"),
+        ({"precision": ","}, "--precision: expected fp32, int8"),
+        ({"budget": "12"}, "--budget: '12' has no unit"),
+        ({"budget": "12 ms", "networks_only": True}, "--budget and --networks-only do not go together"),
+        ({"conditions": "cold"}, "--conditions: expected stock or controlled, got 'cold'"),
+        ({"device": " , "}, "--device: expected the name of a device"),
+        ({"limit": 0}, "--limit: expected at least 1, got 0"),
+        ({"threads": "2"}, "--threads: expected int, got '2'"),
+    ],
+)
+def test_a_wrong_request_cannot_be_made(fields, message):
+    with pytest.raises(InvalidValue) as caught:
+        hwbench.ProfileRequest(**fields)
+    assert message in str(caught.value)
+
+
+def test_texts_of_a_request_are_read_where_they_are_asked_for():
+    request = hwbench.ProfileRequest(device="pi, s9,pi", precision="int8,fp32", budget="12 ms")
+    assert request.devices == ("pi", "s9")
+    assert request.precisions == (Precision.INT8, Precision.FP32)
+    assert request.budget_s == pytest.approx(0.012)
+    assert tuple(Conditions) == CONDITIONS
+
+
+def test_the_listener_hears_every_row_and_how_far_it_is(workspace, fake):
+    parts = list(load_space(workspace, "x3d-tiny").parts(Precision.FP32, num_classes=8))
+    fake.failures = dict.fromkeys(parts[::2], (Outcome.CRASH, "killed by SIGSEGV"))
+    ears = Ears()
+    result = hwbench.profile(hwbench.ProfileRequest(**FEW), ears, workspace=workspace)
+    (device,) = result.devices
+    assert (device.ok + device.failed, device.skipped, result.status) == (6, 0, 0)
+    assert len(ears.rows) == len({row.workload for row in ears.rows}) == 6
+    assert sum(row.outcome is Outcome.CRASH for row in ears.rows) == device.failed
+    assert 0 < device.failed < 6
+    for stage in ("build", "measure"):
+        heard = [at for at in ears.stages if at.stage == stage]
+        assert (heard[0].done, heard[-1].done, heard[-1].total) == (0, 6, 6)
+        assert [at.done for at in heard] == sorted(at.done for at in heard)
+        assert heard[-1].rate.endswith(("/s", "/min"))
+    assert any(f"{device.failed} failed" in at.note for at in ears.stages)
+    assert any(at.note.startswith("session 1 of ") for at in ears.stages)
+    assert any("killed by SIGSEGV" in line for line in ears.said)
+
+
+def test_what_comes_back_is_what_the_command_prints(workspace, fake, tmp_path, monkeypatch):
+    other = Workspace.create(tmp_path / "other")
+    values = hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace).to_json()
+    printed = as_json(monkeypatch, other, "profile", *TYPED)
+    assert values | {"seconds": 0} == printed | {"seconds": 0}
+    assert list(values) == list(printed)
+    assert DeviceProfile.parse(printed, other.root).to_json() == printed
+    again = hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=other).to_json()
+    assert (again["ok"], again["skipped"]) == (6, 6)
+    paths = [table_path(one.root, TARGET, Precision.FP32) for one in (workspace, other)]
+    assert LatencyTable.read(paths[0]).text != LatencyTable.read(paths[1]).text
+
+
+def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypatch):
+    hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace)
+    ears = Ears()
+    request = hwbench.ProfileRequest(**FEW, remeasure=True)
+    assert hwbench.profile(request, ears, workspace=workspace).devices[0].ok == 6
+    assert "6 measured rows are measured again" in ears.said[0]
+    for spelling in ("--remeasure", "--anew"):
+        assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
+
+
+def test_frames_have_the_columns_of_the_table(workspace, fake):
+    parts = list(load_space(workspace, "x3d-tiny").parts(Precision.INT8, num_classes=8))
+    fake.failures = {parts[0]: (Outcome.CRASH, "killed")}
+    request = hwbench.ProfileRequest(calibrate=0)
+    result = hwbench.profile(request, workspace=workspace)
+    frame = result.to_frame()
+    table = LatencyTable.read(table_path(workspace.root, TARGET, Precision.INT8))
+    columns = table.text.splitlines()[1].split(",")
+    assert list(frame.columns) == ["device", "target", "precision", *columns]
+    assert list(table.to_frame().columns) == columns
+    assert set(frame.precision) == {"fp32", "int8"}
+    assert len(frame) == sum(map(len, result.tables))
+    row = frame[frame.key == parts[1].key].iloc[0]
+    stats = table[parts[1]]
+    assert (row.median_s, row.sessions, row.outcome) == (stats.median_s, stats.num_sessions, "ok")
+    failed = frame[frame.outcome != "ok"]
+    assert list(failed.key) == [parts[0].key]
+    assert failed.median_s.isna().all()
+    assert failed.samples.isna().all()
+    with MeasurementStore(workspace.store) as store:
+        measured, nowhere = store.to_frame("local"), store.to_frame("s9")
+        assert len(store.to_frame()) == len(measured) == len(frame)
+    assert list(nowhere.columns) == list(measured.columns)
+    assert len(nowhere) == 0
+    both = measured.merge(frame, on="key", suffixes=("_stored", "_published"))
+    assert both[both.outcome_stored == "ok"].median_s_stored.notna().all()
+    assert (both.outcome_stored == both.outcome_published).all()
+
+
+def test_an_empty_table_has_a_frame(workspace):
+    frame = LatencyTable(TARGET, Precision.FP32, []).to_frame()
+    assert (len(frame), str(frame.median_s.dtype), str(frame.sessions.dtype)) == (0, "float64", "Int64")
+
+
+def test_names_are_looked_up_before_anything_is_measured(workspace, fake):
+    for fields in ({"device": "lokal"}, {"device": "local,lokal"}, {"space": "x3d"}, {"variants": "segment"}):
+        with pytest.raises(UnknownName):
+            hwbench.profile(hwbench.ProfileRequest(**fields), workspace=workspace)
+    assert fake.visits == []
+
+
+FIELDS = {
+    "space": "x3d-mobile", "precision": "int8", "threads": 2, "runtime": "onnx", "limit": 7, "budget": "9 ms",
+    "classes": 5, "calibrate": 0, "networks_only": False, "processes": 2, "retry": True, "remeasure": True,
+    "variants": "all", "conditions": "stock", "aa": False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [{}, FIELDS, {"networks_only": True}])
+def test_a_process_of_its_own_gets_the_whole_request(fields):
+    request = hwbench.ProfileRequest(device="pi,s9", **fields)
+    command = typer.main.get_command(app).commands["profile"]
+    context = command.make_context("profile", ["--device", "pi,s9", *arguments_of(request), "--json"])
+    names = {one.name for one in fields_of(hwbench.ProfileRequest)}
+    assert {"device", *FIELDS} == names
+    assert hwbench.ProfileRequest(**{name: context.params[name] for name in names}) == request
+
+
+def test_several_devices_each_have_their_status(tmp_path):
+    profile = DeviceProfile("pi", "pi/x-1/t1", 1, 0, 0, (tmp_path / "a.csv",), tmp_path, 0.5, None)
+    other = replace(profile, device="s9")
+    result = hwbench.ProfileResult((profile, other), {"pi": 0, "gone": 3, "s9": 0})
+    assert result.status == 3
+    pi, gone, s9 = result.to_json()["devices"]
+    assert (gone, pi["status"], s9["device"]) == ({"device": "gone", "status": 3}, 0, "s9")
+    assert hwbench.ProfileResult((profile,), {"pi": 0}).to_json()["table"] == "a.csv"
+
+
+def test_bars_stand_as_long_as_their_stage_and_later_ones_below(capsys):
+    def run(listener):
+        for done in range(3):
+            for stage in ("build", "measure"):
+                for note in ("a", "b")[: 2 - done // 2]:
+                    listener.progress(hwbench.StageProgress(stage, done, 2, "1.0/s", note))
+
+    with listening() as listener:
+        listener.progress(hwbench.StageProgress("build", 0, 0))
+        run(listener)
+        first = capsys.readouterr().err
+        listener.say("between")
+        run(listener)
+    second = capsys.readouterr().err
+    for err in (first, second):
+        assert [line.split()[0] for line in err.splitlines() if "2/2" in line] == ["build", "measure"]
+    assert second.splitlines()[0] == "between"
+    assert "2/2" in first.splitlines()[0]
+
+
+def test_importing_loads_no_pandas_until_a_frame_is_wanted():
+    source = (Path(hwbench.__file__).parent / "frames.py").read_text()
+    assert source.count("import pandas") == 2  # for type checkers, and when a frame is made

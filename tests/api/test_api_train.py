@@ -1,0 +1,175 @@
+"""``hwbench.train`` and ``hwbench.test``: the same values as the commands, without a terminal."""
+
+import math
+from pathlib import Path
+
+import pytest
+from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
+
+import hwbench
+from hwbench.api import train as module
+from hwbench.data import FailurePolicy
+from hwbench.errors import InvalidFile, InvalidValue, UsageError
+from hwbench.training import Resources
+from hwbench.training.recipe import OPTIMIZERS, PRECISIONS, Recipe
+from hwbench.workspace import Workspace
+
+Trained = tuple[hwbench.TrainResult, Keeper]
+COMMAND = ("train", NETWORK, "--data", VIDEOS, "--epochs", "2", "--batch-size", "8", "--threads", "1", "--workers", "0")
+REQUEST = hwbench.TrainRequest(architecture=NETWORK, data=VIDEOS, epochs=2, batch_size=8, threads=1, workers=0)
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return make(tmp_path_factory.mktemp("api-train") / "bench")
+
+
+@pytest.fixture(autouse=True)
+def inside(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(workspace.root)
+
+
+@pytest.fixture(scope="module")
+def trained(workspace: Workspace) -> Trained:
+    """A network of the micro space, trained for two epochs, and what was heard of it."""
+    heard = Keeper()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(workspace.root)
+        return hwbench.train(REQUEST, heard, workspace=workspace), heard
+
+
+def test_the_result_of_a_training_is_what_the_command_prints(
+    trained: Trained, capfd: pytest.CaptureFixture[str]
+) -> None:
+    result, _ = trained
+    values, talk = printed(capfd, *COMMAND)
+    assert values == result.to_json()
+    assert "finished before" in talk
+    assert (result.architecture, result.epochs, result.chance) == (NETWORK, 2, 1 / 8)
+    assert "top1_start" not in values
+
+
+def test_a_finished_run_is_given_back_and_said(workspace: Workspace, trained: Trained) -> None:
+    heard = Keeper()
+    again = hwbench.train(REQUEST, heard, workspace=workspace)
+    assert again.finished_before
+    assert again.to_json() == trained[0].to_json()
+    assert not heard.steps
+    (line,) = heard.lines
+    assert "start over with --fresh" in line
+
+
+def test_the_listener_hears_every_step(trained: Trained) -> None:
+    result, heard = trained
+    assert [at.step for at in heard.steps][-1] == result.steps == heard.steps[-1].steps == 4
+    assert {at.stage for at in heard.at} == {"train micro:…"}
+    assert (heard.at[0].done, heard.at[0].total) == (0, None)
+    assert (heard.at[-1].done, heard.at[-1].total) == (4, 4)
+    assert heard.at[-1].note.startswith("epoch 2/2  loss ")
+    assert heard.at[-1].rate.endswith(" steps/s")
+    assert f"top-1 {result.top1:.3f}" in heard.at[-1].note
+    assert heard.lines == []
+
+
+def test_the_frame_of_a_training_is_its_log(trained: Trained, tmp_path: Path) -> None:
+    result, heard = trained
+    frame = result.to_frame()
+    steps, epochs = frame[frame.event == "step"], frame[frame.event == "epoch"]
+    assert (len(steps), len(epochs), len(frame)) == (4, 2, 6)
+    assert list(epochs.top1)[-1] == result.top1
+    assert list(steps.loss)[-1] == heard.steps[-1].loss
+    moved = hwbench.TrainResult(**{**vars(result), "checkpoint": tmp_path / "checkpoint.pt"})
+    with pytest.raises(InvalidFile, match=r"metrics\.jsonl.*hwbench train"):
+        moved.to_frame()
+
+
+def test_the_scores_of_a_checkpoint_are_what_the_command_prints(
+    workspace: Workspace, trained: Trained, capfd: pytest.CaptureFixture[str]
+) -> None:
+    heard, checkpoint = Keeper(), trained[0].checkpoint
+    request = hwbench.TestRequest(checkpoint=checkpoint, clips=2, threads=1, workers=0)
+    scored = hwbench.test(request, heard, workspace=workspace)
+    values, _ = printed(capfd, "test", str(checkpoint), "--clips", "2", "--threads", "1", "--workers", "0")
+    assert values == scored.to_json()
+    assert (scored.videos, scored.views, scored.data, scored.unreadable) == (8, 6, VIDEOS, ())
+    end = heard.ends()["test"]
+    assert end.done == end.total
+    once = hwbench.TestRequest(checkpoint=checkpoint, clips=1, crops=1, threads=1, workers=0)
+    assert hwbench.test(once, workspace=workspace).top1 == trained[0].top1
+
+
+@pytest.mark.slow
+def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: Trained) -> None:
+    start = trained[0]
+    values = {"architecture": str(start.checkpoint.parent), "qat": True, "batch_size": 8, "threads": 1, "workers": 0}
+    tuned = hwbench.train(hwbench.TrainRequest(**values, epochs=1, out=Path("tuned")), workspace=workspace)
+    assert (tuned.epochs, tuned.architecture) == (1, NETWORK)
+    assert tuned.to_json()["top1_start"] == tuned.top1_start == start.top1
+    with pytest.raises(InvalidValue, match=r"was trained with seed 0, .* leave --seed out"):
+        hwbench.train(hwbench.TrainRequest(**values, seed=1), workspace=workspace)
+
+
+def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> None:
+    data = Path(tmp_path / "data")
+    for name in ("grow", "shrink"):
+        for part in ("train", "val"):
+            (data / part / name).mkdir(parents=True)
+            for file in (workspace.root / VIDEOS / part / name).glob("*.mp4"):
+                (data / part / name / file.name).write_bytes(file.read_bytes())
+    bad = next((data / "train" / "grow").glob("*.mp4"))
+    bad.write_text("text")
+    heard = Keeper()
+    request = hwbench.TrainRequest(
+        architecture=NETWORK, data=str(data), epochs=1, batch_size=4, threads=1, workers=0, on_error="skip"
+    )
+    result = hwbench.train(request, heard, workspace=workspace)
+    assert result.unreadable == (str(bad),)
+    assert heard.lines[0].startswith("1 videos could not be read:\n")
+    assert str(bad) in heard.lines[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "words"),
+    [
+        ({"epochs": 0}, InvalidValue, "--epochs: expected at least 1"),
+        ({"lr": 0.0}, InvalidValue, "--lr: learning_rate must be more than 0, got 0"),
+        ({"lr": math.nan}, InvalidValue, "learning_rate"),
+        ({"lr": math.inf}, InvalidValue, "learning_rate"),
+        ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw or sgd, got 'adam'"),
+        ({"precision": "int8"}, InvalidValue, "--precision: expected bf16 or fp32"),
+        ({"crops": 2}, InvalidValue, "--crops: expected 1 or 3, got 2"),
+        ({"crops": 4}, InvalidValue, "--crops: expected 1 to 3"),
+        ({"seed": -1}, InvalidValue, "--seed"),
+        ({"on_error": "ignore"}, InvalidValue, "expected raise, skip or replace, got 'ignore'"),
+        ({"device": "tpu"}, InvalidValue, "expected auto, cpu or cuda, got 'tpu'"),
+        ({"span": "2"}, InvalidValue, "--span: '2' has no unit"),
+        ({"span": "2s", "stride": 3}, InvalidValue, "not both"),
+        ({"new_head": True}, UsageError, "add --weights FILE"),
+        ({"variant": "one-hot"}, UsageError, "--variant goes with --qat"),
+        ({"qat": True, "stride": 2}, UsageError, "cuts clips as the checkpoint did"),
+    ],
+)
+def test_a_wrong_training_is_refused_when_it_is_requested(
+    values: dict[str, object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        hwbench.TrainRequest(architecture=NETWORK, **values)
+
+
+def test_a_wrong_test_is_refused_when_it_is_requested() -> None:
+    with pytest.raises(InvalidValue, match="--crops: expected 1 or 3, got 2"):
+        hwbench.TestRequest(checkpoint="x", crops=2)
+    with pytest.raises(InvalidValue, match="--on-error"):
+        hwbench.TestRequest(checkpoint="x", on_error="ignore")
+    assert hwbench.TestRequest(checkpoint="x").checkpoint == Path("x")
+
+
+def test_what_a_request_allows_is_what_the_library_allows() -> None:
+    choices = {field.name: field.option.choices for field in hwbench.api.requests.fields_of(hwbench.TrainRequest)}
+    assert choices["optimizer"] == OPTIMIZERS
+    assert choices["precision"] == PRECISIONS
+    assert choices["on_error"] == tuple(FailurePolicy)
+    assert [Resources(one).device for one in choices["device"]] == list(choices["device"])
+    assert hwbench.TrainRequest(architecture=NETWORK).recipe(0) == Recipe()
+    tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).recipe(3)
+    assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (module.QAT_EPOCHS, module.QAT_RATE, 3)

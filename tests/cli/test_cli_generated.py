@@ -1,0 +1,191 @@
+"""Commands made from requests: what is typed, what help says, and what the request gets."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from hwbench.api.requests import fields_of, option, request
+from hwbench.cli.generated import add_command, add_group, with_values
+from hwbench.errors import InvalidValue
+
+
+@request
+class CookRequest:
+    """Cook a dish from what there is.
+
+    It is served at once.
+    """
+
+    dish: str = option(argument=True, help="Name of the dish.")
+    side: tuple[str, ...] = option(default=(), argument=True, help="What comes beside it.")
+    guests: int = option(default=2, min=1, max=12, help="People at the table.")
+    salt: float = option(default=0.5, min=0.0, help="Grams of salt.")
+    book: Path = option(default=Path("recipes.txt"), help="The file with recipes.")
+    spice: tuple[str, ...] = option(default=(), help="A spice; may be repeated.")
+    page: tuple[int, ...] = option(default=(3, 5), help="A page of the book; may be repeated.")
+    pot: str = option(help="Which pot.", metavar="POT")
+    oven: str | None = option(default=None, alone="any", help="An oven; alone: any.")
+    heat: str = option(default="low", choices=("low", "high"), help="How hot.")
+    fast: bool = option(default=False, help="Hurry.")
+    wash: bool = option(default=True, help="Wash up.")
+    taste: bool = option(default=True, flags=("--try/--no-try",), help="Try it.")
+
+    def validate(self) -> None:
+        if self.fast and self.heat == "low":
+            raise InvalidValue("--fast needs --heat high")
+
+
+@request
+class ListDishesRequest:
+    """List the dishes that there are."""
+
+    long: bool = option(default=False, help="With their recipes.")
+
+
+@pytest.fixture
+def kitchen():
+    """A program with one command, with a group and one command in it; and what their functions were given."""
+    given = []
+    program = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+
+    def run(made, as_json):
+        given.append((made, as_json))
+
+    add_command(program, "cook", CookRequest, run)
+    dishes = add_group(program, "dishes", ListDishesRequest, run, help="The dishes; subcommands cook one.")
+    add_command(dishes, "cook", CookRequest, run)
+    return program, given
+
+
+def typed(kitchen, *words):
+    """Exit status and the exception, what was printed, and what the function was given."""
+    program, given = kitchen
+    given.clear()
+    done = CliRunner().invoke(
+        program, list(words), prog_name="kitchen", env={"COLUMNS": "160", "TERMINAL_WIDTH": "160"}
+    )
+    return done, given[0] if given else None
+
+
+@pytest.mark.parametrize("before", [("cook",), ("dishes", "cook")])
+def test_defaults_of_the_command_are_those_of_the_request(kitchen, before):
+    done, given = typed(kitchen, *before, "soup", "--pot", "big")
+    assert done.exit_code == 0, done.output
+    assert given == (CookRequest(dish="soup", pot="big"), False)
+
+
+def test_every_kind_of_field_is_read(kitchen):
+    words = "soup bread rice --guests 3 --salt 1 --book b.txt --spice a --spice b --page 7 --pot p --oven gas"
+    done, given = typed(kitchen, "cook", *words.split(), "--heat", "high", "--fast", "--no-wash", "--no-try", "--json")
+    assert done.exit_code == 0, done.output
+    assert given == (
+        CookRequest(
+            dish="soup",
+            side=("bread", "rice"),
+            guests=3,
+            salt=1.0,
+            book=Path("b.txt"),
+            spice=("a", "b"),
+            page=(7,),
+            pot="p",
+            oven="gas",
+            heat="high",
+            fast=True,
+            wash=False,
+            taste=False,
+        ),
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--pot", "p"), "Missing argument"),
+        (("soup",), "Missing option '--pot'"),
+        (("soup", "--pot", "p", "--guests", "0"), "Invalid value for '--guests'"),
+        (("soup", "--pot", "p", "--guests", "13"), "Invalid value for '--guests'"),
+        (("soup", "--pot", "p", "--guests", "two"), "Invalid value for '--guests'"),
+        (("soup", "--pot", "p", "--salt", "-1"), "Invalid value for '--salt'"),
+        (("soup", "--pot", "p", "--no-fast"), "No such option: --no-fast"),
+    ],
+)
+def test_what_the_command_line_refuses(kitchen, words, said):
+    done, given = typed(kitchen, "cook", *words)
+    assert (done.exit_code, given) == (2, None)
+    assert said in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--heat", "warm"), "--heat: expected low or high, got 'warm'"),
+        (("--fast",), "--fast needs --heat high"),
+    ],
+)
+def test_what_the_request_refuses(kitchen, words, said):
+    done, given = typed(kitchen, "cook", "soup", "--pot", "p", *words)
+    assert (str(done.exception), given) == (said, None)
+
+
+@pytest.mark.parametrize(
+    ("words", "oven"),
+    [
+        (("--oven",), "any"),
+        (("--oven", "--json"), "any"),
+        (("--oven=gas",), "gas"),
+        (("--oven", "gas"), "gas"),
+        ((), None),
+    ],
+)
+def test_an_option_without_a_value(kitchen, words, oven):
+    _, given = typed(kitchen, "cook", "soup", "--pot", "p", *words)
+    assert given[0].oven == oven
+
+
+def test_behind_two_dashes_nothing_is_an_option():
+    assert with_values(["--oven", "--", "--oven"], {"--oven": "x"}) == ["--oven=x", "--", "--oven"]
+    assert with_values(["a", "--oven"], {"--oven": ""}) == ["a", "--oven="]
+    assert with_values(["a", "--oven"], {}) == ["a", "--oven"]
+
+
+def test_help_is_the_documentation_of_the_request(kitchen):
+    done, _ = typed(kitchen, "cook", "--help")
+    text = " ".join(done.output.split())
+    assert "Cook a dish from what there is. It is served at once." in text
+    for one in fields_of(CookRequest):
+        assert one.option.help in text
+        assert one.option.argument or one.label in text
+    assert "[default: 2; 1<=x<=12]" in text
+    assert "[default: recipes.txt]" in text
+    assert "[default: 3, 5]" in text
+    assert "--wash / --no-wash" in text
+    assert "--try / --no-try" in text
+    assert "--pot POT" in text
+    assert "--no-fast" not in text
+    assert "--spice <str> A spice; may be repeated. --page" in text  # neither an empty default nor a list's type
+    assert "--book <path>" in text
+    assert "cook [OPTIONS] {dish} [side]..." in text
+
+
+def test_a_group_without_a_subcommand_is_a_command(kitchen):
+    done, given = typed(kitchen, "dishes", "--long", "--json")
+    assert (done.exit_code, given) == (0, (ListDishesRequest(long=True), True))
+    done, _ = typed(kitchen, "dishes", "--help")
+    assert "The dishes; subcommands cook one." in done.output
+    assert "cook  Cook a dish from what there is." in done.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json", "cook", "soup", "--pot", "p"), "--json comes last: kitchen dishes cook ... --json"),
+        (("--long", "cook", "soup", "--pot", "p"), "--long does not go with kitchen dishes cook; its own options come"),
+    ],
+)
+def test_options_of_a_group_before_a_subcommand_are_refused(kitchen, words, said):
+    done, given = typed(kitchen, "dishes", *words)
+    assert given is None
+    assert said in str(done.exception)

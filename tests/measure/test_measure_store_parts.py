@@ -1,0 +1,60 @@
+"""The shares of a measurement store work alone, each on a database; together they are the store."""
+
+import pytest
+
+from hwbench.errors import InvalidValue
+from hwbench.measure.database import Database
+from hwbench.measure.store import MeasurementStore
+from hwbench.measure.store_clock import ClockMemory
+from hwbench.measure.store_occasions import Occasions
+from hwbench.measure.store_reading import RowReader
+from hwbench.measure.store_rows import RowLedger
+from hwbench.measure.store_sessions import SessionLog
+from hwbench.specs import Outcome, Session, Target, Timing, Workload
+
+WORKLOAD = Workload.parse("x3d_i24_m54_o24_k3x3x3_swish@1x24x8x14x14/fp32/auto")
+TARGET, TIMING, CONDITIONS = Target("local", "executorch", "1.5.1", 1), Timing(), {"device": "one"}
+SESSION = Session(samples_s=(0.001, 0.002, 0.003), cpu_s=0.006, wall_s=0.006, probe_s=2e-6, crowding=1.25)
+
+
+@pytest.fixture
+def database(tmp_path):
+    database = Database(tmp_path / "measurements.sqlite")
+    yield database
+    database.close()
+
+
+def test_rows_sessions_and_reading_meet_in_the_file_alone(database):
+    rows, log, reader = RowLedger(database), SessionLog(database), RowReader(database)
+    row = rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS)
+    with pytest.raises(InvalidValue, match="without sessions"):
+        rows.finish(row)
+    run = log.begin_run(TARGET, CONDITIONS, {})
+    number = log.add_session(row, SESSION, run=run)
+    log.correct_session(number, 1.02, suspect="hot")
+    assert rows.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == [WORKLOAD]
+    rows.finish(row)
+    assert rows.missing([WORKLOAD], TARGET, TIMING, CONDITIONS) == []
+    found = reader.measurement(WORKLOAD, TARGET, TIMING, CONDITIONS)
+    assert (found.outcome, found.sessions[0].drift) == (Outcome.OK, 1.02)
+    assert [one.suspect for one in log.taken(TARGET)] == ["hot"]
+
+
+def test_what_is_known_of_a_device_is_that_of_another_store_too(database, tmp_path):
+    with MeasurementStore(tmp_path / "beside.sqlite") as beside:
+        beside.add_session(beside.begin(WORKLOAD, TARGET, TIMING, CONDITIONS), SESSION)
+        beside.clock(CONDITIONS, 2e-6)
+        memory = ClockMemory(database, beside)
+        assert memory.clock(CONDITIONS, 3e-6) == 2e-6
+        assert memory.undisturbed(CONDITIONS).crowding.usual == 1.25
+
+
+def test_occasions_are_read_from_the_sessions_of_attempts(database):
+    rows, log = RowLedger(database), SessionLog(database)
+    row = rows.begin(WORKLOAD, TARGET, TIMING, CONDITIONS)
+    log.add_session(row, SESSION)
+    rows.finish(row)
+    assert rows.reopen([WORKLOAD], TARGET, TIMING, CONDITIONS) == 1
+    log.add_session(row, SESSION)
+    ((workload, occasions),) = Occasions(database).repeated(TARGET, CONDITIONS, apart_s=-1.0)
+    assert (workload, [len(sessions) for sessions in occasions]) == (WORKLOAD, [1, 1])

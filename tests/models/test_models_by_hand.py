@@ -1,0 +1,285 @@
+"""Models that users wrote: what is told of their blocks, what is refused, and that no file leads to their code."""
+
+import itertools
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hwbench.blocks import build, frames_to_batch
+from hwbench.blocks.deployment import BlockChain, deploy_form
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName, UnsupportedModule
+from hwbench.interpreter import python_environment
+from hwbench.latency.arithmetic import Work
+from hwbench.measure.build_worker import _load_models
+from hwbench.models import by_hand, network
+from hwbench.spaces import load_space, open_space, read_space, resolve
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import BlockSpec, ModelName, Precision, TensorSpec, Workload
+from hwbench.specs.model_name import named_models
+from hwbench.workspace import Workspace
+
+HEADER = """
+import torch
+from torch import nn
+
+def stem():
+    return nn.Sequential(nn.Conv3d(3, 4, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False), nn.BatchNorm3d(4), nn.ReLU())
+
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv3d(4, 4, (3, 3, 3), (2, 1, 1), 1, groups=4)
+    def forward(self, x):
+        return torch.relu(self.conv(x))
+
+class Logits(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.last = nn.Linear(4, classes)
+    def forward(self, x):
+        return self.last(x.mean((2, 3, 4)))
+
+def make(num_classes=5):
+    return nn.Sequential(stem(), Deep(), Logits(num_classes))
+make.input_shape = (1, 3, 4, 10, 10)
+
+def flat():
+    return nn.Sequential(stem(), Deep(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 6))
+flat.input_shape = "1x3x4x10x10"
+
+class Partly(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.head = nn.ModuleList([Deep(), Deep()]), Logits(5)
+        self.first = stem()
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x).repeat(1, 1, 2, 1, 1) if x.shape[2] % 2 == 0 else x
+        return self.head(x)
+
+def partly():
+    return Partly()
+partly.input_shape = (1, 3, 4, 10, 10)
+
+def unnamed():
+    return Partly()
+unnamed.input_shape, unnamed.blocks = (1, 3, 4, 10, 10), None
+
+def sizeless():
+    return Partly()
+
+def pictures():
+    return stem()
+pictures.input_shape = (1, 3, 4, 10, 10)
+
+def fails():
+    raise RuntimeError("no such luck")
+
+def wide(num_classes):
+    return nn.Sequential(stem(), Logits(num_classes))
+wide.input_shape = (1, 3, 4, 10, 12)
+"""
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A module of the current folder that no test before has imported, by its name."""
+    name = f"byhand{next(_numbers)}"
+    (tmp_path / f"{name}.py").write_text(HEADER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(by_hand, "_loaded", {})
+    yield name
+    sys.modules.pop(name, None)
+
+
+def loaded(package, function, num_classes=None):
+    return by_hand.load(ModelName.parse(f"{package}:{function}"), num_classes)
+
+
+@pytest.mark.parametrize(
+    ("text", "module", "function", "clip"),
+    [
+        ("a:f", "a", "f", None),
+        (" a.b:f_2@1x3x4x8x9 ", "a.b", "f_2", TensorSpec(1, 3, 4, 8, 9)),
+        ("zoo:x3d", None, None, None),
+        ("torchvision:r3d_18", None, None, None),
+        ("study:best", None, None, None),
+        ("x3d-tiny:frames=4", None, None, None),
+        ("x3d-tiny", None, None, None),
+        ("a.b", None, None, None),
+        ("../a:f", None, None, None),
+        ("a..b:f", None, None, None),
+    ],
+)
+def test_what_a_name_is(text, module, function, clip):
+    name = ModelName.match(text)
+    assert name == (None if module is None else ModelName(module, function, clip))
+
+
+def test_blocks_are_told_as_they_are(package):
+    model = loaded(package, "make")
+    stem, deep, head = model.network.blocks
+    assert model.names == ("0", "1", "2")
+    assert model.network.num_classes == 5
+    x = model.input
+    work = [Work.of(part) for part in model.network.workload(Precision.FP32).parts()]
+    # out x kernel x in: 4 frames of 5 x 5, then 2 frames
+    assert (work[0].dense_macs, work[0].depthwise_macs) == (4 * 25 * 4 * 9 * 3, 0)
+    assert (work[1].dense_macs, work[1].depthwise_macs) == (0, 2 * 25 * 4 * 27)
+    assert (work[2].dense_macs, work[2].num_weights) == (20, 20)
+    for spec in (stem, deep, head):
+        assert BlockSpec.parse(spec.key) == spec
+        module = build(spec).eval()
+        y = module(torch.randn(x.shape))
+        x = spec.output(x)
+        assert tuple(y.shape) == (x.shape if y.dim() == 5 else (1, 5))
+    with pytest.raises(InvalidValue, match="takes 1x4x4x5x5 and no other input"):
+        deep.output(TensorSpec(1, 4, 4, 6, 6))
+
+
+def test_a_block_and_the_network_deploy_through_their_graphs(package):
+    model = loaded(package, "make")
+    torch.manual_seed(0)
+    whole, clip = network(model.network).eval(), torch.randn(model.input.shape)
+    assert torch.allclose(deploy_form(whole, model.input)(frames_to_batch(clip)), whole(clip), atol=1e-5)
+    deep, x = model.network.blocks[1], TensorSpec(1, 4, 4, 5, 5)
+    chain, clip = BlockChain((deep,)).eval(), torch.randn(x.shape)
+    assert torch.allclose(deploy_form(chain, x)(frames_to_batch(clip)), frames_to_batch(chain(clip)), atol=1e-5)
+
+
+def test_what_ends_in_no_clip_is_one_block_with_the_last(package):
+    model = loaded(package, "flat")
+    assert [block.kind for block in model.network.blocks] == ["hand-stem", "hand", "hand", "hand-head"]
+    assert model.names == ("0", "1", "2", "3")
+    assert build(model.network.blocks[3]).eval()(torch.zeros(1, 4, 1, 1, 1)).shape == (1, 6)
+
+
+def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
+    five, seven = loaded(package, "make"), loaded(package, "make", 7)
+    assert (five.network.num_classes, seven.network.num_classes) == (5, 7)
+    assert five.network.blocks[:2] == seven.network.blocks[:2]
+    assert network(five.network.with_classes(9)).eval()(torch.zeros(five.input.shape)).shape == (1, 9)
+    assert loaded(package, "flat", 7).network.num_classes == 6
+    with pytest.raises(InvalidValue, match="6 classes, 9 are needed; let the function take num_classes"):
+        network(loaded(package, "flat").network.with_classes(9))
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        ("partly", InvalidValue, "name none: give the function an attribute blocks = None"),
+        ("sizeless", InvalidValue, "its clip is not known; write .*:sizeless@1x3xTxHxW"),
+        ("pictures", UnsupportedModule, r"expected logits \(1, classes\), it returns \(1, 4, 4, 5, 5\)"),
+        ("fails", InvalidValue, "does not make a model: RuntimeError: no such luck"),
+        ("made", InvalidValue, "has no 'made'; did you mean 'make'"),
+        ("HEADER", InvalidValue, "has no 'HEADER'"),
+        ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
+        ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),
+    ],
+)
+def test_what_is_no_model_is_refused_in_words(package, function, error, message):
+    with pytest.raises(error, match=message):
+        loaded(package, function)
+
+
+def test_a_model_that_names_no_blocks_is_one_block(package):
+    (block,) = loaded(package, "unnamed").network.blocks
+    assert block.kind == "hand-network"
+    assert block.role.gives_logits
+
+
+def test_another_version_of_the_code_is_another_row(package, tmp_path):
+    before = loaded(package, "make").network.blocks
+    by_hand._loaded.clear()
+    assert loaded(package, "make").network.blocks == before
+    source = tmp_path / f"{package}.py"
+    source.write_text(source.read_text().replace("torch.relu(self.conv(x))", "self.conv(x)"))
+    by_hand._loaded.clear()
+    del sys.modules[package]
+    after = loaded(package, "make").network
+    assert after.blocks != before
+    with pytest.raises(UnsupportedModule, match="made by another version of"):
+        build(before[1])
+    # weights of before fit: they may be loaded
+    assert network(after).state_dict().keys() == network(resolved(before, after)).state_dict().keys()
+
+
+def resolved(blocks, network):
+    return type(network)(network.name, blocks, network.input)
+
+
+def test_a_space_with_one_member(package, tmp_path):
+    space = open_space(Workspace.create(tmp_path / "w"), f"{package}:make", 8)
+    (member,) = space.architectures()
+    assert member.key == f"{package}.make:frames=4,resolution=10"
+    assert space.network(member, 8).blocks == loaded(package, "make", 8).network.blocks
+    assert space.stage_depths(member) == (1,)
+    sums = SpaceSums.of(space, lambda block, x: 1.0, num_classes=8)
+    feasible = FeasibleSet(sums, 3.001)
+    assert (feasible.count, feasible.best(sums).architecture, sums.total(member)) == (1, member, 3.0)
+    assert len(list(feasible.reachable_parts())) == 3
+    with pytest.raises(InvalidValue, match="a search space has square clips"):
+        open_space(Workspace.create(tmp_path / "v"), f"{package}:wide", 8)
+
+
+def test_a_network_by_its_name(package, tmp_path):
+    workspace = Workspace.create(tmp_path / "w")
+    assert resolve(workspace, f"{package}:make", 4).num_classes == 4
+    assert resolve(workspace, f"{package}:make@1x3x2x8x8", 4).input == TensorSpec(1, 3, 2, 8, 8)
+    with pytest.raises(InvalidValue, match="unknown architecture 'nothing_there:make'"):
+        resolve(workspace, "nothing_there:make", 4)
+
+
+def test_19_files_lead_to_no_code(tmp_path, monkeypatch):
+    """Keys, spaces and architectures with the name of a module that would tell if it were imported."""
+    (tmp_path / "trap.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    workspace = Workspace.create(tmp_path / "w")
+    key = "hand-network_i3_o8_k1x1x1_t4_h8_w8_ot1_oh1_ow1_p0-trap.make.network_v1_identity@1x3x4x8x8/fp32/auto"
+    workload = Workload.parse(key)
+    with pytest.raises(UnsupportedModule, match="no file names code to run"):
+        build(workload.blocks[0])
+    for name in ("trap:make", "trap.make"):
+        with pytest.raises(UnknownName):
+            load_space(workspace, name)
+    with pytest.raises(UnknownName, match=r"package\.module:function"):
+        resolve(workspace, "trap.make:frames=4,resolution=8", 4)
+    space = tmp_path / "w" / "search_spaces" / "own.toml"
+    space.write_text(
+        'schema = 1\nname = "own"\nfamily = "by-hand"\ndescription = "trap:make"\n[input]\nframes = 4\nresolution = 8\n'
+    )
+    with pytest.raises(InvalidFile, match=r"command line as --space package\.module:function"):
+        read_space(space)
+    assert "trap" not in sys.modules
+
+
+def test_a_build_worker_gets_the_name_from_who_asks(package, tmp_path):
+    model = loaded(package, "make", 3)
+    loaded(package, "flat")
+    assert named_models([f"{package}.make"]) == [(f"{package}:make", 3)]
+    code = (
+        "import json, sys\n"
+        "from hwbench.measure.build_worker import _load_models\n"
+        "from hwbench.blocks import build\n"
+        "from hwbench.specs import BlockSpec\n"
+        "named, key = json.load(sys.stdin)\n"
+        "_load_models(named)\n"
+        "print(type(build(BlockSpec.parse(key))).__name__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code],
+        input=json.dumps([[(f"{package}:make", 3)], model.network.blocks[1].key]),
+        env=python_environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout.strip() == "Deep", done.stderr
+    _load_models([])

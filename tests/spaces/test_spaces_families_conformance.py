@@ -1,0 +1,78 @@
+import pytest
+
+from hwbench.spaces import read_space
+from hwbench.spaces.family import families
+from hwbench.testing.families import FamilyConformance
+
+FILES = {
+    "x3d": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "x3d"
+[input]
+frames = [2, 4]
+resolution = [32]
+[stem]
+width = 8
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+width = [8, 16]
+depth = [1, 2]
+expansion = [1.0, 2.25]
+kernel = ["3x3x3"]
+se = 0
+act = "relu"
+stride = 2
+[[stages]]
+width = [16, 24]
+depth = [1, 3]
+expansion = [2.25]
+kernel = ["1x3x3", "1x3x3+3x1x1"]
+se = [0.0, 0.25]
+act = "swish"
+stride = 2
+[head]
+hidden = 32
+act = "relu"
+""",
+    "r2plus1d": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "r2plus1d"
+[input]
+frames = [4, 5]
+resolution = [32]
+[stem]
+width = 8
+kernel = "1x7x7"
+stride = 2
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+expansion = [0.25, 0.5]
+stride = 2
+[[stages]]
+depth = [1, 3]
+width = 32
+expansion = 0.5
+temporal_stride = [1, 2]
+stride = 2
+""",
+}
+
+
+class TestShippedFamilies(FamilyConformance):
+    @pytest.fixture(params=sorted(FILES))
+    def space(self, request, tmp_path):
+        path = tmp_path / "small.toml"
+        path.write_text(FILES[request.param])
+        return read_space(path)
+
+
+def test_every_shipped_family_is_among_them():
+    """A model by hand is a family with one member, and no file names one."""
+    assert {*FILES, "by-hand"} == set(families.names())

@@ -1,0 +1,37 @@
+import pytest
+
+from hwbench.specs import BlockSpec, block_kinds
+from hwbench.testing.kinds import BlockKindConformance
+
+KEYS = (
+    "stem_i3_o8_k1x3x3+5x1x1_s2_relu",
+    "x3d_i4_m10_o6_k3x3x3_s2_se8_swish",
+    "x3d_i4_m10_o4_k1x3x3+3x1x1_relu",
+    "x3d_i4_m1_o4_k1x3x3_identity",
+    "head_i4_m8_d16_o5_kglobal_relu",
+    "conv_i4_o6_k1x1x1_swish",
+    "conv_i4_o6_k1x5x5_s2_g2_hswish",
+    "conv_i4_o6_k5x1x1_g2_relu",
+    "conv_i4_o4_k3x3x3_s2_g4_identity",
+    "se_i4_o4_k1x1x1_se1_relu",
+    "pool_i4_o4_kglobal_relu",
+    "resnet-stem_i3_o8_k1x7x7_s2_relu",
+    "r2plus1d_i8_m4_o16_k3x1x1+1x3x3_s2_relu",
+    "r2plus1d_i16_m8_o32_k3x1x1+1x3x3_s2_ts2_swish",
+    "pool-head_i32_o5_kglobal_identity",
+)
+
+
+class TestShippedKinds(BlockKindConformance):
+    @pytest.fixture(params=KEYS)
+    def block(self, request):
+        return BlockSpec.parse(request.param)
+
+
+# Parts of a model by hand, whose module is the user's, and kinds of two pathways: the suite is for one clip and one
+# module. ``tests/models/test_models_by_hand.py`` and ``test_models_pathways.py`` have theirs.
+OTHERS = {"hand", "hand-stem", "hand-head", "hand-network", "pathway-split", "pathway-fuse", "pathway-head"}
+
+
+def test_every_shipped_kind_is_among_them():
+    assert {BlockSpec.parse(key).kind for key in KEYS} | OTHERS == set(block_kinds.names())

@@ -1,0 +1,197 @@
+"""``hwbench.search`` as a function, and what a study's settings hold; only the measuring is on the fake device."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hwbench
+import hwbench.api.search
+from hwbench import Listener, SearchRequest
+from hwbench.cli.main import main
+from hwbench.errors import InvalidValue
+from hwbench.latency import LatencyTable
+from hwbench.reports.result import read_result
+from hwbench.specs import Precision
+from hwbench.studies.candidates import Candidate, candidates_frame
+from hwbench.studies.latencies import choices_digest
+from hwbench.studies.settings import Settings
+from hwbench.testing.tables import installed_target
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "study"
+
+
+class Keeper(Listener):
+    """Keeps what it hears."""
+
+    def __init__(self):
+        self.lines, self.stages, self.candidates = [], [], []
+
+    def say(self, message):
+        self.lines.append(message)
+
+    def progress(self, at):
+        self.stages.append(at)
+
+    def evaluated(self, candidate):
+        self.candidates.append(candidate)
+
+
+@pytest.fixture(autouse=True)
+def measured_on_the_fake(make_search, monkeypatch):
+    measure = make_search().measure
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: measure)
+
+
+def ask(workspace, listener=None, **changes):
+    request = SearchRequest(**{"budget": "4.2 ms", "trials": 8} | changes)
+    return hwbench.search(request, listener or Listener(), workspace=workspace)
+
+
+@pytest.fixture
+def few_rows(workspace):
+    """The table without the rows of one block."""
+    (path,) = (workspace.root / "profiles" / "local").glob("executorch-*.int8.t1.csv")
+    table = LatencyTable.read(path)
+    kept = [row for row in table if "i32_m256_o64_k3x3x3" not in row.workload.key]
+    LatencyTable(table.target, table.precision, kept).write(path)
+    return workspace
+
+
+def test_the_result_is_what_the_command_prints_and_the_api_prints_nothing(workspace, monkeypatch, capfd):
+    result = ask(workspace, seed=3, study="mine")
+    assert capfd.readouterr() == ("", "")
+    monkeypatch.chdir(workspace.root)
+    with pytest.raises(SystemExit) as end:
+        main(["search", "--budget", "4.2ms", "--trials", "8", "--seed", "3", "--study", "mine", "--json"])
+    assert not end.value.code
+    printed = json.loads(capfd.readouterr().out)
+    assert printed == json.loads(json.dumps(result.to_json()))
+    assert {**printed, "study": "x3d-tiny_local_int8_4.2ms_entropy"} == json.loads(
+        json.dumps(ask(workspace, seed=3).to_json())
+    )
+
+
+def test_the_listener_hears_of_every_trial(workspace):
+    keeper = Keeper()
+    result = ask(workspace, keeper)
+    assert [c.architecture for c in keeper.candidates] == [c.architecture for c in result.history]
+    assert [(at.stage, at.done, at.total) for at in keeper.stages] == [("trials", n, 8) for n in range(9)]
+    assert keeper.stages[-1].note == f"best {max(c.score for c in result.history):.4g}"
+    assert any(line.startswith("calibration: ") for line in keeper.lines)
+    assert any("are within 4.2 ms" in line for line in keeper.lines)
+    keeper = Keeper()
+    ask(workspace, keeper, trials=10)
+    assert [at.done for at in keeper.stages] == [8, 9, 10]
+    assert keeper.stages[0].note == "8 from before"
+
+
+def test_the_frame_has_a_row_for_each_trial(workspace):
+    result = ask(workspace)
+    frame = result.to_frame()
+    assert list(frame.columns[:4]) == ["trial", "architecture", "frames", "resolution"]
+    numbers = ["score", "predicted_ms", "low_ms", "high_ms", "measured_ms", "failure"]
+    assert list(frame.columns[-6:]) == numbers
+    assert list(frame["trial"]) == list(range(8))
+    assert list(frame["architecture"]) == [c.architecture for c in result.history]
+    assert (frame["frames"] == "8").all()
+    assert (frame["low_ms"] < frame["predicted_ms"]).all()
+    assert (frame["predicted_ms"] < frame["high_ms"]).all()
+    assert frame["high_ms"][0] == pytest.approx(frame["predicted_ms"][0] * result.spread, rel=1e-5)
+    assert frame["measured_ms"].notna().sum() == len(result.measured) == 3
+    best = frame.set_index("architecture").loc[result.best.architecture]
+    assert best["measured_ms"] == pytest.approx(1e3 * result.best.measured_s, rel=1e-6)
+
+
+def test_a_frame_of_nothing_has_its_columns_and_an_unknown_interval_is_no_number():
+    assert list(candidates_frame([], 1.1).columns)[:3] == ["trial", "architecture", "score"]
+    (row,) = candidates_frame([Candidate("s:a=1", 2.0, 3e-3)], math.nan).to_dict("records")
+    assert (row["a"], row["predicted_ms"]) == ("1", 3.0)
+    assert all(math.isnan(row[name]) for name in ("low_ms", "high_ms", "measured_ms"))
+
+
+def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
+    whole = ask(few_rows, study="mine")
+    assert whole.settings.missing_rows == "left out"
+    with pytest.raises(InvalidValue, match=r"missing_rows was 'left out', now 'interpolated'; .*--study mine-2"):
+        ask(few_rows, study="mine", interpolate=True)
+    with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'transferred from local'"):
+        ask(few_rows, study="mine", transfer_from="local")
+    filled = ask(few_rows, interpolate=True)
+    assert filled.study == "x3d-tiny_local_int8_4.2ms_entropy_interpolated"
+    assert filled.settings.missing_rows == "interpolated"
+    assert read_result(few_rows, filled.study).settings == filled.settings
+    with pytest.raises(InvalidValue, match="missing_rows was 'interpolated', now 'left out'"):
+        ask(few_rows, study=filled.study)
+    assert ask(few_rows, transfer_from="local").study == "x3d-tiny_local_int8_4.2ms_entropy_from-local"
+
+
+SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8)
+# As every version up to 0.1 stored them.
+STORED = {name: value for name, value in SETTINGS.as_dict().items() if name not in ("missing_rows", "emulated")}
+
+
+def test_settings_of_before_are_equal_and_a_filling_differs():
+    assert SETTINGS.differences(STORED, "mine") == []
+    filled = replace(SETTINGS, missing_rows="interpolated")
+    assert filled.differences(STORED, "mine") == ["missing_rows was 'left out', now 'interpolated'"]
+    # the name says what such a study was made with
+    assert filled.differences(STORED, "x3d-tiny_local_int8_4.2ms_entropy_interpolated") == []
+    assert SETTINGS.differences(STORED, "x3d-tiny_local_int8_4.2ms_entropy_interpolated") == [
+        "missing_rows was 'interpolated', now 'left out'"
+    ]
+    assert filled.differences(STORED, "x3d-tiny_local_int8_4.2ms_entropy_from-s9") == [
+        "missing_rows was 'transferred from s9', now 'interpolated'"
+    ]
+    assert replace(SETTINGS, emulated=True).differences(STORED, "mine") == []
+    emulated = SETTINGS.differences({**STORED, "emulated": True}, "mine")
+    assert emulated == ["emulated was True, now False"]
+
+
+def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_on(workspace, space):
+    if choices_digest(space) != SETTINGS.choices:
+        pytest.fail("the golden study is of another space: make it again")
+    shutil.copytree(GOLDEN, workspace.studies / "mine")
+    before = json.loads((GOLDEN / "result.json").read_text())
+    assert "missing_rows" not in before["settings"]
+    assert read_result(workspace, "mine").settings == SETTINGS
+    result = ask(workspace, study="mine", trials=8)
+    assert result.trials == 8
+    assert [c.architecture for c in result.history[:6]] == [c["architecture"] for c in before["history"]]
+    with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'interpolated'"):
+        ask(workspace, study="mine", interpolate=True)
+    stored = json.loads((workspace.studies / "mine" / "result.json").read_text())
+    assert stored["settings"] == SETTINGS.as_dict()
+    assert '"missing_rows":"left out"' in (workspace.studies / "mine" / "journal.log").read_text()
+
+
+def test_the_budget_stands_once(make_search):
+    search = make_search()
+    assert search.feasible.budget_s == search.settings.budget_s
+    with pytest.raises(ValueError, match="settings of"):
+        replace(search, settings=replace(search.settings, budget_ms=5.0))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"budget": "12"}, "has no unit"),
+        ({"budget": "4ms", "trials": 0}, "--trials: expected at least 1"),
+        ({"budget": "4ms", "seed": "1"}, "--seed: expected int, got '1'"),
+    ],
+)
+def test_a_wrong_request_is_refused_when_it_is_made(fields, said):
+    with pytest.raises(InvalidValue, match=said):
+        SearchRequest(**fields)
+
+
+def test_what_a_request_says_of_the_trials(space):
+    request = SearchRequest(budget="0.0042 s", evaluator="short-train", epochs=3, transfer_from="s9", precision="int8")
+    settings = request.settings(space, installed_target(), 8)
+    assert (settings.budget_ms, settings.data, settings.effort) == (4.2, "synthetic", "3 epochs")
+    assert settings.missing_rows == "transferred from s9"
+    assert settings.precision == Precision.INT8
+    assert replace(request, evaluator="entropy").settings(space, installed_target(), 8).data == ""

@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import pytest
+
+from hwbench.specs import BlockSpec, Measurement, Outcome, Session, Target, TensorSpec, Timing, Workload
+from hwbench.studies.candidates import Candidate, Confirmation, pareto
+
+BLOCK = BlockSpec.parse("conv_i3_o3_k1x1x1_relu")
+
+
+def workload(name: str) -> Workload:
+    return Workload((BLOCK,), TensorSpec(1, 3, 1, 1, int(name) + 1))
+
+
+def measurement(name: str, seconds: float | None, emulated: bool = False) -> Measurement:
+    outcome = Outcome.OK if seconds else Outcome.CRASH
+    sessions = (Session((seconds,) * 3),) * 3 if seconds else ()
+    target = Target("local", "executorch", "1.5.1")
+    return Measurement(workload(name), target, Timing(), outcome, sessions, "boom", emulated=emulated)
+
+
+def candidates(*pairs: tuple[float, float]) -> list[Candidate]:
+    return [Candidate(str(i), score, seconds) for i, (score, seconds) in enumerate(pairs)]
+
+
+@pytest.fixture
+def confirm():
+    rounds: list[list[str]] = []
+
+    def make(truth: dict[str, float | None], budget=1.0, spread=1.05, count=2, emulated=False) -> Confirmation:
+        names = {workload(n): n for n in truth}
+
+        def measure(workloads):
+            rounds.append([names[w] for w in workloads])
+            return [measurement(names[w], truth[names[w]], emulated) for w in workloads]
+
+        return Confirmation(measure, workload, budget, spread, count)
+
+    make.rounds = rounds
+    return make
+
+
+def test_the_front_keeps_what_nothing_beats():
+    found = candidates((1, 1.0), (2, 2.0), (2, 1.5), (0.5, 1.2), (3, 3.0), (3, 2.9))
+    assert [c.architecture for c in pareto(found)] == ["0", "2", "5"]
+    assert pareto([]) == []
+
+
+def test_the_best_by_score_is_taken_when_it_is_within_the_budget(confirm):
+    found = candidates((3, 0.99), (2, 0.9), (1, 0.5))
+    best = confirm({"0": 0.995, "1": 0.9, "2": 0.5}).run(found)
+    assert best == replace(found[0], measured_s=pytest.approx(0.995))
+    # one by score alone, one whose whole interval is within the budget
+    assert confirm.rounds == [["0", "1"]]
+
+
+def test_one_over_the_budget_gives_way_to_the_next(confirm):
+    found = candidates((3, 0.99), (2, 0.9), (1, 0.5))
+    best = confirm({"0": 1.01, "1": 0.95, "2": 0.5}).run(found)
+    assert best.architecture == "1"
+    assert best.measured_s == pytest.approx(0.95)
+
+
+def test_what_was_learned_about_the_ratio_chooses_the_next_round(confirm):
+    found = candidates((5, 0.99), (4, 0.94), (3, 0.93), (2, 0.92), (1, 0.7))
+    # everything takes 1.3 times what was predicted: only the last one can fit, and the others are not tried
+    truth = {str(i): 1.3 * c.predicted_s for i, c in enumerate(found)}
+    confirmation = confirm(truth)
+    assert confirmation.run(found).architecture == "4"
+    assert confirm.rounds == [["0", "1"], ["4"]]
+    assert set(confirmation.measured) == {"0", "1", "4"}
+
+
+def test_nothing_within_the_budget_is_none(confirm):
+    found = candidates((2, 0.9), (1, 0.8))
+    confirmation = confirm({"0": 2.0, "1": 1.9})
+    assert confirmation.run(found) is None
+    assert [c.measured_s for c in confirmation.measured.values()] == pytest.approx([2.0, 1.9])
+    assert confirm({}).run([]) is None
+
+
+def test_a_failure_is_no_latency(confirm):
+    found = candidates((2, 0.9), (1, 0.8))
+    confirmation = confirm({"0": None, "1": 0.8})
+    assert confirmation.run(found).architecture == "1"
+    assert confirmation.measured["0"].measured_s is None
+    assert "boom" in confirmation.measured["0"].failure
+
+
+def test_an_emulated_latency_confirms_nothing(confirm):
+    confirmation = confirm({"0": 0.5}, emulated=True)
+    assert confirmation.run(candidates((2, 0.9))) is None
+    assert "emulation" in confirmation.measured["0"].failure
+
+
+def test_an_emulated_latency_confirms_where_it_is_allowed(confirm):
+    confirmation = confirm({"0": 0.5}, emulated=True)
+    confirmation.emulated = True
+    found = confirmation.run(candidates((2, 0.9)))
+    assert found is not None
+    assert found.measured_s == 0.5

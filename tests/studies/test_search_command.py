@@ -1,0 +1,230 @@
+"""``hwbench search`` and ``hwbench validate`` as they are typed; only the measuring is on the fake device."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwbench
+import hwbench.api.prediction
+import hwbench.api.search
+from hwbench.cli.main import main
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.specs import Precision
+from hwbench.workspace import Workspace
+
+
+def run_python(workspace: Workspace, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A fresh process in the workspace, with the package that is tested here."""
+    environment = os.environ | {"PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(
+        command, cwd=workspace.root, env=environment, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture
+def table_file(workspace):
+    (path,) = (workspace.root / "profiles" / "local").glob("executorch-*.int8.t1.csv")
+    return path
+
+
+@pytest.fixture
+def run(workspace, make_search, monkeypatch, capsys):
+    """Runs a command line in the workspace; returns exit status, stdout, stderr."""
+    measure = make_search().measure
+    monkeypatch.chdir(workspace.root)
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: measure)
+    monkeypatch.setattr(hwbench.api.prediction, "measuring", lambda *_, **__: measure)
+
+    def _run(*arguments: str) -> tuple[int, str, str]:
+        try:
+            main(arguments)
+            status = 0
+        except SystemExit as end:
+            status = end.code or 0
+        return (status, *capsys.readouterr())
+
+    return _run
+
+
+def test_search_prints_one_json_object_on_stdout(run, workspace):
+    status, out, err = run("search", "--budget", "4.2 ms", "--trials", "12", "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    assert list(found) == ["study", "space", "budget_ms", "trials", "feasible", "best", "pareto"]
+    assert found["best"]["measured_ms"]["local"] <= 4.2
+    assert found["trials"] == 12
+    assert found["feasible"] > 12
+    assert found["study"] == "x3d-tiny_local_int8_4.2ms_entropy"
+    assert (workspace.studies / found["study"] / "journal.log").is_file()
+    assert "networks" in err
+    assert f"hwbench train {found['study']}:best" in err
+
+
+def test_search_for_people_shows_the_front(run):
+    status, out, _ = run("search", "--budget", "4.2ms", "--trials", "12", "--study", "mine")
+    assert status == 0
+    assert "predicted" in out.splitlines()[1]
+    assert sum("best" in line for line in out.splitlines()) == 1
+    assert "x3d-tiny:frames=8" in out
+
+
+def test_a_table_taken_under_emulation_is_searched_only_when_it_is_said(run, table_file):
+    table_file.write_text(table_file.read_text().replace("emulated=no", "emulated=yes", 1))
+    command = ("search", "--budget", "4.2ms", "--trials", "4", "--json")
+    status, out, err = run(*command)
+    assert (status, out) == (2, "")
+    assert "taken under emulation" in err
+    assert "--allow-emulated" in err
+    status, out, err = run(*command, "--allow-emulated")
+    assert status == 0
+    assert json.loads(out)["emulated"]
+    assert "says nothing about a device" in err
+
+
+def test_the_same_command_goes_on(run):
+    first = json.loads(run("search", "--budget", "4.2ms", "--trials", "8", "--study", "mine", "--json")[1])
+    again = json.loads(run("search", "--budget", "4.2ms", "--trials", "8", "--study", "mine", "--json")[1])
+    assert again == first
+    status, _, err = run("search", "--budget", "5ms", "--trials", "8", "--study", "mine")
+    assert status == 2
+    assert "budget_ms was 4.2, now 5.0" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["--budget", "12"], 2, "has no unit"),
+        (["--budget", "-3ms"], 2, "positive number"),
+        (["--budget", "3 lightyears"], 2, "unknown unit"),
+        (["--budget", "0.01ms"], 4, "smallest reachable latency is"),
+        (["--budget", "5ms", "--space", "x3d-tinny"], 2, "did you mean 'x3d-tiny'"),
+        (["--budget", "5ms", "--device", "lokal"], 2, "did you mean 'local'"),
+        (["--budget", "5ms", "--precision", "int4"], 2, "expected fp32 or int8"),
+        (["--budget", "5ms", "--precision", "fp32"], 2, "hwbench profile --device local --space x3d-tiny"),
+        (["--budget", "5ms", "--threads", "2"], 2, "--threads 2"),
+        (["--budget", "5ms", "--evaluator", "entrpy"], 2, "did you mean 'entropy'"),
+        (["--budget", "5ms", "--sampler", "tpee"], 2, "did you mean 'tpe'"),
+        (["--budget", "5ms", "--objective", "speed"], 2, "expected one of score or score,latency"),
+        (["--budget", "5ms", "--study", "a/b"], 2, "expected a name"),
+        (["--budget", "5ms", "--runtime", "executorchh"], 2, "did you mean 'executorch'"),
+        (["--budget", "5ms", "--classes", "10"], 2, "no network of space 'x3d-tiny' has all its rows"),
+        (["--budget", "5ms", "--space", "x3d-mobile"], 2, "hwbench profile --device local --space x3d-mobile"),
+    ],
+)
+def test_a_wrong_request_is_one_clear_error(run, arguments, status, said):
+    found, out, err = run("search", *arguments)
+    assert (found, out) == (status, "")
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_over_the_budget_is_exit_status_5(run, device):
+    quick = device.law
+    device.law = lambda workload: 10 * quick(workload)
+    status, out, err = run("search", "--budget", "4.2ms", "--trials", "5")
+    assert (status, out) == (5, "")
+    assert "the fastest takes" in err
+
+
+def test_a_damaged_table_is_named(run, table_file):
+    table_file.write_text(table_file.read_text().replace(",ok,", ",okay,", 1))
+    status, _, err = run("search", "--budget", "5ms")
+    assert status == 2
+    assert str(table_file) in err.replace("\n", "")
+
+
+def test_an_impossible_budget_is_answered_in_no_time_and_without_torch(workspace):
+    code = (
+        "import sys, hwbench.cli.main\n"
+        "try:\n    hwbench.cli.main.main(['search', '--budget', '0.01ms'])\n"
+        "except SystemExit as end:\n    status = end.code\n"
+        "assert not {'torch', 'optuna'} & set(sys.modules)\nsys.exit(status)"
+    )
+    done = run_python(workspace, code)
+    assert done.returncode == 4, done.stderr
+    assert "smallest reachable latency" in done.stderr
+
+
+def test_validate_prints_how_good_the_predictions_are(run):
+    status, out, err = run("validate", "--device", "local", "--networks", "6", "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    keys = ["device", "networks", "median_error", "mape", "within_5", "within_10", "spearman", "coverage", "nominal"]
+    assert list(found)[:9] == keys
+    assert found["networks"] == 6
+    assert found["median_error"] < 0.01
+    assert found["within_5"] == 1.0
+    assert found["spearman"] > 0.9
+    assert found["nominal"] == 0.9
+    assert len({r["architecture"] for r in found["results"]}) == 6
+    people = run("validate", "--networks", "3")[1]
+    assert "median_error" in people
+    assert "%" in people
+
+
+def test_validation_never_uses_a_calibration_network(workspace, table_file, space, predictor):
+    from hwbench.api.validate import fresh_networks
+    from hwbench.studies.latencies import space_latencies
+
+    table = LatencyTable.read(table_file)
+    sums = space_latencies(space, predictor, Precision.INT8, 8)
+    drawn = {n.workload(Precision.INT8) for n in fresh_networks(sums, table, 300, 0)}
+    assert len(drawn) == 300
+    assert not drawn & {row.workload for row in table.rows(Role.NETWORK)}
+    assert fresh_networks(sums, table, 5, 1) == fresh_networks(sums, table, 5, 1) != fresh_networks(sums, table, 5, 2)
+
+
+def test_validation_of_a_device_that_measures_nothing_fails_its_check(run, monkeypatch):
+    monkeypatch.setattr(hwbench.api.prediction, "measuring", lambda *_, **__: lambda workloads: [])
+    status, out, err = run("validate", "--networks", "3")
+    assert (status, out) == (5, "")
+    assert "only 0 of 3 networks could be measured" in err
+
+
+def test_a_partly_measured_space_is_searched_and_it_is_said(run, workspace, table_file):
+    table = LatencyTable.read(table_file)
+    kept = [row for row in table if "i32_m256_o64_k3x3x3" not in row.workload.key]
+    LatencyTable(table.target, table.precision, kept).write(table_file)
+    status, out, err = run("search", "--budget", "4.2ms", "--trials", "6", "--json")
+    assert status == 0, err
+    assert "of the space is measured; the rest is left out" in err
+    assert "s2.expansion=4,s2.kernel=3x3x3" not in out
+
+
+def test_a_table_of_another_engine_version_is_not_used(run, workspace, table_file):
+    table = LatencyTable.read(table_file)
+    other = table_file.with_name("executorch-0.9.0.int8.t1.csv")
+    table_file.rename(other)
+    status, _, err = run("search", "--budget", "5ms")
+    assert status == 2
+    assert "no latency table of" in err
+    assert table_path(Workspace.find().root, table.target, Precision.INT8).name in err.replace("\n", "")
+
+
+def test_a_read_only_workspace_is_one_clear_error(run, workspace, monkeypatch):
+    workspace.studies.mkdir(exist_ok=True)
+    (workspace.studies / "mine").write_text("a file where the study should go")
+    status, _, err = run("search", "--budget", "4.2ms", "--study", "mine")
+    assert status == 2
+    assert "cannot write" in err
+
+
+def test_draws_of_validation_are_the_same_in_every_process(workspace, table_file):
+    code = (
+        "import sys; from pathlib import Path; from hwbench.api.validate import fresh_networks\n"
+        "from hwbench.latency import AdditivePredictor, LatencyTable; from hwbench.spaces import load_space\n"
+        "from hwbench.studies.latencies import space_latencies; from hwbench.specs import Precision\n"
+        "from hwbench.workspace import Workspace\n"
+        "table = LatencyTable.read(Path(sys.argv[1])); space = load_space(Workspace.find(), 'x3d-tiny')\n"
+        "sums = space_latencies(space, AdditivePredictor.fit(table), Precision.INT8, 8)\n"
+        "print([n.name for n in fresh_networks(sums, table, 4, 0)])"
+    )
+    outs = [run_python(workspace, code, str(table_file)).stdout for _ in range(2)]
+    assert outs[0] == outs[1]
+    assert np.char.count(outs[0], "x3d-tiny:") == 4

@@ -1,0 +1,66 @@
+from collections import Counter
+
+import optuna
+import pytest
+
+from hwbench.studies.sampler import FeasibleSampler, samplers
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    yield
+    optuna.logging.set_verbosity(before)
+
+
+@pytest.fixture
+def feasible(make_search):
+    return make_search().feasible
+
+
+def run(feasible, base, trials, *, startup=5, seed=0, value=lambda a: 0.0):
+    sampler = FeasibleSampler(feasible, base, seed=seed, startup=startup)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+    found = []
+
+    def objective(trial):
+        architecture = feasible.space.sample(trial)
+        found.append(architecture)
+        trial.set_user_attr("architecture", architecture.key)
+        return value(architecture)
+
+    study.optimize(objective, n_trials=trials)
+    return found
+
+
+@pytest.mark.parametrize("name", samplers.names())
+def test_every_proposal_is_feasible_and_new(feasible, name):
+    found = run(feasible, samplers.get(name), 25)
+    assert all(a in feasible for a in found)
+    assert len(set(found)) == 25
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda seed: optuna.samplers.RandomSampler(seed=seed),
+        lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=False),
+        lambda seed: optuna.samplers.NSGAIISampler(seed=seed, population_size=5),
+    ],
+    ids=["random", "independent-tpe", "nsga2"],
+)
+def test_any_optuna_sampler_can_be_wrapped(feasible, make):
+    assert all(a in feasible for a in run(feasible, make, 15))
+
+
+def test_proposals_use_what_was_learned(make_search):
+    feasible = make_search(budget_s=8e-3).feasible
+    wanted = "s2.expansion"
+
+    def value(architecture):
+        return float(architecture[wanted] == "4")
+
+    learned = Counter(a[wanted] for a in run(feasible, samplers.get("tpe"), 50, startup=10, value=value)[25:])
+    drawn = Counter(a[wanted] for a in run(feasible, None, 50, value=value)[25:])
+    assert learned["4"] > drawn["4"] + 5

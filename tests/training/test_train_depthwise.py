@@ -1,0 +1,94 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from hwbench.training.depthwise import _covered, fast_depthwise
+
+
+def gradients(conv: nn.Module, x: torch.Tensor, fast: bool) -> tuple[torch.Tensor, ...]:
+    conv = copy.deepcopy(conv)
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    if fast:
+        with fast_depthwise():
+            y = conv(x)
+    else:
+        y = conv(x)
+    y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(1)))
+    return (y.detach(), x.grad, *(p.grad for p in conv.parameters()))
+
+
+@pytest.mark.parametrize("kernel", [(3, 3, 3), (1, 3, 3), (3, 1, 1), (5, 1, 1), (5, 3, 3), (1, 5, 5), (3, 5, 5)])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 8, 4, 9, 9), (1, 5, 1, 7, 12), (3, 13, 5, 6, 5), (1, 16, 2, 1, 1)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last_3d])
+def test_gradients_are_those_of_autograd(
+    kernel: tuple[int, int, int], stride: int, shape: tuple[int, ...], layout: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    channels = shape[1]
+    half = tuple(k // 2 for k in kernel)
+    conv = nn.Conv3d(channels, channels, kernel, (1, stride, stride), half, groups=channels, bias=False)
+    x = torch.randn(shape).to(memory_format=layout)
+    assert _covered(x, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups)
+    plain, fast = gradients(conv, x, False), gradients(conv, x, True)
+    assert torch.equal(plain[0], fast[0])
+    for a, b in zip(plain[1:], fast[1:], strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv3d(8, 8, 3, padding=1, bias=False),
+        nn.Conv3d(8, 16, 3, padding=1, groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding=1, groups=4, bias=False),
+        nn.Conv3d(8, 8, 3, padding=1, groups=8),
+        nn.Conv3d(8, 8, 3, stride=2, padding=1, groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding=0, groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding="same", groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding=2, dilation=2, groups=8, bias=False),
+        nn.Conv3d(8, 8, 2, padding=1, groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, (1, 1, 2), padding=1, groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding=1, padding_mode="circular", groups=8, bias=False),
+        nn.Conv3d(8, 8, 3, padding=1, groups=8, bias=False).double(),
+    ],
+    ids=str,
+)
+def test_every_other_convolution_is_left_as_it_is(conv: nn.Conv3d) -> None:
+    x = torch.randn(2, 8, 5, 6, 6, dtype=conv.weight.dtype)
+    for a, b in zip(gradients(conv, x, False), gradients(conv, x, True), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_frozen_weight_and_a_frozen_input() -> None:
+    conv = nn.Conv3d(8, 8, 3, padding=1, groups=8, bias=False)
+    with fast_depthwise():
+        y = conv(torch.randn(1, 8, 3, 4, 4))
+    y.sum().backward()
+    assert conv.weight.grad is not None
+    conv.weight.requires_grad_(False)
+    x = torch.randn(1, 8, 3, 4, 4, requires_grad=True)
+    with fast_depthwise():
+        conv(x).sum().backward()
+    assert x.grad is not None
+
+
+def test_a_network_trains_alike_with_and_without() -> None:
+    from tiny import Tiny
+
+    x, labels = torch.randn(4, 3, 4, 16, 16), torch.tensor([0, 1, 2, 3])
+    found = []
+    for fast in (False, True):
+        net = Tiny().eval()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(5):
+            optimizer.zero_grad()
+            with fast_depthwise() if fast else torch.enable_grad():
+                loss = nn.functional.cross_entropy(net(x), labels)
+            loss.backward()
+            optimizer.step()
+        found.append(loss.item())
+    assert found[0] == pytest.approx(found[1], rel=1e-4)

@@ -1,0 +1,235 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import CLIP, RECIPE, Tiny, data
+from torch import nn
+
+import hwbench
+from hwbench.data import FailurePolicy, ScaleJitter, TestClips, TrainingClips
+from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, VideoError, WorkspaceError
+from hwbench.training import Fit, Recipe, Resources, TrainingProgress, fit
+
+Clips = tuple[TrainingClips, TestClips]
+CPU = Resources("cpu", threads=1)
+STEPS = 18  # 24 videos in batches of 4, three epochs
+
+
+class Stop(Exception):
+    pass
+
+
+def lines(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def run(clips: Clips, folder: Path | None = None, recipe: Recipe = RECIPE, **how: object) -> tuple[nn.Module, Fit]:
+    module = Tiny()
+    return module, fit(module, *clips, recipe, run_dir=folder, resources=CPU, **how)  # type: ignore[arg-type]
+
+
+def stop_at(step: int) -> object:
+    def stop(at: TrainingProgress) -> None:
+        if at.step == step:
+            raise Stop
+
+    return stop
+
+
+def same(one: nn.Module, two: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True))
+
+
+def test_a_run_is_the_same_every_time_and_leaves_the_random_numbers_alone(clips: Clips, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    before = torch.get_num_threads()
+    first, result = run(clips, tmp_path)
+    Tiny()  # seeds
+    torch.manual_seed(5)
+    second, again = run(clips)
+    assert same(first, second)
+    assert not first.training
+    assert result.steps == again.steps == STEPS
+    assert result.scores == again.scores
+    assert torch.get_num_threads() == before
+    torch.manual_seed(5)
+    module = Tiny()
+    torch.manual_seed(5)
+    fit(module, *clips, replace(RECIPE, epochs=1), resources=CPU)
+    assert torch.equal(torch.rand(3), expected)
+    log = lines(tmp_path)
+    assert [line["step"] for line in log if line["event"] == "step"] == list(range(STEPS))
+    assert [line["epoch"] for line in log if line["event"] == "epoch"] == [0, 1, 2]
+    assert log[-1]["top1"] == result.scores.top1
+    third, _ = run(clips, recipe=replace(RECIPE, seed=12))
+    assert not same(first, third)
+
+
+@pytest.mark.parametrize("step", [1, 5, 6, 7, 17, 18])
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(clips: Clips, tmp_path: Path, step: int) -> None:
+    whole, result = run(clips, tmp_path / "whole")
+    with pytest.raises(Stop):
+        run(clips, tmp_path / "parts", progress=stop_at(step))
+    parts, again = run(clips, tmp_path / "parts")
+    assert same(whole, parts)
+    assert again.scores == result.scores
+    strip = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(tmp_path / "parts")]
+    assert strip == lines(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("recipe", [replace(RECIPE, optimizer="adamw", learning_rate=0.01),
+                                    replace(RECIPE, ema_decay=0.0, eval_every=2)])  # fmt: skip
+def test_other_recipes_resume_alike(clips: Clips, tmp_path: Path, recipe: Recipe) -> None:
+    whole, _ = run(clips, recipe=recipe)
+    with pytest.raises(Stop):
+        run(clips, tmp_path, recipe, progress=stop_at(8))
+    parts, _ = run(clips, tmp_path, recipe)
+    assert same(whole, parts)
+
+
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.long), 2])
+def test_kill_9_loses_nothing_but_the_step_in_progress(data_root: Path, tmp_path: Path, workers: int) -> None:
+    data(data_root)
+    environment = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}
+    program = [sys.executable, str(Path(__file__).with_name("tiny.py")), str(data_root)]
+
+    def start(folder: Path, stop_after: int | None = None) -> list[int]:
+        """Steps which a process reported before it ended, or was killed after so many."""
+        command = [*program, str(folder), str(workers)]
+        seen: list[int] = []
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+            for line in process.stdout:
+                seen.append(int(line))
+                if len(set(seen)) == stop_after:
+                    process.send_signal(signal.SIGKILL)
+                    break
+        assert process.returncode == (0 if stop_after is None else -signal.SIGKILL)
+        return seen
+
+    assert sorted(set(start(tmp_path / "whole"))) == list(range(1, STEPS + 1))
+    first = start(tmp_path / "parts", 4)
+    second = start(tmp_path / "parts", 7)
+    third = start(tmp_path / "parts")
+    # a step reported is a step stored: the next process starts behind it (or behind one more, which it did not report)
+    assert second[0] > max(first[:4])
+    assert third[0] > max(second[:7])
+    one, two = (torch.load(tmp_path / name / "trained.pt", weights_only=True) for name in ("whole", "parts"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+
+
+def test_a_state_is_written_after_every_step_while_that_is_cheap(clips: Clips, tmp_path: Path) -> None:
+    from hwbench.training.state import STEP, Resume, TrainState
+
+    resume = Resume(tmp_path, {})
+    state = TrainState(Tiny(), RECIPE)
+    resume.save_if_cheap(state)
+    assert (tmp_path / STEP).is_file()
+    resume._cost_s = 1e9
+    state.position.step = 99
+    resume.save_if_cheap(state)
+    assert resume.load(state)
+    assert state.position.step == 0
+
+
+def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        run(clips, tmp_path, progress=stop_at(3))
+    before = (tmp_path / "resume-step.pt").read_bytes()
+    with pytest.raises(InvalidValue, match=r"learning_rate: 0\.05 there, 0\.01 now.*--fresh"):
+        run(clips, tmp_path, replace(RECIPE, learning_rate=0.01))
+    with pytest.raises(InvalidValue, match="network"):
+        run(clips, tmp_path, identity={"network": "other"})
+    other = TrainingClips(clips[0].videos, CLIP, ScaleJitter((16, 16), flip=0.5))
+    with pytest.raises(InvalidValue, match="transform"):
+        run((other, clips[1]), tmp_path)
+    assert (tmp_path / "resume-step.pt").read_bytes() == before
+
+
+def test_a_damaged_state_is_one_clear_error(clips: Clips, tmp_path: Path) -> None:
+    with pytest.raises(Stop):
+        run(clips, tmp_path, progress=stop_at(7))
+    data = (tmp_path / "resume.pt").read_bytes()
+    (tmp_path / "resume-step.pt").unlink()
+    for broken in (b"", data[: len(data) // 2], b"text"):
+        (tmp_path / "resume.pt").write_bytes(broken)
+        with pytest.raises(InvalidFile, match=r"resume\.pt.*--fresh"):
+            run(clips, tmp_path)
+
+
+def test_divergence_is_told_and_not_saved(clips: Clips, tmp_path: Path) -> None:
+    with pytest.raises(CheckFailed, match=r"diverged.*--lr"):
+        run(clips, tmp_path, replace(RECIPE, learning_rate=1e30, clip_grad_norm=1e30, warmup_share=0.0))
+
+
+def test_bf16_trains(clips: Clips) -> None:
+    _, result = run(clips, recipe=replace(RECIPE, precision="bf16", epochs=1))
+    assert result.steps == 6
+
+
+def test_it_learns(clips: Clips) -> None:
+    # brightness at a fixed frame cannot tell the classes apart, but four pairs can be told from each other somewhat
+    module, before = Tiny(), Tiny()
+    training = clips[0]
+    fit(module, training, None, replace(RECIPE, epochs=30, learning_rate=0.1), resources=CPU)
+
+    def loss(net: nn.Module) -> float:
+        x = torch.cat([training[i].views for i in range(24)])
+        with torch.no_grad():
+            return float(nn.functional.cross_entropy(net.eval()(x), torch.tensor(training.videos.labels)))
+
+    assert loss(module) < 0.9 * loss(before)
+
+
+def broken_data(root: Path, tmp_path: Path, policy: FailurePolicy) -> tuple[Clips, list[Path]]:
+    training, validation = data(root, policy)
+    bad = [tmp_path / "text.mp4", tmp_path / "empty.mp4", tmp_path / "missing.mp4"]
+    bad[0].write_text("no video")
+    bad[1].touch()
+    training.videos = replace(training.videos, paths=(*bad, *training.videos.paths[3:]))
+    return (training, validation), bad
+
+
+def test_raise_names_the_file(data_root: Path, tmp_path: Path) -> None:
+    clips, bad = broken_data(data_root, tmp_path, FailurePolicy.RAISE)
+    with pytest.raises(VideoError) as caught:
+        run(clips)
+    assert str(caught.value).partition(": ")[0] in map(str, bad)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.SKIP, FailurePolicy.REPLACE])
+def test_unreadable_videos_are_counted_and_named(data_root: Path, tmp_path: Path, policy: FailurePolicy) -> None:
+    clips, bad = broken_data(data_root, tmp_path, policy)
+    whole, result = run(clips, tmp_path / "whole")
+    assert set(result.failures.causes) == set(map(str, bad))
+    assert result.failures.samples >= 9  # three files in three epochs
+    epochs = [line for line in lines(tmp_path / "whole") if line["event"] == "epoch"]
+    assert set(epochs[0]["unreadable"]) == set(map(str, bad))
+    with pytest.raises(Stop):
+        run(clips, tmp_path / "parts", progress=stop_at(8))
+    parts, again = run(clips, tmp_path / "parts")
+    assert same(whole, parts)
+    assert again.failures == result.failures
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.SKIP, FailurePolicy.REPLACE])
+def test_nothing_but_unreadable_videos_is_an_error(data_root: Path, tmp_path: Path, policy: FailurePolicy) -> None:
+    clips, bad = broken_data(data_root, tmp_path, policy)
+    clips[0].videos = replace(clips[0].videos, paths=tuple(bad[i % 3] for i in range(24)))
+    with pytest.raises(VideoError, match="no video"):
+        run(clips)
+
+
+def test_a_folder_that_cannot_be_written(clips: Clips, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(WorkspaceError, match="file"):
+        run(clips, file / "run")

@@ -1,0 +1,238 @@
+import json
+import os
+import sys
+import types
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import SPEC
+from torch import nn
+
+import hwbench
+import hwbench.cli.train  # registers the commands
+import hwbench.data.sources
+from hwbench.cli.main import main
+from hwbench.data import ClipSpec
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.training import (
+    CHECKPOINT,
+    Recipe,
+    build,
+    evaluate,
+    initial,
+    load_checkpoint,
+    open_data,
+    run_folder,
+    save_checkpoint,
+    score,
+    start_over,
+    train,
+)
+from hwbench.workspace import Workspace
+
+NETWORK = Network(
+    "x3d-tiny:test",
+    (BlockSpec.parse("stem_i3_o8_k1x3x3+5x1x1_s2_relu"), BlockSpec.parse("head_i8_m16_d32_o8_kglobal_relu")),
+    TensorSpec(1, 3, 4, 16, 16),
+)
+RECIPE = Recipe(epochs=2, batch_size=4, seed=3)
+ARCHITECTURE = (
+    "x3d-tiny:frames=8,resolution=64,s1.depth=1,s1.width=32,s1.expansion=2,s1.kernel=1x3x3,s1.se=0,s1.act=relu,"
+    "s2.depth=1,s2.width=64,s2.expansion=2,s2.kernel=3x3x3,s2.se=0,s2.act=relu,"
+    "s3.depth=1,s3.width=96,s3.expansion=3,s3.kernel=3x3x3,s3.se=0,s3.act=relu"
+)
+
+
+def small_network(network: Network, dropout: float = 0.5) -> nn.Module:
+    """Stands for ``hwbench.models.network``: these tests are about the run, not about the layers."""
+    return nn.Sequential(
+        nn.Conv3d(3, 4, (3, 3, 3), (1, 4, 4), bias=False), nn.BatchNorm3d(4), nn.ReLU(), nn.AdaptiveAvgPool3d(1),
+        nn.Flatten(), nn.Dropout(dropout), nn.Linear(4, network.num_classes),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def workspace(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A workspace with the shipped spaces, small networks and a small synthetic set."""
+    models = types.ModuleType("hwbench.models")
+    models.network = small_network
+    monkeypatch.setitem(sys.modules, "hwbench.models", models)
+    monkeypatch.setattr(hwbench, "models", models, raising=False)
+    monkeypatch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
+    workspace = Workspace.create(tmp_path / "workspace")
+    workspace.data.parent.mkdir(exist_ok=True)
+    (data_root / ".hwbench" / "data").mkdir(parents=True, exist_ok=True)
+    workspace.data.symlink_to(data_root / ".hwbench" / "data")
+    monkeypatch.chdir(workspace.root)
+    return workspace
+
+
+def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, tmp_path: Path) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    folder = tmp_path / "run"
+    first = train(RECIPE, NETWORK, data, folder)
+    assert not first.finished_before
+    assert sorted(p.name for p in folder.iterdir()) == [".lock", CHECKPOINT, "metrics.jsonl"]
+    stored, weights = load_checkpoint(folder / CHECKPOINT)
+    assert stored == first.checkpoint
+    assert (stored.network, stored.recipe, stored.classes) == (NETWORK, RECIPE, data.training.classes)
+    assert stored.metrics["epochs"] == 2
+    before = (folder / CHECKPOINT).stat().st_mtime_ns
+    again = train(RECIPE, NETWORK, data, folder)
+    assert again.finished_before
+    assert again.checkpoint == stored
+    assert (folder / CHECKPOINT).stat().st_mtime_ns == before
+    with pytest.raises(InvalidValue, match="epochs: 2 there, 3 now"):
+        train(replace(RECIPE, epochs=3), NETWORK, data, folder)
+    # what was tested is what is stored
+    scores = evaluate(build(stored, weights), data.validation)
+    assert (scores.top1, scores.top5) == (stored.metrics["top1"], stored.metrics["top5"])
+    start_over(folder)
+    assert [p.name for p in folder.iterdir()] == [".lock"]
+
+
+def test_first_weights_follow_from_the_seed_alone(workspace: Workspace) -> None:
+    torch.manual_seed(1)
+    one = initial(NETWORK, RECIPE).state_dict()
+    torch.manual_seed(2)
+    two = initial(NETWORK, RECIPE).state_dict()
+    other = initial(NETWORK, replace(RECIPE, seed=4)).state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_the_folder_of_a_run_is_its_own(workspace: Workspace) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    folders = {
+        run_folder(workspace, RECIPE, NETWORK, data),
+        run_folder(workspace, RECIPE, NETWORK, data),
+        run_folder(workspace, replace(RECIPE, learning_rate=0.2), NETWORK, data),
+        run_folder(workspace, RECIPE, replace(NETWORK, input=TensorSpec(1, 3, 4, 32, 32)), data),
+        run_folder(workspace, RECIPE, NETWORK, open_data(workspace, "synthetic", (4, 16, 16), RECIPE,
+                                                         clip=ClipSpec(4, stride=1))),
+    }  # fmt: skip
+    assert len(folders) == 4
+    assert all(folder.parent == workspace.root / "runs" for folder in folders)
+
+
+def test_two_runs_do_not_share_a_folder(workspace: Workspace, tmp_path: Path) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+
+    def second(_: object) -> None:
+        child = os.fork()
+        if child == 0:  # locks of the same process do not exclude each other
+            try:
+                train(RECIPE, NETWORK, data, tmp_path)
+            except InvalidValue as error:
+                os._exit(7 if "another process" in str(error) else 8)
+            os._exit(9)
+        raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    with pytest.raises(SystemExit) as ended:
+        train(RECIPE, NETWORK, data, tmp_path, progress=second)
+    assert ended.value.code == 7
+    assert not train(RECIPE, NETWORK, data, tmp_path).finished_before
+
+
+def test_wrong_requests_are_refused(workspace: Workspace, tmp_path: Path) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+    with pytest.raises(InvalidValue, match="has 5 classes, synthetic has 8"):
+        train(RECIPE, NETWORK.with_classes(5), data, tmp_path)
+    with pytest.raises(InvalidValue, match="8 frames"):
+        open_data(workspace, "synthetic", (8, 16, 16), RECIPE, clip=ClipSpec(4, stride=1))
+    trained = train(RECIPE, NETWORK, data, tmp_path)
+    checkpoint, weights = load_checkpoint(trained.checkpoint.path)
+    save_checkpoint(tmp_path / "other.pt", checkpoint, {"0.weight": weights["0.weight"]})
+    with pytest.raises(InvalidFile, match=r"other\.pt.*another network"):
+        score(tmp_path / "other.pt", workspace)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, object], str]:
+    """Exit status, the JSON object on stdout and the talk on stderr."""
+    status = 0
+    try:
+        main([*arguments])
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    shown = capsys.readouterr()
+    return status, json.loads(shown.out) if shown.out.startswith("{") else {}, shown.err
+
+
+def test_the_command_line(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("train", ARCHITECTURE, "--epochs", "1", "--batch-size", "8", "--threads", "1", "--json")
+    status, result, talk = run(capsys, *command)
+    assert (status, "epoch 1/1" in talk) == (0, True)
+    assert {"checkpoint", "architecture", "top1", "top5", "epochs", "seconds"} <= result.keys()
+    assert result["architecture"] == ARCHITECTURE
+    assert result["epochs"] == 1
+    assert result["chance"] == 1 / 8
+    status, again, talk = run(capsys, *command)
+    assert (status, again) == (0, result)
+    assert "finished before" in talk
+    _, fresh, talk = run(capsys, *command, "--fresh")
+    assert "finished before" not in talk
+    assert fresh["top1"] == result["top1"]
+    checkpoint = str(result["checkpoint"])
+    status, tested, _ = run(capsys, "test", checkpoint, "--clips", "2", "--crops", "3", "--threads", "1", "--json")
+    assert status == 0
+    assert (tested["videos"], tested["views"], tested["data"]) == (8, 6, "synthetic")
+    _, tested, _ = run(capsys, "test", checkpoint, "--clips", "1", "--crops", "1", "--threads", "1", "--json")
+    assert tested["top1"] == result["top1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", ARCHITECTURE, "--data", "nowhere"), "nowhere"),
+        (("train", "x3d-tiny:frames=8", "--epochs", "1"), "x3d-tiny"),
+        (("train", "zoo:x3d-xxs"), "x3d-xs"),
+        (("train", ARCHITECTURE, "--on-error", "ignore"), "ignore"),
+        (("train", ARCHITECTURE, "--lr", "0"), "learning_rate"),
+        (("train", ARCHITECTURE, "--lr", "nan"), "learning_rate"),
+        (("train", ARCHITECTURE, "--precision", "int8"), "precision"),
+        (("train", ARCHITECTURE, "--span", "2"), "no unit"),
+        (("train", ARCHITECTURE, "--span", "2s", "--stride", "3"), "clip"),
+        (("train", ARCHITECTURE, "--device", "tpu"), "tpu"),
+        (("train", ARCHITECTURE, "--out", "file/run"), "file"),
+        (("test", "missing.pt"), "missing.pt"),
+        (("test", "file"), "file"),
+        (("test", "file", "--crops", "9"), "crops"),
+    ],
+)
+def test_wrong_command_lines_are_one_clear_error(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], words: str
+) -> None:
+    Path("file").write_text("x")
+    status, result, talk = run(capsys, *arguments)
+    assert status == 2
+    assert result == {}
+    assert words in talk
+    assert "Traceback" not in talk
+
+
+def test_unreadable_videos_on_the_command_line(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    source = next(workspace.data.glob("synthetic-*")).resolve()
+    for part in ("train", "val"):
+        for name in ("grow", "shrink"):
+            for file in (source / part / name).glob("*.mp4"):
+                target = Path("own") / part / name / file.name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    bad = [Path("own/train/grow/text.mp4"), Path("own/val/shrink/empty.mp4"), Path("own/train/shrink/cut.mp4")]
+    bad[0].write_text("text")
+    bad[1].touch()
+    bad[2].write_bytes(Path("own/train/shrink/00000.mp4").read_bytes()[:500])
+    command = ("train", ARCHITECTURE, "--data", "own", "--epochs", "1", "--batch-size", "4", "--threads", "1", "--json")
+    status, _, talk = run(capsys, *command)
+    assert status == 2
+    assert any(str(path) in talk for path in bad)
+    status, result, talk = run(capsys, *command, "--on-error", "skip", "--workers", "0")
+    assert status == 0
+    assert result["unreadable"] == sorted(map(str, bad))
+    assert all(str(path) in talk for path in bad)
+    assert run(capsys, *command, "--on-error", "skip", "--workers", "0")[1] == result
+    status, result, _ = run(capsys, *command, "--on-error", "replace", "--workers", "2")
+    assert result["unreadable"] == sorted(map(str, bad))
