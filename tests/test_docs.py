@@ -112,6 +112,8 @@ class PageRunner:
     def run(self, page: Path, code: list[Block], files: list[Block]) -> str:
         """What the page printed; fails where a block raises, a file does not validate, or stderr is not empty."""
         workspace = Workspace.create(Path(tempfile.mkdtemp(prefix=page.stem, dir=self._folder)))
+        # Tests that a page runs obey this, not a pytest.ini or pyproject.toml that lies above the temporary folder.
+        (workspace.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error::pytest.PytestWarning\n")
         for block in files:
             assert block.title is not None
             path = workspace.root / block.title
