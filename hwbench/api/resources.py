@@ -25,7 +25,7 @@ def resources_for(
     """Resources to train or test with on data by name.
 
     Args:
-        data: ``synthetic``, a folder of class folders, or a list file.
+        data: ``synthetic``, a folder of class folders, a list file, or ``READER:PATH``.
         device: ``cpu``, ``cuda`` or ``auto``.
         threads: Threads of torch; None: all cores.
         workers: Processes that read videos; None: none for the synthetic set, else one less than there are cores.

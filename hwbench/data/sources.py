@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Literal, overload
 
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
+from hwbench.data.readers import Reader
+from hwbench.data.readers import get as get_reader
 from hwbench.data.synthetic import SyntheticSpec, prepare
 from hwbench.data.transforms import ScaleJitter, Size, TestTransform
 from hwbench.data.videos import Splits, read_splits
@@ -18,6 +21,9 @@ SYNTHETIC = "synthetic"
 
 Split = Literal["train", "val"]
 
+# Two letters at least: C:\\clips is a path.
+_READER = re.compile(r"[a-z][a-z0-9-]+")
+
 # The X3D recipes look at 1.6 s (XS) to 2.7 s (M) of a video.
 _SPAN_S = 2.0
 # A synthetic clip covers 16 of the 24 frames, so that a random clip has room to start.
@@ -27,18 +33,31 @@ CACHE_BYTES = 512 * 2**20
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
-    """The training and validation lists of ``synthetic`` (encoded on first use) or of a path (``hwbench.data.videos``).
+    """The training and validation lists of ``synthetic`` (encoded on first use), of a path, or of ``READER:PATH``.
 
     Raises:
-        UnknownName: Neither.
-        InvalidFile: A path whose folders or lists are not as they should be.
+        UnknownName: None of these.
+        InvalidFile: A path that is not laid out as its reader expects.
     """
     if data == SYNTHETIC:
         return read_splits(prepare(workspace, SyntheticSpec()))
     try:
-        return read_splits(Path(data).expanduser(), seed=seed)
+        reader, path = _named(data)
+        return read_splits(path, reader=reader, seed=seed)
     except UnknownName as error:
-        raise UnknownName(f"{error}; write --data {SYNTHETIC} or --data PATH") from None
+        raise UnknownName(f"{error}; write --data {SYNTHETIC}, --data PATH or --data READER:PATH") from None
+
+
+def _named(data: str) -> tuple[Reader | None, Path]:
+    """The reader and the path of ``READER:PATH``; a path that exists is a path, whatever it looks like."""
+    name, colon, rest = data.partition(":")
+    whole = Path(data).expanduser()
+    if whole.exists() or not colon or not _READER.fullmatch(name):
+        return None, whole
+    reader = get_reader(name)
+    if not rest:
+        raise UnknownName(f"no path behind {data!r}")
+    return reader, Path(rest).expanduser()
 
 
 def default_clip(data: str, frames: int) -> ClipSpec:
@@ -90,7 +109,7 @@ def open_dataset(
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
 ) -> TrainingClips | TestClips:
-    """Clips of ``synthetic`` or of a path, (3, T, h, w) with T from ``clip`` and (h, w) = ``size``.
+    """Clips of ``synthetic``, a path or ``READER:PATH``, (3, T, h, w) with T from ``clip`` and (h, w) = ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
 

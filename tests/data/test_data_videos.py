@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.data.videos import read_list, read_splits
+from hwbench.data.readers.lists import read_list
+from hwbench.data.videos import read_splits
 from hwbench.errors import InvalidFile, UnknownName
 
 

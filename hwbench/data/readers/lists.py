@@ -1,0 +1,105 @@
+"""List files.
+
+* A folder with ``train.txt`` and ``val.txt`` (or ``.csv``);
+* a list file; if it is called ``train.*`` and a ``val.*`` lies beside it, that one is for validation.
+
+A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
+of one kind in all lines. Blank lines and lines starting with ``#`` are skipped. Names are numbered alphabetically.
+``path label stream=2`` reads the stream with that number, as ``ffprobe`` prints it, and not the best one of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.errors import InvalidFile
+
+_PARTS = ("train", "val")
+_ENDS = (".txt", ".csv")
+_STREAM = re.compile(r"stream=([0-9]{1,4})")
+# Above this a number is no label but a mistake, such as a length in frames.
+_MOST_CLASSES = 100_000
+
+
+@readers.register("lists")
+class VideoLists:
+    """Text files with a line ``path label`` for each video."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path is a file, or a folder with a list for training and one for validation."""
+        return bool(_lists(path))
+
+    def read(self, path: Path) -> Listing:
+        """Videos in the order of the lines.
+
+        Raises:
+            InvalidFile: A line that does not parse, labels of two kinds, or no list.
+        """
+        files = _lists(path)
+        if not files:
+            raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
+        train, *others = (read_list(file) for file in files)
+        return Listing(train, others[0] if others else None, _classes({video.label for video in train}, path))
+
+
+def read_list(file: Path) -> tuple[ListedVideo, ...]:
+    """Lines ``path label`` of a list file, with ``stream=N`` behind or not; paths are relative to the list's folder.
+
+    Raises:
+        InvalidFile: A line that does not parse (named with its number), or no line at all.
+    """
+    listed: list[ListedVideo] = []
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (UnicodeDecodeError, OSError) as error:
+        raise InvalidFile(f"{file}: expected a text file with lines 'path label' ({error})") from None
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        video = _listed_video(file.parent, line.strip().replace("\t", " "))
+        if video is None:
+            raise InvalidFile(f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}")
+        listed.append(video)
+    if not listed:
+        raise InvalidFile(f"{file}: expected lines 'path label', found none")
+    return tuple(listed)
+
+
+def _lists(path: Path) -> list[Path]:
+    """The list files of a data path: train and val, one for both, or none."""
+    if path.is_file():
+        beside = path.with_stem("val")
+        return [path, beside] if path.stem == "train" and beside.is_file() else [path]
+    train, val = ([path / f"{part}{end}" for end in _ENDS if (path / f"{part}{end}").is_file()] for part in _PARTS)
+    return [train[0], val[0]] if train and val else []
+
+
+def _listed_video(folder: Path, line: str) -> ListedVideo | None:
+    """A line of a list; None where it has one word. ``stream=N`` is a label where the words before it are a file."""
+    name, _, last = line.rpartition(" ")
+    stream = _STREAM.fullmatch(last)
+    if stream and " " in name.strip() and not (folder / name.strip()).is_file():
+        name, _, label = name.strip().rpartition(" ")
+        return ListedVideo(folder / name.strip(), _label(label), int(stream[1]))
+    return ListedVideo(folder / name.strip(), _label(last)) if name.strip() else None
+
+
+def _label(text: str) -> str:
+    """A whole number without zeros in front, or the name as it is; numbers of 64 bits and more are no labels."""
+    return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
+
+
+def _classes(labels: set[str], path: Path) -> tuple[str, ...]:
+    """Class names of a list in order. Whole numbers keep their value: labels 0 and 2 make three classes."""
+    numbers = {label for label in labels if re.fullmatch("-?[0-9]{1,18}", label)}
+    if not numbers:
+        return tuple(sorted(labels))
+    if numbers != labels:
+        other = min(labels - numbers)
+        raise InvalidFile(f"{path}: labels are either all whole numbers or all names, got {min(numbers)} and {other!r}")
+    if not all(0 <= int(label) < _MOST_CLASSES for label in numbers):
+        wrong = max(numbers, key=lambda label: abs(int(label)))
+        raise InvalidFile(f"{path}: expected whole numbers from 0 as labels, got {wrong}")
+    return tuple(str(i) for i in range(max(map(int, numbers)) + 1))
