@@ -47,7 +47,8 @@ class TrainRequest:
         "checkpoint.",
     )
     data: str | None = option(
-        default=None, help="synthetic (default), a folder of class folders, a list, or READER:PATH; with --qat as before."
+        default=None,
+        help="synthetic (default), a folder of class folders, a list, or READER:PATH; with --qat as before.",
     )
     qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
     epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
