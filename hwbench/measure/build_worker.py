@@ -90,7 +90,7 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     from hwbench.measure.cache import artifact_to_json
     from hwbench.models import Continued, eager_workload, workload_module
     from hwbench.runtimes import ModuleForm
-    from hwbench.runtimes.base import arguments_of, as_example
+    from hwbench.runtimes.base import as_example
     from hwbench.specs import Precision, Workload
 
     workload = Workload.parse(key)
@@ -101,7 +101,8 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     if runtime.capabilities.delegates and not workload.blocks[-1].role.gives_logits:
         module = Continued(module)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
-    shaped = arguments_of(example)
+    # Drawn in the example's order of axes in memory, from which the values of int8 files of before follow.
+    shaped = example if isinstance(example, tuple) else (example,)
     calibration = [as_example(tuple(torch.randn_like(one) for one in shaped)) for _ in range(batches)]
     return artifact_to_json(runtime.build(module, example, workload, out, calibration))
 
