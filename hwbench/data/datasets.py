@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hwbench.data.clips import ClipSpec, Indices, random_clip, uniform_clips
-from hwbench.data.decoding import Frames, VideoFile, VideoInfo
+from hwbench.data.clips import ClipSpec, Indices
+from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
+from hwbench.data.labelled import LabelledPart
 from hwbench.data.transforms import TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
@@ -30,17 +31,23 @@ _MOST_INFOS = 4096
 
 @dataclass(frozen=True)
 class Sample:
-    """Views of one video, float32 (V, 3, T, h, w), None where it was left out; ``video`` is its index in the list."""
+    """Views of one video, float32 (V, 3, T, h, w), None where it was left out; ``video`` is its index in the list.
+
+    ``label`` is its class, or float32 (classes) of 0 and 1 where a video may show several.
+    """
 
     views: torch.Tensor | None
-    label: int
+    label: int | torch.Tensor
     video: int
     failures: tuple[DecodingFailure, ...] = ()
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples together: ``clips`` (N·V, 3, T, h, w) with ``labels`` and ``videos`` (N·V); N may be 0 after skips."""
+    """Samples together: ``clips`` (N·V, 3, T, h, w) with ``labels`` and ``videos`` (N·V); N may be 0 after skips.
+
+    ``labels`` are classes (N·V), long, or float32 (N·V, classes) of 0 and 1 where a video may show several.
+    """
 
     clips: torch.Tensor
     labels: torch.Tensor
@@ -62,7 +69,12 @@ def collate(samples: Sequence[Sample]) -> Batch:
     videos = [s.video for s, views in kept for _ in range(len(views))]
     clips = torch.cat([views for _, views in kept]) if kept else torch.empty(0)
     failures = tuple(f for s in samples for f in s.failures)
-    return Batch(clips, torch.tensor(labels, dtype=torch.long), torch.tensor(videos, dtype=torch.long), failures)
+    return Batch(clips, _labels(labels), torch.tensor(videos, dtype=torch.long), failures)
+
+
+def _labels(labels: Sequence[int | torch.Tensor]) -> torch.Tensor:
+    several = [label for label in labels if isinstance(label, torch.Tensor)]
+    return torch.stack(several) if several else torch.tensor(labels, dtype=torch.long)
 
 
 class FrameCache:
@@ -116,10 +128,10 @@ class CachedVideo:
     """One video of a list, seen through the cache."""
 
     def __init__(self, cache: FrameCache, key: int, videos: VideoList) -> None:
-        self._cache, self._key, self._path, self._count = cache, key, videos.paths[key], len(videos)
+        self._cache, self._key, self._source, self._count = cache, key, videos.source(key), len(videos)
         info = cache.info(key)
         if info is None:
-            with VideoFile(self._path, stream=videos.streams.get(key)) as file:
+            with self._source.open() as file:
                 info = file.info
             cache.remember(key, info)
         self.info = info
@@ -129,7 +141,7 @@ class CachedVideo:
         kept = self._cache.frames(self._key)
         if kept is not None:
             return kept[list(indices)]
-        with VideoFile(self._path, self.info) as file:
+        with self._source.open(self.info) as file:
             if not self._cache.fits(self.info, self._count):
                 return file.read(indices)
             frames = file.read(range(self.info.num_frames))
@@ -192,11 +204,11 @@ class TrainingClips(Dataset[Sample]):
             except VideoError as error:
                 if self.policy is FailurePolicy.RAISE:
                     raise
-                failures.append(DecodingFailure(str(self.videos.paths[video]), str(error)))
+                failures.append(DecodingFailure(self.videos.source(video).name, str(error)))
             if self.policy is FailurePolicy.SKIP:
                 break
             video = int(rng.integers(len(self)))
-        return Sample(None, self.videos.labels[index], index, tuple(failures))
+        return Sample(None, self.videos.target(index), index, tuple(failures))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples; what DataLoader calls. Unreadable videos come back as failures under every policy, because
@@ -205,8 +217,9 @@ class TrainingClips(Dataset[Sample]):
 
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         file = self._cache.open(video, self.videos)
-        frames = file.read(random_clip(file.info, self.clip, rng))
-        return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.labels[video], video, failures)
+        part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
+        frames = part.cut(file.read(part.random_clip(self.clip, rng)))
+        return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.target(video), video, failures)
 
 
 class TestClips(Dataset[Sample]):
@@ -252,14 +265,15 @@ class TestClips(Dataset[Sample]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         video, clip = divmod(index, self.clips)
-        label = self.videos.labels[video]
+        label = self.videos.target(video)
         try:
             file = self._cache.open(video, self.videos)
-            frames = file.read(uniform_clips(file.info, self.clip, self.clips)[clip])
+            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
+            frames = part.cut(file.read(part.uniform_clips(self.clip, self.clips)[clip]))
         except VideoError as error:
             if self.policy is FailurePolicy.RAISE:
                 raise
-            return Sample(None, label, video, (DecodingFailure(str(self.videos.paths[video]), str(error)),))
+            return Sample(None, label, video, (DecodingFailure(self.videos.source(video).name, str(error)),))
         return Sample(self.transform(frames), label, video)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
@@ -271,5 +285,5 @@ def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: in
     try:
         return dataset[index]
     except VideoError as error:
-        path = str(dataset.videos.paths[video])
-        return Sample(None, dataset.videos.labels[video], video, (DecodingFailure(path, str(error)),))
+        name = dataset.videos.source(video).name
+        return Sample(None, dataset.videos.target(video), video, (DecodingFailure(name, str(error)),))

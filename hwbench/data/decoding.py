@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
@@ -70,6 +71,30 @@ class VideoInfo:
     def fps(self) -> float:
         """Frames per second on average."""
         return self.num_frames / self.duration_s
+
+    def between(self, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int, VideoInfo]:
+        """The frames that begin in a part of the video, as a video of its own.
+
+        Args:
+            start_s: Beginning in seconds from the first frame, within the part; None: that of the video.
+            end_s: End, no more within the part; None: that of the video.
+
+        Returns:
+            Index of its first frame, and what the part holds; where no frame begins in the part, it is the one on
+            screen at its beginning.
+        """
+        origin, end = int(self.pts[0]), int(self.pts[0]) + self.duration
+        low = 0 if start_s is None else _at_or_after(self.pts, origin + start_s / self.time_base)
+        high = self.num_frames if end_s is None else _at_or_after(self.pts, origin + end_s / self.time_base)
+        low = min(low, self.num_frames - 1)
+        if high <= low:
+            begins = math.floor(origin + (start_s or Fraction(0)) / self.time_base)
+            low = max(0, int(np.searchsorted(self.pts, begins, side="right")) - 1)
+            high = low + 1
+        after = end if high == self.num_frames else int(self.pts[high])
+        keys = tuple(key - low for key in self.keyframes if low <= key < high)
+        part = replace(self, pts=self.pts[low:high], keyframes=keys, duration=after - int(self.pts[low]))
+        return low, part
 
 
 def probe(path: Path | str, stream: int | None = None) -> VideoInfo:
@@ -292,6 +317,11 @@ class VideoFile:
         except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
             text = getattr(error, "strerror", None) or str(error) or type(error).__name__
             raise VideoError(f"{self.path}: {' '.join(text.split())} (damaged, or not a video)") from error
+
+
+def _at_or_after(pts: npt.NDArray[np.int64], time: Fraction) -> int:
+    """Index of the first frame at or after a time in units of the time base, which need not be a whole number."""
+    return int(np.searchsorted(pts, math.ceil(time), side="left"))
 
 
 class _Cause(Exception):

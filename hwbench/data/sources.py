@@ -14,7 +14,7 @@ from hwbench.data.readers import get as get_reader
 from hwbench.data.synthetic import SyntheticSpec, prepare
 from hwbench.data.transforms import ScaleJitter, Size, TestTransform
 from hwbench.data.videos import Splits, read_splits
-from hwbench.errors import UnknownName
+from hwbench.errors import InvalidValue, UnknownName
 from hwbench.workspace import Workspace
 
 SYNTHETIC = "synthetic"
@@ -49,15 +49,30 @@ def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
 
 
 def _named(data: str) -> tuple[Reader | None, Path]:
-    """The reader and the path of ``READER:PATH``; a path that exists is a path, whatever it looks like."""
+    """The reader and the path of ``READER:PATH?OPTION=VALUE&...``; what exists is a path, whatever it looks like."""
     name, colon, rest = data.partition(":")
     whole = Path(data).expanduser()
     if whole.exists() or not colon or not _READER.fullmatch(name):
         return None, whole
-    reader = get_reader(name)
+    place, options = Path(rest).expanduser(), ""
+    if not place.exists():
+        text, _, options = rest.partition("?")
+        place = Path(text).expanduser()
+    reader = get_reader(name, _options(data, options))
     if not rest:
         raise UnknownName(f"no path behind {data!r}")
-    return reader, Path(rest).expanduser()
+    return reader, place
+
+
+def _options(data: str, text: str) -> dict[str, str]:
+    """The options of a data name: ``a=1&b=2``."""
+    options: dict[str, str] = {}
+    for word in filter(None, text.split("&")):
+        name, equals, value = word.partition("=")
+        if not equals or name in options:
+            raise InvalidValue(f"{data}: expected options as READER:PATH?OPTION=VALUE&OPTION=VALUE, got {word!r}")
+        options[name] = value
+    return options
 
 
 def default_clip(data: str, frames: int) -> ClipSpec:

@@ -6,45 +6,106 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
-from hwbench.data.readers import ListedVideo, Reader, reader_of
-from hwbench.errors import InvalidFile, UnknownName
+import torch
+
+from hwbench.data.media import FileSource, VideoSource, relative_name
+from hwbench.data.readers import ListedVideo, Listing, Part, Reader, reader_of
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 
 _VAL_SHARE = 0.2
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
 class VideoList:
     """Labelled videos: ``paths[i]`` shows class ``classes[labels[i]]``; ``root`` is the folder they came from.
 
-    ``streams`` has the numbers of streams that were named, by the index of the video; of others the best is read.
+    Attributes:
+        root: The folder they came from.
+        paths: The file of each video, or the folder or archive that holds it.
+        labels: The class of each video as an index into ``classes``; a tuple of them where videos may show several
+            (``multi_label``).
+        classes: Names of the classes.
+        streams: Numbers of streams that were named, by the index of the video; of others the best is read.
+        sources: How to open those that are no files of their own, by the index of the video.
+        parts: What the label is about where that is not the whole video, by the index of the video.
+        directional: Directions are labels: no picture may be flipped.
     """
 
     root: Path
     paths: tuple[Path, ...]
-    labels: tuple[int, ...]
+    labels: tuple[int | tuple[int, ...], ...]
     classes: tuple[str, ...]
     streams: Mapping[int, int] = field(default_factory=dict, hash=False)
+    sources: Mapping[int, VideoSource] = field(default_factory=dict, hash=False)
+    parts: Mapping[int, Part] = field(default_factory=dict, hash=False)
+    directional: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)
 
     @property
+    def multi_label(self) -> bool:
+        """Whether a video may show several classes at once."""
+        return bool(self.labels) and isinstance(self.labels[0], tuple)
+
+    @property
     def identity(self) -> str:
-        """Digest of the relative paths, labels and named streams: tells whether a run goes on with the data it began
-        with.
-        """
-        rows = [f"{_relative(p, self.root)}\t{label}" for p, label in zip(self.paths, self.labels)]
+        """Digest of what is read and its labels: tells whether a run goes on with the data it began with."""
+        rows = [_row(path, self.root, label) for path, label in zip(self.paths, self.labels)]
         for index, stream in self.streams.items():
             rows[index] += f"\tstream={stream}"
+        for index, source in self.sources.items():
+            rows[index] += f"\tsource={source.identity(self.root)}"
+        for index, part in self.parts.items():
+            rows[index] += f"\tpart={part}"
         return hashlib.sha256("\n".join((*self.classes, *rows)).encode()).hexdigest()
+
+    def source(self, index: int) -> VideoSource:
+        """How to open a video."""
+        return self.sources.get(index) or FileSource(self.paths[index], self.streams.get(index))
+
+    def target(self, index: int) -> int | torch.Tensor:
+        """What a network learns of a video: its class, or float32 (classes) of 0 and 1 where there may be several."""
+        label = self.labels[index]
+        if isinstance(label, int):
+            return label
+        target = torch.zeros(len(self.classes))
+        target[list(label)] = 1
+        return target
+
+    def single_labels(self) -> tuple[int, ...]:
+        """The one class of each video.
+
+        Raises:
+            InvalidValue: Videos may show several classes, for which top-1 says nothing.
+        """
+        single = tuple(label for label in self.labels if isinstance(label, int))
+        if len(single) < len(self):
+            raise InvalidValue(f"{self.root}: expected videos of one class each, these may show several at once")
+        return single
+
+    def targets(self) -> torch.Tensor:
+        """The targets of all videos: long (N), or float32 (N, classes) where a video may show several classes."""
+        if not self.multi_label:
+            return torch.tensor(self.labels, dtype=torch.long)
+        targets = torch.zeros(len(self), len(self.classes))
+        for row, label in zip(targets, self.labels):
+            row[list(label) if isinstance(label, tuple) else label] = 1
+        return targets
 
     def subset(self, indices: Sequence[int]) -> VideoList:
         """The videos with these indices, in this order."""
-        streams = {new: self.streams[old] for new, old in enumerate(indices) if old in self.streams}
-        paths = tuple(self.paths[index] for index in indices)
-        labels = tuple(self.labels[index] for index in indices)
-        return replace(self, paths=paths, labels=labels, streams=streams)
+        return replace(
+            self,
+            paths=tuple(self.paths[index] for index in indices),
+            labels=tuple(self.labels[index] for index in indices),
+            streams=_subset(self.streams, indices),
+            sources=_subset(self.sources, indices),
+            parts=_subset(self.parts, indices),
+        )
 
 
 @dataclass(frozen=True)
@@ -72,47 +133,97 @@ def read_splits(path: Path, *, reader: Reader | None = None, seed: int = 0) -> S
     """
     if not path.exists():
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
-    listing = (reader or reader_of(path)).read(path)
+    return splits_of((reader or reader_of(path)).read(path), path, seed=seed)
+
+
+def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
+    """Training and validation lists of what a reader found at ``path``; the other arguments are those of
+    ``read_splits``.
+
+    Raises:
+        InvalidFile: No videos, videos of one class and of several, or a class which only the validation part has.
+    """
     if not listing.train:
         raise InvalidFile(f"{path}: expected videos to train on, found none")
-    labels = {video.label for video in listing.train}
+    labels = _labels(listing.train)
     classes = listing.classes or tuple(sorted(labels))
     unnamed = sorted(labels - set(classes))
     if unnamed:
         raise InvalidFile(f"{path}: class {unnamed[0]!r} has videos and is not in the data set's list of classes")
     train, val = (listing.train, listing.val) if listing.val is not None else _split(listing.train, path, seed)
-    unknown = sorted({video.label for video in val} - set(classes))
+    unknown = sorted(_labels(val) - set(classes))
     if unknown:
         raise InvalidFile(f"{path}: class {unknown[0]!r} has videos for validation and none for training")
+    if len({isinstance(video.label, str) for video in (*train, *val)}) > 1:
+        raise InvalidFile(f"{path}: some videos have one class and others a list of classes; expected one form")
     root = path if path.is_dir() else path.parent
-    return Splits(_listed(root, train, classes), _listed(root, val, classes))
+    return Splits(
+        _listed(root, train, classes, directional=listing.directional),
+        _listed(root, val, classes, directional=listing.directional),
+    )
 
 
-def _listed(root: Path, videos: Listed, classes: tuple[str, ...]) -> VideoList:
+def _labels(videos: Listed) -> set[str]:
+    return {label for video in videos for label in video.labels}
+
+
+def _listed(root: Path, videos: Listed, classes: tuple[str, ...], *, directional: bool) -> VideoList:
     index = {name: i for i, name in enumerate(classes)}
-    streams = {i: video.stream for i, video in enumerate(videos) if video.stream is not None}
-    labels = tuple(index[video.label] for video in videos)
-    return VideoList(root, tuple(video.path for video in videos), labels, classes, streams)
+    return VideoList(
+        root,
+        tuple(video.path for video in videos),
+        tuple(
+            index[video.label] if isinstance(video.label, str) else tuple(sorted(index[one] for one in video.label))
+            for video in videos
+        ),
+        classes,
+        streams={i: video.stream for i, video in enumerate(videos) if video.stream is not None},
+        sources={i: video.source for i, video in enumerate(videos) if video.source is not None},
+        parts={i: video.part for i, video in enumerate(videos) if video.part is not None},
+        directional=directional,
+    )
 
 
 def _split(videos: Listed, path: Path, seed: int) -> tuple[Listed, Listed]:
-    """Of each class the fifth whose digests come first, at least one video where the class has two."""
+    """Of each class the fifth whose digests come first, at least one video where the class has two.
+
+    Groups stay together: of a class with groups, whole groups are taken, and with several classes to a group the group
+    is on the side that its first class chose.
+    """
     root = path if path.is_dir() else path.parent
-    val: set[Path] = set()
-    for name in sorted({video.label for video in videos}):
-        members = [video.path for video in videos if video.label == name]
+    names = [video.group or _source_name(video, root) for video in videos]
+    val: set[str] = set()
+    train: set[str] = set()
+    for label in sorted(_labels(videos)):
+        members = sorted({name for name, video in zip(names, videos) if label in video.labels})
         count = max(1, round(_VAL_SHARE * len(members))) if len(members) > 1 else 0
-        val |= set(sorted(members, key=lambda p: _digest(p, root, seed))[:count])
+        chosen = sorted(members, key=lambda name: _digest(name, seed))
+        decided = sum(name in val for name in members)
+        val |= set([name for name in chosen if name not in val | train][: max(0, count - decided)])
+        train |= set(members) - val
     if not val:
         raise InvalidFile(
             f"{path}: no class has two videos, so none is left to validate on; make train/ and val/ folders"
         )
-    return [video for video in videos if video.path not in val], [video for video in videos if video.path in val]
+    return (
+        [video for name, video in zip(names, videos) if name not in val],
+        [video for name, video in zip(names, videos) if name in val],
+    )
 
 
-def _digest(path: Path, root: Path, seed: int) -> str:
-    return hashlib.sha256(f"{seed}:{_relative(path, root)}".encode()).hexdigest()
+def _source_name(video: ListedVideo, root: Path) -> str:
+    """What a video is drawn by: its file, or what its source is told by where it is none."""
+    return relative_name(video.path, root) if video.source is None else video.source.identity(root)
 
 
-def _relative(path: Path, root: Path) -> str:
-    return path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
+def _digest(name: str, seed: int) -> str:
+    return hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+
+
+def _row(path: Path, root: Path, label: int | tuple[int, ...]) -> str:
+    text = str(label) if isinstance(label, int) else ",".join(map(str, label))
+    return f"{relative_name(path, root)}\t{text}"
+
+
+def _subset(values: Mapping[int, _Value], indices: Sequence[int]) -> dict[int, _Value]:
+    return {new: values[old] for new, old in enumerate(indices) if old in values}

@@ -130,4 +130,4 @@ def video_top1(run: Callable[[torch.Tensor], torch.Tensor], clips: Clips) -> flo
         for video, view in clips.views():
             logits.append(run(view))
             videos.append(video)
-    return top1(logits, videos, clips.dataset.videos.labels)
+    return top1(logits, videos, clips.dataset.videos.single_labels())

@@ -64,7 +64,7 @@ def evaluate(
     scored = total.sum(dim=1) > 0
     if not scored.any():
         raise VideoError(f"no video of {dataset.videos.root} could be read:\n{failures}")
-    labels = torch.tensor(dataset.videos.labels)
+    labels = torch.tensor(dataset.videos.single_labels())
     top1, top5 = accuracy(total[scored], labels[scored])
     return Scores(top1, top5, int(scored.sum()), failures)
 

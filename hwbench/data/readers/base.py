@@ -6,24 +6,64 @@ To add one: a file here whose class is decorated with ``@readers.register(NAME)`
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from hwbench.data.media import FileSource, VideoSource
 from hwbench.registry import Registry
 
+# x1, y1, x2, y2 as shares of the frame's width and height.
+Box = tuple[float, float, float, float]
 
-class ListedVideo(NamedTuple):
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of a video a label is about.
+
+    Attributes:
+        start_s: Its beginning in seconds from the first frame; None: that of the video.
+        end_s: Its end; None: that of the video.
+        keyframe_s: The moment that is labelled; clips are centred there.
+        box: The person or thing that is labelled: x1, y1, x2, y2 as shares of the frame's width and height.
+    """
+
+    start_s: Fraction | None = None
+    end_s: Fraction | None = None
+    keyframe_s: Fraction | None = None
+    box: Box | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedVideo:
     """A video as its data set lists it.
 
     Attributes:
-        path: The file.
-        label: The name of its class.
+        path: The file, or the folder or archive that holds the video.
+        label: The name of its class; several names in a tuple where a video may show several classes.
         stream: The number of the video stream, as ``ffprobe`` prints it; None: the best one of the file.
+        source: How to open what is no file of its own (frames in a folder, a member of an archive); None: the file.
+        part: What of the video the label is about; None: all of it.
+        group: Videos of one group (one recording, one person) stay on one side of a split; empty: a group of its own.
+        row: Where it is listed, as ``FILE:LINE``.
     """
 
     path: Path
-    label: str
+    label: str | tuple[str, ...]
     stream: int | None = None
+    source: VideoSource | None = None
+    part: Part | None = None
+    group: str = ""
+    row: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names of its classes."""
+        return (self.label,) if isinstance(self.label, str) else self.label
+
+    def opened_by(self) -> VideoSource:
+        """The source of its frames."""
+        return self.source or FileSource(self.path, self.stream)
 
 
 @dataclass(frozen=True)
@@ -34,17 +74,20 @@ class Listing:
         train: Videos to train on.
         val: Videos to validate on; None where the data set has no such part: then a fifth of each class is taken.
         classes: Names in the order of the labels; empty: those of the training videos in alphabetical order.
+        directional: Left and right, or up and down, are told by labels, so that no picture may be flipped.
     """
 
     train: tuple[ListedVideo, ...]
     val: tuple[ListedVideo, ...] | None = None
     classes: tuple[str, ...] = ()
+    directional: bool = False
 
 
 class Reader(Protocol):
     """One layout of labelled videos, in ``--data NAME:PATH`` under the name it is registered with.
 
-    A reader decodes nothing. ``hwbench.data.videos`` checks classes and splits, and numbers the labels.
+    A reader decodes nothing. ``hwbench.data.videos`` checks classes and splits, and numbers the labels. The parameters
+    of the class are its options, texts in ``--data NAME:PATH?OPTION=VALUE``; each has a default.
     """
 
     def recognises(self, path: Path) -> bool:

@@ -41,7 +41,9 @@ class VideoLists:
         if not files:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
         train, *others = (read_list(file) for file in files)
-        return Listing(train, others[0] if others else None, _classes({video.label for video in train}, path))
+        return Listing(
+            train, others[0] if others else None, _classes({label for video in train for label in video.labels}, path)
+        )
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:

@@ -1,0 +1,75 @@
+"""The part of a video that a label is about: which clips lie in it, and what of the picture."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwbench.data.clips import ClipSpec, Indices, random_clip, uniform_clips
+from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.readers import Box, Part
+from hwbench.errors import VideoError
+
+# A person is seen with what is around: a quarter of the box more on each side.
+_AROUND = 0.25
+
+
+@dataclass(frozen=True)
+class LabelledPart:
+    """A part as frames: ``info`` of the part alone, ``first`` the index of its first frame in the video.
+
+    ``box`` is the place that is labelled, as shares of the frame; None: all of it.
+    """
+
+    info: VideoInfo
+    first: int = 0
+    box: Box | None = None
+
+    @classmethod
+    def of(cls, info: VideoInfo, part: Part | None, name: str) -> LabelledPart:
+        """The part of a video.
+
+        Raises:
+            VideoError: The video ends before the part begins; ``name`` is what the message calls it.
+        """
+        if part is None:
+            return cls(info)
+        begins = part.start_s if part.start_s is not None else part.keyframe_s
+        if begins is not None and begins > info.duration * info.time_base:
+            raise VideoError(
+                f"{name}: the label begins at {float(begins):g} s, the video has {info.duration_s:.2f} s; "
+                "is the list that of other files?"
+            )
+        first, within = info.between(part.start_s, part.end_s)
+        return cls(within, first, part.box)
+
+    def random_clip(self, spec: ClipSpec, rng: np.random.Generator) -> Indices:
+        """Frame indices, in the video, of a clip that starts anywhere in the part."""
+        return self._in_video(random_clip(self.info, spec, rng))
+
+    def uniform_clips(self, spec: ClipSpec, count: int) -> tuple[Indices, ...]:
+        """Frame indices, in the video, of clips spread evenly over the part."""
+        return tuple(self._in_video(clip) for clip in uniform_clips(self.info, spec, count))
+
+    def cut(self, frames: Frames) -> Frames:
+        """The labelled place with what is around it: uint8 (T, h, w, 3) of (T, H, W, 3)."""
+        if self.box is None:
+            return frames
+        height, width = frames.shape[1:3]
+        (left, right), (top, bottom) = (
+            _around(self.box[0] * width, self.box[2] * width, width),
+            _around(self.box[1] * height, self.box[3] * height, height),
+        )
+        return frames[:, top:bottom, left:right]
+
+    def _in_video(self, clip: Indices) -> Indices:
+        return tuple(self.first + index for index in clip)
+
+
+def _around(low: float, high: float, size: int) -> tuple[int, int]:
+    """A range of pixels with a margin on both sides, within the frame and of one pixel at least."""
+    margin = _AROUND * (high - low)
+    start = min(max(0, math.floor(low - margin)), size - 1)
+    return start, max(start + 1, min(size, math.ceil(high + margin)))
