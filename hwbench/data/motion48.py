@@ -155,32 +155,31 @@ class _Stage:
     @classmethod
     def draw(cls, rng: np.random.Generator) -> _Stage:
         middle, half = 0.5 + rng.uniform(-0.05, 0.05), rng.uniform(0.03, 0.09)
-        bright = rng.uniform() < 0.5
         away = 2 * np.pi * rng.uniform()
         return cls(
             phases=rng.uniform(0, 1, len(CHANNELS)).astype(np.float32),
             speed=_CYCLES * rng.uniform(*_SPEED),
             pause=(middle - half, middle + half),
-            centre=0.5 + rng.uniform(-0.05, 0.05, 2).astype(np.float32),
-            radius=rng.uniform(0.105, 0.135),
-            companion=(0.5 + rng.uniform(0.28, 0.36) * np.array([np.cos(away), np.sin(away)])).astype(np.float32),
-            camera=rng.uniform(-0.12, 0.12, 2).astype(np.float32),
-            body=_colour(rng, bright),
-            mark=_colour(rng, not bright),
-            disc=_colour(rng, rng.uniform() < 0.5),
-            # ten plane waves: frequency x, frequency y, and for each colour a phase and a height
+            centre=0.5 + rng.uniform(-0.04, 0.04, 2).astype(np.float32),
+            radius=rng.uniform(0.15, 0.18),
+            companion=(0.5 + rng.uniform(0.3, 0.38) * np.array([np.cos(away), np.sin(away)])).astype(np.float32),
+            camera=rng.uniform(-0.06, 0.06, 2).astype(np.float32),
+            body=rng.uniform(0.7, 1.0, 3).astype(np.float32),
+            mark=rng.uniform(0.0, 0.2, 3).astype(np.float32),
+            disc=rng.uniform(0.7, 1.0, 3).astype(np.float32),
+            # six plane waves: frequency x, frequency y, and for each colour a phase and a height
             waves=rng.uniform(
-                (-6, -6, 0, 0, 0, 0.005, 0.005, 0.005), (6, 6, 1, 1, 1, 0.03, 0.03, 0.03), (10, 8)
+                (-3, -3, 0, 0, 0, 0.005, 0.005, 0.005), (3, 3, 1, 1, 1, 0.025, 0.025, 0.025), (6, 8)
             ).astype(np.float32),
-            level=rng.uniform(0.35, 0.5, 3).astype(np.float32),
-            # four soft discs that belong to the background: x, y, radius, and their colour
-            clutter=rng.uniform((0, 0, 0.03, 0.15, 0.15, 0.15), (1, 1, 0.07, 0.7, 0.7, 0.7), (4, 6)).astype(np.float32),
+            level=rng.uniform(0.25, 0.45, 3).astype(np.float32),
+            # three soft discs that belong to the background: x, y, radius, and their colour
+            clutter=rng.uniform((0, 0, 0.02, 0.1, 0.1, 0.1), (1, 1, 0.05, 0.6, 0.6, 0.6), (3, 6)).astype(np.float32),
             # a bar: angle, distance from the middle, distance it slides in a video, half its width, its colour; in half
             # of the videos it is not there
             bar=np.concatenate(
                 [
-                    rng.uniform((0, -0.25, -0.2, 0.02), (1, 0.25, 0.2, 0.045)) * [1, 1, 1, rng.uniform() < 0.5],
-                    rng.uniform(0.1, 0.8, 3),
+                    rng.uniform((0, -0.3, -0.1, 0.02), (1, 0.3, 0.1, 0.04)) * [1, 1, 1, rng.uniform() < 0.5],
+                    rng.uniform(0.1, 0.6, 3),
                 ]
             ).astype(np.float32),
             gain=rng.uniform(0.65, 1.0),
@@ -199,11 +198,6 @@ class _Stage:
         return phase.astype(np.float32)
 
 
-def _colour(rng: np.random.Generator, bright: bool) -> Floats:
-    low, high = (0.7, 1.0) if bright else (0.0, 0.2)
-    return rng.uniform(low, high, 3).astype(np.float32)
-
-
 def _draw(shape: str, motion: Motion, stage: _Stage, spec: Motion48Spec) -> Frames:
     """Frames of a scene, (T, H, W, 3)."""
     time = (np.arange(spec.frames, dtype=np.float32) + np.float32(0.5)) / spec.frames
@@ -216,17 +210,17 @@ def _draw(shape: str, motion: Motion, stage: _Stage, spec: Motion48Spec) -> Fram
     axis = (np.arange(spec.size, dtype=np.float32) + np.float32(0.5)) / spec.size
     pan = stage.camera * (time - np.float32(0.5))[:, None]
     centre = stage.centre + pan
-    x = centre[:, 0] + np.float32(0.12) * np.cos(orbit) + np.float32(0.1) * np.sin(sway)
-    y = centre[:, 1] + np.float32(0.12) * np.sin(orbit) + np.float32(0.1) * np.sin(nod)
-    # the size grows by the same ratio from frame to frame, 1.8 times in a cycle
-    radius = np.float32(stage.radius) * np.float32(1.8) ** (size - np.float32(0.5))
+    x = centre[:, 0] + np.float32(0.13) * np.cos(orbit) + np.float32(0.12) * np.sin(sway)
+    y = centre[:, 1] + np.float32(0.13) * np.sin(orbit) + np.float32(0.12) * np.sin(nod)
+    # the size grows by the same ratio from frame to frame, 2.2 times in a cycle
+    radius = np.float32(stage.radius) * np.float32(2.2) ** (size - np.float32(0.5))
     picture = _background(stage, pan, axis)
 
     dx, dy = axis[None, None, :] - (stage.companion[0] + pan[:, 0])[:, None, None], None
-    dx = dx - (np.float32(0.09) * np.sin(swing))[:, None, None]
+    dx = dx - (np.float32(0.12) * np.sin(swing))[:, None, None]
     dy = axis[None, :, None] - (stage.companion[1] + pan[:, 1])[:, None, None]
     pixel = np.float32(1.5 / spec.size)  # edges are blurred over 1.5 pixels
-    _paint(picture, coverage(np.float32(0.065) - np.hypot(dx, dy), pixel), stage.disc)
+    _paint(picture, coverage(np.float32(0.08) - np.hypot(dx, dy), pixel), stage.disc)
 
     dx = (axis - x[:, None])[:, None, :] / radius[:, None, None]
     dy = (axis - y[:, None])[:, :, None] / radius[:, None, None]
