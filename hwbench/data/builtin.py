@@ -25,10 +25,12 @@ class BuiltinSet:
     clip: Callable[[int], ClipSpec]
 
 
-# A clip covers 16 of the 24 frames, so that a random clip has room to start.
-_ACTIONS = BuiltinSet(SyntheticSpec(), lambda frames: ClipSpec(frames, stride=max(1, 16 // frames)))
-
 builtin_sets: Registry[BuiltinSet] = Registry("synthetic set")
+
+
+def _actions_clip(frames: int) -> ClipSpec:
+    # 16 of the 24 frames, so that a random clip has room to start.
+    return ClipSpec(frames, stride=max(1, 16 // frames))
 
 
 def _motion48_clip(frames: int) -> ClipSpec:
@@ -48,7 +50,7 @@ def find_builtin(data: str) -> BuiltinSet | None:
         UnknownName: ``synthetic:NAME``, and no set has that name.
     """
     if data == SYNTHETIC:
-        return _ACTIONS
+        return BuiltinSet(SyntheticSpec(), _actions_clip)
     return builtin_sets.get(data.removeprefix(PREFIX)) if data.startswith(PREFIX) else None
 
 

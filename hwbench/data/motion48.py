@@ -52,6 +52,10 @@ _STEADY, _FAST, _FIRST, _LAST = (1.0, 1.0, 1.0), (2.0, 2.0, 2.0), (2.0, 0.0, 0.0
 # speeds of the swing keep apart: 0.85 * 2 > 1.2.
 _CYCLES = 1.1
 _SPEED = (0.85, 1.2)
+# Lengths as shares of the frame: radius of the orbit, amplitude of the swings, radius of the companion. A cycle of the
+# size ends this many times larger than it begins.
+_ORBIT, _SWING, _COMPANION = np.float32(0.13), np.float32(0.12), np.float32(0.08)
+_GROWTH = np.float32(2.2)
 
 
 @dataclass(frozen=True)
@@ -116,7 +120,7 @@ def render(class_name: str, split: str, index: int, spec: Motion48Spec) -> Frame
     shape, motion = _parse(class_name)
     pair = next(i for i, pair in enumerate(_PAIRS) if motion in pair)
     rng = np.random.default_rng([_SCENES, spec.seed, SPLITS.index(split), SHAPES.index(shape), pair, index])
-    return _draw(shape, MOTIONS[motion], _Stage.draw(rng), spec)
+    return _draw(shape, MOTIONS[motion], _MotionScene.draw(rng), spec)
 
 
 def partner(class_name: str) -> str:
@@ -133,7 +137,7 @@ def _parse(class_name: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _MotionScene:
     """What is drawn at random once per video. Lengths are shares of the frame, times of the video, angles of a turn."""
 
     phases: Floats
@@ -153,7 +157,7 @@ class _Stage:
     gain: float
 
     @classmethod
-    def draw(cls, rng: np.random.Generator) -> _Stage:
+    def draw(cls, rng: np.random.Generator) -> _MotionScene:
         middle, half = 0.5 + rng.uniform(-0.05, 0.05), rng.uniform(0.03, 0.09)
         away = 2 * np.pi * rng.uniform()
         return cls(
@@ -198,48 +202,62 @@ class _Stage:
         return phase.astype(np.float32)
 
 
-def _draw(shape: str, motion: Motion, stage: _Stage, spec: Motion48Spec) -> Frames:
+def _draw(shape: str, motion: Motion, scene: _MotionScene, spec: Motion48Spec) -> Frames:
     """Frames of a scene, (T, H, W, 3)."""
     time = (np.arange(spec.frames, dtype=np.float32) + np.float32(0.5)) / spec.frames
     if motion.backwards:
         time = time[::-1]
-    turn, size, orbit, sway, nod, swing = (
-        2 * np.pi * stage.phase(channel, motion, time) if channel != "size" else stage.phase(channel, motion, time)
-        for channel in CHANNELS
-    )
     axis = (np.arange(spec.size, dtype=np.float32) + np.float32(0.5)) / spec.size
-    pan = stage.camera * (time - np.float32(0.5))[:, None]
-    centre = stage.centre + pan
-    x = centre[:, 0] + np.float32(0.13) * np.cos(orbit) + np.float32(0.12) * np.sin(sway)
-    y = centre[:, 1] + np.float32(0.13) * np.sin(orbit) + np.float32(0.12) * np.sin(nod)
-    # the size grows by the same ratio from frame to frame, 2.2 times in a cycle
-    radius = np.float32(stage.radius) * np.float32(2.2) ** (size - np.float32(0.5))
-    picture = _background(stage, pan, axis)
-
-    dx, dy = axis[None, None, :] - (stage.companion[0] + pan[:, 0])[:, None, None], None
-    dx = dx - (np.float32(0.12) * np.sin(swing))[:, None, None]
-    dy = axis[None, :, None] - (stage.companion[1] + pan[:, 1])[:, None, None]
-    pixel = np.float32(1.5 / spec.size)  # edges are blurred over 1.5 pixels
-    _paint(picture, coverage(np.float32(0.08) - np.hypot(dx, dy), pixel), stage.disc)
-
-    dx = (axis - x[:, None])[:, None, :] / radius[:, None, None]
-    dy = (axis - y[:, None])[:, :, None] / radius[:, None, None]
-    cos, sin = (f(turn).astype(np.float32)[:, None, None] for f in (np.cos, np.sin))
-    # Object coordinates in units of its radius; the mark is at u = 1.
-    u, v = cos * dx + sin * dy, cos * dy - sin * dx
-    soft = pixel / radius[:, None, None]
-    _paint(picture, coverage(_inside(shape, u, v), soft), stage.body)
-    _paint(picture, coverage(np.float32(0.38) - np.hypot(u - np.float32(0.9), v), soft), stage.mark)
-
-    angle, place, slide, width = stage.bar[:4]
-    if width > 0:
-        across = np.cos(2 * np.pi * angle) * (axis[None, None, :] - 0.5) + np.sin(2 * np.pi * angle) * (
-            axis[None, :, None] - 0.5
-        )
-        offset = (place + slide * (time - np.float32(0.5)))[:, None, None]
-        _paint(picture, coverage((width - np.abs(across - offset)).astype(np.float32), pixel), stage.bar[4:])
-    picture *= np.float32(255 * stage.gain)
+    phases = {channel: scene.phase(channel, motion, time) for channel in CHANNELS}
+    pan = scene.camera * (time - np.float32(0.5))[:, None]
+    picture = _background(scene, pan, axis)
+    _paint_companion(picture, scene, phases, pan, axis)
+    _paint_target(picture, shape, scene, phases, pan, axis)
+    if scene.bar[3] > 0:
+        _paint_bar(picture, scene.bar, time, axis)
+    picture *= np.float32(255 * scene.gain)
     return np.rint(picture, out=picture).clip(0, 255).astype(np.uint8)
+
+
+def _paint_companion(
+    picture: Floats, scene: _MotionScene, phases: Mapping[str, Floats], pan: Floats, axis: Floats
+) -> None:
+    dx = axis[None, None, :] - (scene.companion[0] + pan[:, 0])[:, None, None]
+    dx = dx - (_SWING * np.sin(2 * np.pi * phases["companion"]))[:, None, None]
+    dy = axis[None, :, None] - (scene.companion[1] + pan[:, 1])[:, None, None]
+    _paint(picture, coverage(_COMPANION - np.hypot(dx, dy), _pixel(axis)), scene.disc)
+
+
+def _paint_target(
+    picture: Floats, shape: str, scene: _MotionScene, phases: Mapping[str, Floats], pan: Floats, axis: Floats
+) -> None:
+    turn, orbit, sway, nod = (2 * np.pi * phases[channel] for channel in ("turn", "orbit", "sway", "nod"))
+    centre = scene.centre + pan
+    x = centre[:, 0] + _ORBIT * np.cos(orbit) + _SWING * np.sin(sway)
+    y = centre[:, 1] + _ORBIT * np.sin(orbit) + _SWING * np.sin(nod)
+    # the same ratio from frame to frame
+    radius = (np.float32(scene.radius) * _GROWTH ** (phases["size"] - np.float32(0.5)))[:, None, None]
+    dx = (axis - x[:, None])[:, None, :] / radius
+    dy = (axis - y[:, None])[:, :, None] / radius
+    cos, sin = (f(turn).astype(np.float32)[:, None, None] for f in (np.cos, np.sin))
+    # Coordinates of the target in units of its radius; the mark is at u = 0.9.
+    u, v = cos * dx + sin * dy, cos * dy - sin * dx
+    soft = _pixel(axis) / radius
+    _paint(picture, coverage(_inside(shape, u, v), soft), scene.body)
+    _paint(picture, coverage(np.float32(0.38) - np.hypot(u - np.float32(0.9), v), soft), scene.mark)
+
+
+def _paint_bar(picture: Floats, bar: Floats, time: Floats, axis: Floats) -> None:
+    angle, place, slide, width = bar[:4]
+    cos, sin = (f(2 * np.pi * angle) for f in (np.cos, np.sin))
+    across = cos * (axis[None, None, :] - 0.5) + sin * (axis[None, :, None] - 0.5)
+    offset = (place + slide * (time - np.float32(0.5)))[:, None, None]
+    _paint(picture, coverage((width - np.abs(across - offset)).astype(np.float32), _pixel(axis)), bar[4:])
+
+
+def _pixel(axis: Floats) -> np.float32:
+    """Width over which edges are blurred: 1.5 pixels."""
+    return np.float32(1.5 / len(axis))
 
 
 def _inside(shape: str, u: Floats, v: Floats) -> Floats:
@@ -265,12 +283,12 @@ def _paint(picture: Floats, share: Floats, colour: Floats) -> None:
 _MARGIN = 0.07
 
 
-def _background(stage: _Stage, pan: Floats, axis: Floats) -> Floats:
+def _background(scene: _MotionScene, pan: Floats, axis: Floats) -> Floats:
     """The textured background under a pan (T, 2) of the camera, (T, H, W, 3)."""
     size = len(axis)
     margin = int(np.ceil(_MARGIN * size)) + 1
     wide = (np.arange(-margin, size + margin, dtype=np.float32) + np.float32(0.5)) / size
-    texture = _texture(stage, wide)
+    texture = _texture(scene, wide)
     picture = np.empty((len(pan), size, size, 3), np.float32)
     for frame, (right, down) in zip(picture, pan):
         # what moves to the right is read from further left; between pixels by linear interpolation
@@ -287,15 +305,15 @@ def _split(offset: float) -> tuple[int, np.float32]:
     return whole, np.float32(offset - whole)
 
 
-def _texture(stage: _Stage, axis: Floats) -> Floats:
-    fx, fy = stage.waves[:, 0], stage.waves[:, 1]
+def _texture(scene: _MotionScene, axis: Floats) -> Floats:
+    fx, fy = scene.waves[:, 0], scene.waves[:, 1]
     turns = fx[:, None, None] * axis[None, None, :] + fy[:, None, None] * axis[None, :, None]
     picture = np.empty((len(axis), len(axis), 3), np.float32)
     for colour in range(3):
-        phase, height = stage.waves[:, 2 + colour, None, None], stage.waves[:, 5 + colour, None, None]
+        phase, height = scene.waves[:, 2 + colour, None, None], scene.waves[:, 5 + colour, None, None]
         waves = height * np.sin(np.float32(2 * np.pi) * (turns + phase))
-        picture[..., colour] = stage.level[colour] + waves.sum(0)
-    for x, y, radius, *colour in stage.clutter:
+        picture[..., colour] = scene.level[colour] + waves.sum(0)
+    for x, y, radius, *colour in scene.clutter:
         distance = np.hypot(axis[None, :] - x, axis[:, None] - y)
         picture += coverage(radius - distance, np.float32(0.02))[..., None] * (np.array(colour, np.float32) - picture)
     return picture
