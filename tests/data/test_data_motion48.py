@@ -36,7 +36,7 @@ def files(root: Path) -> dict[str, bytes]:
 
 def test_the_classes_are_every_shape_with_every_motion() -> None:
     assert len(CLASSES) == len(set(CLASSES)) == 48 == len(SHAPES) * len(MOTIONS)
-    assert CLASSES == tuple(sorted(CLASSES))
+    assert tuple(sorted(CLASSES)) == CLASSES
     assert all(partner(partner(name)) == name != partner(name) for name in CLASSES)
 
 
@@ -100,9 +100,7 @@ def test_one_frame_at_any_time_has_the_same_distribution_in_all_motions(at: int)
 def test_the_comparison_of_distributions_can_fail() -> None:
     count = 120
     spec = Motion48Spec(size=32, frames=12)
-    a, b = (
-        np.sort([render(f"{shape}-grow", "train", i, spec)[5].std() for i in range(count)]) for shape in SHAPES[:2]
-    )
+    a, b = (np.sort([render(f"{shape}-grow", "train", i, spec)[5].std() for i in range(count)]) for shape in SHAPES[:2])
     wide = a * 1.7
     both = np.sort(np.concatenate([wide, b]))
     gap = np.abs(np.searchsorted(wide, both, "right") - np.searchsorted(b, both, "right")).max()
