@@ -49,7 +49,7 @@ class TrainRequest:
     )
     data: str | None = option(
         default=None,
-        help="synthetic (default), a folder of class folders, a list, or READER:PATH; with --qat as before.",
+        help="synthetic (default), synthetic:NAME, class folders, a list, or READER:PATH; with --qat as before.",
     )
     qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
     epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
@@ -258,7 +258,7 @@ def train_network(
         workspace: Holds studies, spaces, the synthetic set and runs.
         architecture: A printed key, ``STUDY:best`` or ``zoo:NAME``; its head gets as many classes as the data has.
         recipe: How.
-        data: ``synthetic``, a folder of class folders, a list file, or ``READER:PATH``.
+        data: ``synthetic``, ``synthetic:NAME``, a folder of class folders, a list file, or ``READER:PATH``.
         tuning: What goes on with the rounding of int8 in it; its network is trained, and ``architecture`` not read.
         span: Length of a clip, with a unit.
         stride: Frames from one of a clip to the next.
