@@ -59,6 +59,9 @@ ONLY_IN = {
     "onnxscript": {"runtimes"},
     "torchao": {"runtimes", "deploy"},
     "paramiko": {"devices"},
+    "timm": {"training"},
+    "sklearn": {"training", "latency", "studies"},
+    "tensorboard": {"training"},
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),
 }

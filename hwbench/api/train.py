@@ -54,8 +54,8 @@ class TrainRequest:
     epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
     batch_size: int = option(default=16, min=1, help="Clips per step.")
     lr: float | None = option(default=None, help="Peak learning rate; default: 0.1, with --qat 0.01.")
-    optimizer: str = option(default="sgd", choices=("adamw", "sgd"), help="sgd or adamw.")
-    precision: str = option(default="fp32", choices=("bf16", "fp32"), help="Arithmetic of training: fp32 or bf16.")
+    optimizer: str = option(default="sgd", choices=("adamw", "lamb", "lars", "sgd"), help="sgd, adamw, lamb or lars.")
+    precision: str = option(default="fp32", choices=("bf16", "fp16", "fp32"), help="Arithmetic: fp32, bf16 or fp16.")
     seed: int | None = option(
         default=None, min=0, help="Of weights, order, clips, dropout; default: 0, with --qat as before."
     )
