@@ -15,12 +15,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from hwbench.training.processes import World
 
 
-class SyncedBatchNorm(nn.SyncBatchNorm):
-    """torch's layer, which knows GPUs alone, and the same sums on CPUs."""
+class SyncedBatchNorm(_BatchNorm):
+    """Batch normalisation over the batches of all processes, on CPUs; ``nn.SyncBatchNorm`` knows GPUs alone."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """(N, C, ...) -> the same shape."""
-        if input.device.type != "cpu" or not self.training or not dist.is_initialized():
+        if not self.training or not dist.is_initialized():
             unchanged: torch.Tensor = super().forward(input)
             return unchanged
         axes = [0, *range(2, input.dim())]
@@ -35,6 +35,9 @@ class SyncedBatchNorm(nn.SyncBatchNorm):
             normed = normed * self.weight.view(shape) + self.bias.view(shape)
         synced: torch.Tensor = normed.to(input.dtype)
         return synced
+
+    def _check_input_dim(self, input: torch.Tensor) -> None:
+        """Any number of axes."""
 
     def _follow(self, mean: torch.Tensor, variance: torch.Tensor) -> None:
         """Moves the running statistics."""
@@ -64,14 +67,16 @@ class _SumOverProcesses(torch.autograd.Function):
 def synchronise(module: nn.Module) -> None:
     """Exchanges the batch normalisations inside a module for those over all processes; weights and names stay."""
     for name, child in module.named_children():
-        if isinstance(child, _BatchNorm) and not isinstance(child, nn.SyncBatchNorm):
+        if isinstance(child, _BatchNorm) and not isinstance(child, nn.SyncBatchNorm | SyncedBatchNorm):
             setattr(module, name, _synced(child))
         else:
             synchronise(child)
 
 
-def _synced(layer: _BatchNorm) -> SyncedBatchNorm:
-    synced = SyncedBatchNorm(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
+def _synced(layer: _BatchNorm) -> _BatchNorm:
+    on_gpu = any(tensor.is_cuda for tensor in layer.state_dict().values())
+    kind = nn.SyncBatchNorm if on_gpu else SyncedBatchNorm
+    synced: _BatchNorm = kind(layer.num_features, layer.eps, layer.momentum, layer.affine, layer.track_running_stats)
     synced.weight, synced.bias = layer.weight, layer.bias
     synced.running_mean, synced.running_var = layer.running_mean, layer.running_var
     synced.num_batches_tracked = layer.num_batches_tracked

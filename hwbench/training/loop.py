@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.state import Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
+from hwbench.training.tensorboard import TensorBoard
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -65,6 +67,7 @@ def fit(
     identity: Mapping[str, str] | None = None,
     teacher: nn.Module | None = None,
     world: World = ALONE,
+    tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Fit:
     """Trains a module in place; afterwards it is in eval mode and holds the weights that were tested.
@@ -82,6 +85,7 @@ def fit(
         identity: Further facts that must be the same for a run to go on, name -> text.
         teacher: A network in eval mode to learn from, too: clips -> logits (N, classes).
         world: The processes that train together; each takes its share of every batch, and the first writes the files.
+        tensorboard: Also write the log for TensorBoard, in ``run_dir``.
         progress: Called after every step.
 
     Raises:
@@ -95,6 +99,8 @@ def fit(
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
         _place(module, device)
+        if world.size > 1:
+            stack.enter_context(_quiet_strides())
         if recipe.sync_bn and world.size > 1:
             synchronise(module)
         state = TrainState(module, recipe)
@@ -107,7 +113,10 @@ def fit(
             module.compile()
         step = TrainingStep(state, training, device, layout, None if teacher is None else teacher.to(device), world)
         run = _Run(step, resume, validation, resources, progress)
-        return run.to_end(stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes))))
+        log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
+        if tensorboard and folder is not None:
+            log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
+        return run.to_end(log)
 
 
 def _place(module: nn.Module, device: torch.device) -> None:
@@ -117,6 +126,14 @@ def _place(module: nn.Module, device: torch.device) -> None:
         for parameter in module.parameters():
             if parameter.dim() in _CHANNELS_LAST:
                 parameter.data = parameter.data.contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
+
+
+@contextlib.contextmanager
+def _quiet_strides() -> Iterator[None]:
+    """Inside, torch does not warn that the gradient of a depthwise kernel with one channel has two forms of strides."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grad strides do not match")
+        yield
 
 
 def fingerprint(training: TrainingClips, recipe: Recipe, identity: Mapping[str, str]) -> dict[str, str]:

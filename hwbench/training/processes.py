@@ -6,7 +6,6 @@ the others take over what it read. Processes talk by gloo on CPUs and by NCCL be
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.torchrun import SaidElsewhere, leads, local_rank, under_torchrun
 
 T = TypeVar("T")
 
@@ -24,10 +24,6 @@ T = TypeVar("T")
 # waited for (hwbench.data.loading).
 _TIMEOUT = timedelta(minutes=10)
 _ENDED = "hwbench/ended"
-
-
-class SaidElsewhere(HwbenchError):
-    """This process ends because another one of its run did, which has said why."""
 
 
 @dataclass(frozen=True)
@@ -89,21 +85,6 @@ class World:
 ALONE = World()
 
 
-def under_torchrun() -> bool:
-    """Whether this process is one of several that torchrun started."""
-    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def leads() -> bool:
-    """Whether this process speaks for its run; true outside of torchrun."""
-    return not under_torchrun() or os.environ["RANK"] == "0"
-
-
-def neighbours() -> int:
-    """Processes of the run on this machine, this one included."""
-    return int(os.environ.get("LOCAL_WORLD_SIZE", "1")) if under_torchrun() else 1
-
-
 @contextmanager
 def joined(device: str = "auto") -> Iterator[World]:
     """Takes part in the run that torchrun started; without torchrun gives a world of one.
@@ -121,7 +102,7 @@ def joined(device: str = "auto") -> Iterator[World]:
         return
     cuda = device != "cpu" and torch.cuda.is_available()
     if cuda:
-        _take_gpu(int(os.environ["LOCAL_RANK"]))
+        _take_gpu(local_rank())
     dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=_TIMEOUT)
     try:
         yield World(dist.get_rank(), dist.get_world_size())

@@ -11,7 +11,7 @@ from hwbench.api import train as module
 from hwbench.data import FailurePolicy
 from hwbench.errors import InvalidFile, InvalidValue, UsageError
 from hwbench.training import Resources
-from hwbench.training.recipe import OPTIMIZERS, PRECISIONS, Recipe
+from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.workspace import Workspace
 
 Trained = tuple[hwbench.TrainResult, Keeper]
@@ -137,6 +137,7 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
         ({"lr": math.inf}, InvalidValue, "learning_rate"),
         ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars or sgd, got 'adam'"),
         ({"precision": "int8"}, InvalidValue, "--precision: expected bf16, fp16 or fp32"),
+        ({"loss": "mse"}, InvalidValue, "--loss: expected bce or cross-entropy"),
         ({"crops": 2}, InvalidValue, "--crops: expected 1 or 3, got 2"),
         ({"crops": 4}, InvalidValue, "--crops: expected 1 to 3"),
         ({"seed": -1}, InvalidValue, "--seed"),
@@ -168,8 +169,9 @@ def test_what_a_request_allows_is_what_the_library_allows() -> None:
     choices = {field.name: field.option.choices for field in hwbench.api.requests.fields_of(hwbench.TrainRequest)}
     assert choices["optimizer"] == OPTIMIZERS
     assert choices["precision"] == PRECISIONS
+    assert choices["loss"] == LOSSES
     assert choices["on_error"] == tuple(FailurePolicy)
     assert [Resources(one).device for one in choices["device"]] == list(choices["device"])
-    assert hwbench.TrainRequest(architecture=NETWORK).recipe(0) == Recipe()
-    tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).recipe(3)
+    assert hwbench.TrainRequest(architecture=NETWORK).make_recipe() == Recipe()
+    tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).make_recipe(3)
     assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (module.QAT_EPOCHS, module.QAT_RATE, 3)
