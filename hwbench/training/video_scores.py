@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from hwbench.workspace import write_bytes
 
 SCORES = "scores.npz"
 
+_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, NotImplementedError)
 _KEYS = ("classes", "videos", "targets", "scores")
 # Guo et al. 2017 take 15 bins.
 _BINS = 15
@@ -136,7 +138,7 @@ def load_scores(path: Path) -> VideoScores:
         InvalidFile: No such file, or it holds something else.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
             values: Mapping[str, Any] = {key: file[key] for key in _KEYS}
         read = VideoScores(
             tuple(map(str, values["classes"].tolist())),
@@ -144,7 +146,7 @@ def load_scores(path: Path) -> VideoScores:
             torch.from_numpy(values["targets"]),
             torch.from_numpy(values["scores"]).double(),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, *_ARCHIVE_ERRORS) as error:
         line = " ".join(str(error).split())[:160]
         raise InvalidFile(f"{path}: cannot be read as scores: {line}; expected what hwbench train writes") from None
     rows = len(read.videos)
