@@ -92,12 +92,20 @@ def test_two_processes_train_as_one(folders: dict[str, Path]) -> None:
     ]  # fmt: skip
 
 
+# Each process its own statistics, what is drawn by step, and sums of three, whose order could matter.
+MANY = json.dumps({"sync_bn": False, "mixup": 0.8, "accumulate": 2, "precise_bn": 2})
+
+
 @pytest.mark.slow
-def test_a_killed_process_ends_the_other_and_the_run_goes_on(
-    data_root: Path, folders: dict[str, Path], tmp_path: Path
+@pytest.mark.parametrize(("count", "options"), [(2, "{}"), pytest.param(3, MANY, marks=pytest.mark.long)])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+    data_root: Path, folders: dict[str, Path], tmp_path: Path, count: int, options: str
 ) -> None:
-    folder = tmp_path / "parts"
-    with torchrun(data_root, folder) as process:
+    folder, uninterrupted = tmp_path / "parts", folders["two"]
+    if options == MANY:
+        uninterrupted = tmp_path / "whole"
+        whole(data_root, uninterrupted, options, count)
+    with torchrun(data_root, folder, options, count) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if int(line) == 4:
@@ -112,10 +120,10 @@ def test_a_killed_process_ends_the_other_and_the_run_goes_on(
     assert all("another process of this run has gone; the same command goes on" in line for line in said)
     before = len(losses(folder))
     assert 4 <= before < STEPS
-    told, _ = whole(data_root, folder)
+    told, _ = whole(data_root, folder, options, count)
     assert told[0] >= 4
-    assert losses(folder) == losses(folders["two"])
-    parts, two = (torch.load(one / "trained.pt", weights_only=True) for one in (folder, folders["two"]))
+    assert losses(folder) == losses(uninterrupted)
+    parts, two = (torch.load(one / "trained.pt", weights_only=True) for one in (folder, uninterrupted))
     assert all(torch.equal(parts[name], two[name]) for name in two)
 
 

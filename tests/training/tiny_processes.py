@@ -26,7 +26,7 @@ def network() -> Tiny:
 
 def recipe(options: str) -> Recipe:
     """That of the tests with some fields replaced, which come as JSON."""
-    return replace(RECIPE, batch_size=6, sync_bn=True, **json.loads(options))
+    return replace(RECIPE, **{"batch_size": 6, "sync_bn": True, **json.loads(options)})
 
 
 def tell(at: TrainingProgress) -> None:
