@@ -88,9 +88,9 @@ class Fields:
         """A whole number or a list of different ones."""
         return self._list(name, self._as_integer, default)
 
-    def numbers(self, name: str) -> tuple[float, ...]:
+    def numbers(self, name: str, default: tuple[float, ...] | None = None) -> tuple[float, ...]:
         """A number or a list of different ones."""
-        return self._list(name, self._as_number)
+        return self._list(name, self._as_number, default)
 
     def series(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers, one for each of several things; they may repeat."""

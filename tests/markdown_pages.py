@@ -39,7 +39,7 @@ SHOWN = {"text", "cpp", "kotlin", "swift"}
 # Programs that stand in command blocks beside hwbench and make.
 PROGRAMS = {
     "adb", "apt-get", "brew", "c++", "cd", "E=$(python", "ffmpeg", "git", "mkdir", "pkg", "python", "python3", "source",
-    "ssh-copy-id", "ssh-keygen",
+    "ssh-copy-id", "ssh-keygen", "torchrun",
 }  # fmt: skip
 
 _FENCE = re.compile(

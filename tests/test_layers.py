@@ -16,7 +16,7 @@ PACKAGE = ROOT / "hwbench"
 # From bottom to top. A module imports from lower levels, and from its own package.
 BOTTOM = {
     *("errors", "units", "registry", "workspace", "printable", "interpreter", "ownership", "durable", "documents"),
-    *("toml_fields", "frames"),
+    *("toml_fields", "frames", "torchrun"),
 }
 LEVELS = (
     BOTTOM,
@@ -38,6 +38,7 @@ NEIGHBOURS = {
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",
     ("workspace", "durable"): "what was written is on the disk, in a folder that is, too",
     ("workspace", "registry"): "unknown spaces, devices and cards are answered with the nearest known ones",
+    ("torchrun", "errors"): "a process that another one ended says nothing",
     ("toml_fields", "documents"): "a file is bounded before its keys are looked at",
     ("toml_fields", "errors"): "a file that does not validate is an InvalidFile",
     ("toml_fields", "printable"): "what a file says may be anything",
@@ -59,6 +60,9 @@ ONLY_IN = {
     "onnxscript": {"runtimes"},
     "torchao": {"runtimes", "deploy"},
     "paramiko": {"devices"},
+    "timm": {"training"},
+    "sklearn": {"training", "latency", "studies"},
+    "tensorboard": {"training"},
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),
 }

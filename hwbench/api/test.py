@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
-from hwbench.api.resources import resources_for
-from hwbench.api.train import COMPUTE, ON_ERROR, check_crops, say_unreadable
+from hwbench.api.train import COMPUTE, ON_ERROR, check_crops, say_unreadable, shared_resources
 
 if TYPE_CHECKING:
+    from hwbench.training.processes import World
     from hwbench.workspace import Workspace
 
 
@@ -32,6 +32,7 @@ class TestRequest:
     )
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
+    scores: Path | None = option(default=None, metavar="FILE.npz", help="Keep the scores of every video in a file.")
 
     def validate(self) -> None:
         """Raises InvalidValue where crops are neither 1 nor 3."""
@@ -81,9 +82,17 @@ def test(  # no function for pytest
         UnknownName: No such data.
         VideoError: A video cannot be read.
     """
+    from hwbench.training.processes import joined
+
+    with joined(request.device) as world:
+        return _test(request, listener, workspace, world)
+
+
+def _test(request: TestRequest, listener: Listener, workspace: Workspace | None, world: World) -> TestResult:
     from hwbench.data import FailurePolicy
     from hwbench.spaces import load_named
     from hwbench.training import load_checkpoint, score
+    from hwbench.training.video_scores import save_scores
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
@@ -96,10 +105,13 @@ def test(  # no function for pytest
         source=source,
         views=(request.clips, request.crops),
         policy=FailurePolicy.parse(request.on_error),
-        resources=resources_for(source, device=request.device, threads=request.threads, workers=request.workers),
+        resources=shared_resources(source, request.device, request.threads, request.workers),
+        world=world,
         progress=lambda done, total: listener.progress(StageProgress("test", done, total)),
     )
     say_unreadable(listener, scores.failures.causes)
+    if request.scores is not None and scores.by_video is not None and world.leads:
+        save_scores(request.scores, scores.by_video)
     return TestResult(
         checkpoint=request.checkpoint,
         architecture=stored.network.name,

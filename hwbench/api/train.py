@@ -16,6 +16,7 @@ from hwbench.api.requests import option, request
 from hwbench.api.resources import resources_for
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, UsageError
+from hwbench.interpreter import cores
 from hwbench.specs import AUTO
 from hwbench.units import parse_duration
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from hwbench.data import ClipSpec, FailurePolicy
     from hwbench.specs import Network
     from hwbench.training import FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
+    from hwbench.training.processes import World
+    from hwbench.training.teacher import Teacher
     from hwbench.workspace import Workspace
 
 # Fine-tuning moves weights by steps of int8 and no further: a tenth of the rate that networks are trained with.
@@ -52,16 +55,41 @@ class TrainRequest:
         help="synthetic (default), synthetic:NAME, class folders, a list, or READER:PATH; with --qat as before.",
     )
     qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
+    recipe: str | None = option(
+        default=None,
+        metavar="NAME|FILE",
+        help="x3d, slowfast, mvit, finetune, synthetic, or a TOML file; other options override it.",
+    )
+    settings: tuple[str, ...] = option(
+        default=(),
+        flags=("--set",),
+        metavar="NAME=VALUE",
+        help="Any field of a recipe, such as --set ema_decay=0.99; repeatable.",
+    )
     epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
-    batch_size: int = option(default=16, min=1, help="Clips per step.")
+    batch_size: int | None = option(default=None, min=1, help="Clips per step, of all processes together; default: 16.")
+    accumulate: int | None = option(
+        default=None, min=1, help="Parts that a batch is computed in, for less memory; default: 1."
+    )
     lr: float | None = option(default=None, help="Peak learning rate; default: 0.1, with --qat 0.01.")
-    optimizer: str = option(default="sgd", choices=("adamw", "sgd"), help="sgd or adamw.")
-    precision: str = option(default="fp32", choices=("bf16", "fp32"), help="Arithmetic of training: fp32 or bf16.")
+    optimizer: str | None = option(
+        default=None, choices=("adamw", "lamb", "lars", "sgd"), help="sgd (default), adamw, lamb or lars."
+    )
+    precision: str | None = option(
+        default=None, choices=("bf16", "fp16", "fp32"), help="Arithmetic: fp32 (default), bf16 or fp16."
+    )
+    loss: str | None = option(
+        default=None, choices=("bce", "cross-entropy"), help="cross-entropy (default), or bce for several classes."
+    )
+    freeze: str | None = option(
+        default=None, help="Blocks that stay: stem, all-but-head, or how many from the stem on."
+    )
+    teacher: Path | None = option(default=None, help="A checkpoint to learn from, too (distillation).")
     seed: int | None = option(
         default=None, min=0, help="Of weights, order, clips, dropout; default: 0, with --qat as before."
     )
-    clips: int = option(default=1, min=1, help="Test clips per video.")
-    crops: int = option(default=1, min=1, max=3, help="Test crops per clip: 1 or 3.")
+    clips: int | None = option(default=None, min=1, help="Test clips per video; default: 1.")
+    crops: int | None = option(default=None, min=1, max=3, help="Test crops per clip: 1 (default) or 3.")
     variant: str = option(default=AUTO, help="With --qat: layout of convolutions over time.")
     span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
     stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
@@ -76,6 +104,7 @@ class TrainRequest:
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
     )
+    tensorboard: bool = option(default=False, help="Write the log for TensorBoard, too, in the folder of the run.")
     out: Path | None = option(default=None, help="Folder of the run; default: one below runs/.")
     fresh: bool = option(default=False, flags=("--fresh/--resume",), help="Start over, or go on where a run stopped.")
 
@@ -83,7 +112,8 @@ class TrainRequest:
         """Raises InvalidValue or UsageError where the fields do not go together."""
         if self.lr is not None and not (math.isfinite(self.lr) and self.lr > 0):
             raise InvalidValue(f"--lr: learning_rate must be more than 0, got {self.lr}")
-        check_crops(self.crops)
+        if self.crops is not None:
+            check_crops(self.crops)
         if self.new_head and self.weights is None:
             raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
         if self.span is not None:
@@ -97,20 +127,32 @@ class TrainRequest:
                 "--variant goes with --qat; without it the original form is trained, which has no variants"
             )
 
-    def recipe(self, seed: int) -> Recipe:
-        """Hyper-parameters of the run; what was not given depends on whether a checkpoint is fine-tuned."""
-        from hwbench.training import Recipe
+    def make_recipe(self, default_seed: int = 0) -> Recipe:
+        """Hyper-parameters of the run; what was not given is that of the recipe, or of fine-tuning with --qat.
 
-        return Recipe(
-            epochs=self.epochs or (QAT_EPOCHS if self.qat else Recipe.epochs),
-            batch_size=self.batch_size,
-            learning_rate=self.lr if self.lr is not None else (QAT_RATE if self.qat else Recipe.learning_rate),
-            optimizer=self.optimizer,
-            precision=self.precision,
-            seed=seed,
-            test_clips=self.clips,
-            test_crops=self.crops,
-        )
+        Raises:
+            UnknownName: No such recipe or field.
+            InvalidFile: A recipe in a file that does not validate.
+        """
+        from hwbench.training.recipe_files import RecipeFile, parse_settings
+
+        tuning = {"epochs": QAT_EPOCHS, "learning_rate": QAT_RATE} if self.qat else {}
+        file = RecipeFile.of(tuning) if self.recipe is None else RecipeFile.named(self.recipe)
+        typed = {
+            "epochs": self.epochs,
+            "batch_size": self.batch_size,
+            "accumulate": self.accumulate,
+            "learning_rate": self.lr,
+            "optimizer": self.optimizer,
+            "precision": self.precision,
+            "loss": self.loss,
+            "freeze": self.freeze,
+            "seed": self.seed,
+            "test_clips": self.clips,
+            "test_crops": self.crops,
+        }
+        given = {name: value for name, value in typed.items() if value is not None}
+        return file.with_default(seed=default_seed).recipe({**parse_settings(self.settings), **given})
 
 
 @dataclass(frozen=True)
@@ -203,9 +245,17 @@ def train(request: TrainRequest, listener: Listener = SILENT, *, workspace: Work
         What ``train_network`` raises; with ``qat`` also InvalidFile or InvalidValue where no fine-tuning can start from
         the checkpoint.
     """
+    from hwbench.training.processes import joined
+
+    with joined(request.device) as world:
+        return _train(request, listener, workspace, world)
+
+
+def _train(request: TrainRequest, listener: Listener, workspace: Workspace | None, world: World) -> TrainResult:
     from hwbench.data import SYNTHETIC, FailurePolicy
     from hwbench.spaces import load_named
     from hwbench.training import FineTuning
+    from hwbench.training.teacher import Teacher
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
@@ -215,13 +265,16 @@ def train(request: TrainRequest, listener: Listener = SILENT, *, workspace: Work
     trained = train_network(
         workspace,
         request.architecture,
-        request.recipe(_seed(request, tuning)),
+        _recipe(request, tuning),
         data=data,
         tuning=tuning,
         span=request.span,
         stride=request.stride,
         policy=FailurePolicy.parse(request.on_error),
-        resources=resources_for(data, device=request.device, threads=request.threads, workers=request.workers),
+        teacher=None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher))),
+        resources=shared_resources(data, request.device, request.threads, request.workers),
+        world=world,
+        tensorboard=request.tensorboard,
         weights=request.weights,
         new_head=request.new_head,
         out=request.out,
@@ -242,10 +295,13 @@ def train_network(
     *,
     data: str = "synthetic",
     tuning: FineTuning | None = None,
+    teacher: Teacher | None = None,
     span: str | None = None,
     stride: int | None = None,
     policy: FailurePolicy | None = None,
     resources: Resources | None = None,
+    world: World | None = None,
+    tensorboard: bool = False,
     weights: Path | None = None,
     new_head: bool = False,
     out: Path | None = None,
@@ -260,10 +316,13 @@ def train_network(
         recipe: How.
         data: ``synthetic``, ``synthetic:NAME``, a folder of class folders, a list file, or ``READER:PATH``.
         tuning: What goes on with the rounding of int8 in it; its network is trained, and ``architecture`` not read.
+        teacher: A trained network to learn from, too.
         span: Length of a clip, with a unit.
         stride: Frames from one of a clip to the next.
         policy: What happens with unreadable videos; default: raise.
         resources: Device, threads and reader processes; default: all cores.
+        world: The processes that train together; default: this one.
+        tensorboard: Also write the log for TensorBoard.
         weights: Published weights to begin with.
         new_head: Leave out their last layer.
         out: Folder of the run; default: one below ``runs/``.
@@ -279,23 +338,50 @@ def train_network(
     from hwbench.data import FailurePolicy
     from hwbench.training import open_data, run_folder, start_over
     from hwbench.training import train as run
+    from hwbench.training.processes import ALONE
 
+    world = world or ALONE
     start: StartingWeights | FineTuning | None = tuning
-    if tuning is None:
-        network = _network(workspace, architecture, data, recipe.seed)
-        clip = _clip(network, span, stride)
-        if weights == Path(PUBLISHED) and not weights.is_file():
-            weights = published_weights(workspace, architecture, listener)
-        start = None if weights is None else _start(weights, network, data, new_head, listener)
-    else:
-        network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
-    size = (network.input.t, network.input.h, network.input.w)
-    opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
-    folder = out or run_folder(workspace, recipe, network, opened, start)
-    if fresh:
-        start_over(folder)
-    resources, told = resources or resources_for(data), _told(listener, network.name)
-    return run(recipe, network, opened, folder, start=start, resources=resources, progress=told)
+    with world.leader_first():  # the synthetic set is made once
+        if tuning is None:
+            network = _network(workspace, architecture, data, recipe.seed)
+            clip = _clip(network, span, stride)
+            if weights == Path(PUBLISHED) and not weights.is_file():
+                weights = published_weights(workspace, architecture, listener)
+            start = None if weights is None else _start(weights, network, data, new_head, listener)
+        else:
+            network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
+        size = (network.input.t, network.input.h, network.input.w)
+        opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
+        folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
+        if fresh and world.leads:
+            start_over(folder)
+    return run(
+        recipe,
+        network,
+        opened,
+        folder,
+        start=start,
+        teacher=teacher,
+        resources=resources or resources_for(data),
+        world=world,
+        tensorboard=tensorboard,
+        progress=_told(listener, network.name),
+    )
+
+
+def shared_resources(data: str, device: str, threads: int | None, workers: int | None) -> Resources:
+    """What one process may use; where torchrun started several on this machine, they divide its cores."""
+    from hwbench.data import stays_in_memory
+    from hwbench.torchrun import neighbours
+
+    count = neighbours()
+    if count > 1:
+        share = max(1, cores() // count)
+        threads = threads or share
+        if workers is None and not stays_in_memory(data):
+            workers = max(1, share - 1)
+    return resources_for(data, device=device, threads=threads, workers=workers)
 
 
 def check_crops(crops: int) -> None:
@@ -312,17 +398,20 @@ def say_unreadable(listener: Listener, causes: Mapping[str, str]) -> None:
         )
 
 
-def _seed(request: TrainRequest, tuning: FineTuning | None) -> int:
-    """The seed; of fine-tuning that of the training before, so that no validation video becomes a training video."""
+def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
+    """The recipe; the seed of fine-tuning is that of the training before, so that no validation video becomes a
+    training video.
+    """
     if tuning is None:
-        return request.seed or 0
+        return request.make_recipe()
     before = tuning.checkpoint.recipe.seed
-    if request.seed not in (None, before):
+    recipe = request.make_recipe(before)
+    if recipe.seed != before:
         raise InvalidValue(
             f"--seed: {tuning.checkpoint.path} was trained with seed {before}, which also split its data into training "
             "and validation videos; leave --seed out"
         )
-    return before
+    return recipe
 
 
 def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:

@@ -1,25 +1,52 @@
-"""``hwbench train`` and ``hwbench test``: trained weights, and what they are worth."""
+"""``hwbench train`` and ``hwbench test``: trained weights, and what they are worth.
+
+Under torchrun one process speaks: the first, or the one that ends the others by an error.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hwbench.api.listener import SILENT, Listener
 from hwbench.api.test import TestRequest, test
 from hwbench.api.train import TrainRequest, train
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit
+from hwbench.torchrun import SaidElsewhere, leads
 
 
 def _train(request: TrainRequest, as_json: bool) -> None:
-    with listening() as listener:
+    with _speaking() as listener:
         result = train(request, listener)
-    emit(result.to_json(), as_json=as_json)
+    _emit(result.to_json(), as_json)
 
 
 def _test(request: TestRequest, as_json: bool) -> None:
-    with listening() as listener:
+    with _speaking() as listener:
         result = test(request, listener)
-    emit(result.to_json(), as_json=as_json)
+    _emit(result.to_json(), as_json)
+
+
+@contextlib.contextmanager
+def _speaking() -> Iterator[Listener]:
+    """The listener of the first process; others hear nothing, and end silently where another has said why."""
+    try:
+        if leads():
+            with listening() as listener:
+                yield listener
+        else:
+            yield SILENT
+    except SaidElsewhere as error:
+        raise SystemExit(error.exit_status) from None
+
+
+def _emit(values: Mapping[str, Any], as_json: bool) -> None:
+    if leads():
+        emit(values, as_json=as_json)
 
 
 add_command(app, "train", TrainRequest, _train)

@@ -3,8 +3,10 @@
 from hwbench.training.checkpoint import Checkpoint, build, build_start, load_checkpoint, save_checkpoint
 from hwbench.training.loop import Fit, TrainingProgress, fit
 from hwbench.training.metrics import Scores, evaluate
+from hwbench.training.processes import World, joined
 from hwbench.training.quantized import Quantization
 from hwbench.training.recipe import Recipe
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.training.resources import Resources
 from hwbench.training.run import (
     CHECKPOINT,
@@ -19,6 +21,8 @@ from hwbench.training.run import (
     start_over,
     train,
 )
+from hwbench.training.teacher import Teacher
+from hwbench.training.video_scores import VideoScores, load_scores, save_scores
 
 __all__ = [
     "CHECKPOINT",
@@ -28,20 +32,27 @@ __all__ = [
     "TrainingProgress",
     "Quantization",
     "Recipe",
+    "RecipeFile",
     "Resources",
     "Scores",
     "FineTuning",
     "StartingWeights",
+    "Teacher",
     "Trained",
+    "VideoScores",
+    "World",
     "build",
     "build_start",
     "evaluate",
     "fit",
     "initial",
+    "joined",
     "load_checkpoint",
+    "load_scores",
     "open_data",
     "run_folder",
     "save_checkpoint",
+    "save_scores",
     "start_over",
     "score",
     "train",

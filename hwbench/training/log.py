@@ -10,6 +10,7 @@ from typing import Any
 
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile
+from hwbench.training.tensorboard import TensorBoard
 from hwbench.workspace import write_bytes, writing
 
 METRICS = "metrics.jsonl"
@@ -24,6 +25,7 @@ class MetricsLog:
 
     def __init__(self, folder: Path | None, length: int) -> None:
         self._file = None
+        self._mirror: TensorBoard | None = None
         self.length = 0
         if folder is None:
             return
@@ -39,8 +41,14 @@ class MetricsLog:
                 self._file = path.open("ab", buffering=0)
             self.length = len(whole)
 
+    def mirror(self, board: TensorBoard) -> None:
+        """Hands each line to TensorBoard, too."""
+        self._mirror = board
+
     def write(self, **values: Any) -> None:
         """Appends one line and hands it to the system at once."""
+        if self._mirror is not None:
+            self._mirror.write(values)
         if self._file is not None:
             with writing(Path(self._file.name)):
                 self.length += self._file.write(json.dumps(values).encode() + b"\n")

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 import time
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from hwbench.data import Batch, Failures, TestClips, TrainingClips
+from hwbench.data import Failures, TestClips, TrainingClips
 from hwbench.data.loading import Loader, shuffled
-from hwbench.errors import CheckFailed, VideoError
-from hwbench.training.depthwise import fast_depthwise
+from hwbench.errors import VideoError
+from hwbench.training.batch_norm import precise_statistics, synchronise
 from hwbench.training.log import MetricsLog
 from hwbench.training.metrics import Scores, evaluate
+from hwbench.training.parts import frozen_blocks, recomputed, train_mode
+from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.state import Resume, TrainState
+from hwbench.training.steps import StepReport, TrainingStep
+from hwbench.training.tensorboard import TensorBoard
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
@@ -62,6 +65,9 @@ def fit(
     run_dir: Path | None = None,
     resources: Resources | None = None,
     identity: Mapping[str, str] | None = None,
+    teacher: nn.Module | None = None,
+    world: World = ALONE,
+    tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Fit:
     """Trains a module in place; afterwards it is in eval mode and holds the weights that were tested.
@@ -77,6 +83,9 @@ def fit(
         run_dir: Folder of the run, or None to keep nothing.
         resources: Device, threads, worker processes.
         identity: Further facts that must be the same for a run to go on, name -> text.
+        teacher: A network in eval mode to learn from, too: clips -> logits (N, classes).
+        world: The processes that train together; each takes its share of every batch, and the first writes the files.
+        tensorboard: Also write the log for TensorBoard, in ``run_dir``.
         progress: Called after every step.
 
     Raises:
@@ -87,15 +96,27 @@ def fit(
         WorkspaceError: ``run_dir`` cannot be written.
     """
     resources = resources or Resources()
-    with resources.applied() as device, torch.random.fork_rng():
+    with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
         _place(module, device)
+        if world.size > 1:
+            stack.enter_context(_quiet_strides())
+        if recipe.sync_bn and world.size > 1:
+            synchronise(module)
         state = TrainState(module, recipe)
-        resume = Resume(run_dir, fingerprint(training, recipe, identity or {}))
-        resume.load(state)
-        run = _Run(state, resume, training, validation, resources, device, layout, progress)
-        with contextlib.closing(MetricsLog(run_dir, state.position.log_bytes)) as log:
-            return run.to_end(log)
+        folder = run_dir if world.leads else None
+        resume = Resume(folder, fingerprint(training, recipe, identity or {}))
+        resume.load(state, world)
+        if recipe.gradient_checkpointing:
+            stack.enter_context(recomputed(module))
+        if recipe.compile:
+            module.compile()
+        step = TrainingStep(state, training, device, layout, None if teacher is None else teacher.to(device), world)
+        run = _Run(step, resume, validation, resources, progress)
+        log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
+        if tensorboard and folder is not None:
+            log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
+        return run.to_end(log)
 
 
 def _place(module: nn.Module, device: torch.device) -> None:
@@ -107,10 +128,18 @@ def _place(module: nn.Module, device: torch.device) -> None:
                 parameter.data = parameter.data.contiguous(memory_format=_CHANNELS_LAST[parameter.dim()])
 
 
+@contextlib.contextmanager
+def _quiet_strides() -> Iterator[None]:
+    """Inside, torch does not warn that the gradient of a depthwise kernel with one channel has two forms of strides."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Grad strides do not match")
+        yield
+
+
 def fingerprint(training: TrainingClips, recipe: Recipe, identity: Mapping[str, str]) -> dict[str, str]:
     """What must be equal for a stored run to go on, name -> text."""
     facts = {
-        **{name: str(value) for name, value in asdict(recipe).items()},
+        **recipe.facts(),
         "data": training.videos.identity,
         "clip": str(training.clip),
         "transform": repr(training.transform),
@@ -122,23 +151,21 @@ def fingerprint(training: TrainingClips, recipe: Recipe, identity: Mapping[str, 
 class _Run:
     def __init__(
         self,
-        state: TrainState,
+        step: TrainingStep,
         resume: Resume,
-        training: TrainingClips,
         validation: TestClips | None,
         resources: Resources,
-        device: torch.device,
-        layout: torch.memory_format,
         progress: Callable[[TrainingProgress], None] | None,
     ) -> None:
-        self.state, self.resume, self.training, self.validation = state, resume, training, validation
-        self.recipe, self.resources, self.device, self.layout = state.recipe, resources, device, layout
-        self.progress = progress
-        self.loader = Loader(training, workers=resources.workers, pin_memory=device.type == "cuda")
+        self.step, self.resume, self.validation, self.resources = step, resume, validation, resources
+        self.state, self.training, self.recipe = step.state, step.training, step.recipe
+        self.device, self.world, self.progress = step.device, step.world, progress
+        self.loader = Loader(self.training, workers=resources.workers, pin_memory=self.device.type == "cuda")
         self.per_epoch = len(self._order(0))
         self.steps = self.per_epoch * self.recipe.epochs
         self.scores: Scores | None = None
         self.loss = math.nan
+        self.reports: deque[StepReport] = deque()
 
     def to_end(self, log: MetricsLog) -> Fit:
         position = self.state.position
@@ -151,6 +178,7 @@ class _Run:
             position.log_bytes = log.length
             log.sync()  # the state that follows knows of these lines
             self.resume.save(self.state)
+        self.world.copy_leader([*self.state.average.values()])
         self.state.module.load_state_dict(self.state.average)
         self.state.module.eval()
         if self.scores is None and self.validation is not None:
@@ -164,73 +192,74 @@ class _Run:
         """The rest of the epoch the position is in."""
         position = self.state.position
         self.training.set_epoch(position.epoch)
-        self.state.module.train()
+        train_mode(self.state.module, self.recipe)
         empty = 0
-        for batch in self.loader.batches(self._order(position.epoch)[position.batch :]):
-            position.failures.add(batch.failures)
-            empty += not len(batch)
-            if len(batch):
+        order = [self.world.part(batch) for batch in self._order(position.epoch)[position.batch :]]
+        for batch in self.loader.batches(order):
+            shared = self.step.share(batch)
+            position.failures.add(shared.failures)
+            empty += not shared.clips
+            if shared.clips:
                 rate = self.recipe.rate(position.step, self.steps)
-                self.loss = self._step(batch, rate)
-                log.write(event="step", step=position.step, epoch=position.epoch, loss=self.loss, learning_rate=rate)
+                self.reports.append(self.step(batch, shared.clips, rate))
+                self._write(log, all_of_them=not self.step.waits)
             position.step, position.batch = position.step + 1, position.batch + 1
             position.seconds = time.monotonic() - start
-            position.log_bytes = log.length
-            self.resume.save_if_cheap(self.state)
+            if self.resume.is_cheap():
+                self._write(log)
+                position.log_bytes = log.length
+                self.resume.save(self.state, durable=False)
             self._tell()
+        self._write(log)
+        position.log_bytes = log.length
         if empty == self.per_epoch:
             raise VideoError(f"no video of {self.training.videos.root} could be read:\n{position.failures}")
 
-    def _step(self, batch: Batch, rate: float) -> float:
-        """Forward, backward, optimizer and average for one batch; the loss."""
-        torch.manual_seed(_step_seed(self.recipe.seed, self.state.position.step))
-        clips = batch.clips.to(self.device, memory_format=self.layout, non_blocking=True)
-        labels = batch.labels.to(self.device, non_blocking=True)
-        for group in self.state.optimizer.param_groups:
-            group["lr"] = rate
-        self.state.optimizer.zero_grad(set_to_none=True)
-        with self._arithmetic():
-            logits = self.state.module(clips)
-        loss = F.cross_entropy(logits.float(), labels, label_smoothing=self.recipe.label_smoothing)
-        value = loss.item()
-        self._check_finite("loss", value, rate)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self.state.module.parameters(), self.recipe.clip_grad_norm)
-        self._check_finite("gradient", norm.item(), rate)
-        self.state.optimizer.step()
-        self.state.update_average()
-        return value
-
-    @contextlib.contextmanager
-    def _arithmetic(self) -> Iterator[None]:
-        with contextlib.ExitStack() as stack:
-            if self.recipe.precision == "bf16":
-                stack.enter_context(torch.autocast(self.device.type, dtype=torch.bfloat16))
-            else:
-                stack.enter_context(fast_depthwise())
-            yield
-
-    def _check_finite(self, name: str, value: float, rate: float) -> None:
-        if not math.isfinite(value):
-            raise CheckFailed(
-                f"training diverged: the {name} is {value} at step {self.state.position.step} with learning rate "
-                f"{rate:.3g}; try a smaller --lr (now {self.recipe.learning_rate:g}) with --fresh"
-            )
+    def _write(self, log: MetricsLog, *, all_of_them: bool = True) -> None:
+        """Logs the steps whose numbers are there: on a GPU all but the last, so that nothing waits for it."""
+        while len(self.reports) > (0 if all_of_them else 1):
+            report = self.reports.popleft()
+            self.loss = self.step.check(report)
+            log.write(event="step", step=report.step, epoch=report.epoch, loss=self.loss, learning_rate=report.rate)
 
     def _validate(self, log: MetricsLog) -> None:
         """Tests the running average where the recipe wants it, and logs the end of the epoch."""
         position, epochs = self.state.position, self.recipe.epochs
         due = (position.epoch + 1) % self.recipe.eval_every == 0 or position.epoch + 1 == epochs
         values: dict[str, object] = {"event": "epoch", "epoch": position.epoch, "step": position.step}
-        if due and self.validation is not None:
-            weights = {name: tensor.clone() for name, tensor in self.state.module.state_dict().items()}
-            self.state.module.load_state_dict(self.state.average)
-            self.scores = self._evaluate()
-            self.state.module.load_state_dict(weights)
+        if due:
+            self._test_average()
+        if due and self.scores is not None:
             values |= {"top1": self.scores.top1, "top5": self.scores.top5, "videos": self.scores.videos}
+            values |= {} if self.scores.by_video is None else self.scores.by_video.measures()
         values |= {"lost_samples": position.failures.samples, "unreadable": position.failures.causes}
         log.write(**values)
         self._tell()
+
+    def _test_average(self) -> None:
+        """Scores the running average, which all processes take over from the first; the weights are put back."""
+        module = self.state.module
+        self.world.copy_leader([*self.state.average.values()])
+        weights = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+        module.load_state_dict(self.state.average)
+        if self.recipe.precise_bn:
+            self.state.average.update(self._precise())
+            module.load_state_dict(self.state.average)
+        if self.validation is not None:
+            self.scores = self._evaluate()
+        module.load_state_dict(weights)
+
+    def _precise(self) -> Mapping[str, torch.Tensor]:
+        """Statistics of batch normalisation over some batches of this epoch."""
+        module = self.state.module.eval()
+        frozen = frozen_blocks(module, self.recipe)
+        return precise_statistics(module, self._precise_batches(), frozen, self.world)
+
+    def _precise_batches(self) -> Iterator[torch.Tensor]:
+        order = [self.world.part(batch) for batch in self._order(self.state.position.epoch)[: self.recipe.precise_bn]]
+        for batch in self.loader.batches(order):
+            if len(batch):
+                yield batch.clips.to(self.device, memory_format=self.step.layout)
 
     def _evaluate(self) -> Scores:
         assert self.validation is not None
@@ -241,15 +270,18 @@ class _Run:
             batch_size=self.recipe.batch_size,
             workers=self.resources.workers,
             device=self.device,
+            activation=activation_of(self.recipe),
+            world=self.world,
         )
 
     def _tell(self) -> None:
-        if self.progress is not None:
+        if self.progress is not None and self.world.leads:
             position = self.state.position
             epoch = min(position.epoch + 1, self.recipe.epochs)
             top1 = None if self.scores is None else self.scores.top1
             self.progress(TrainingProgress(position.step, self.steps, epoch, self.recipe.epochs, self.loss, top1))
 
 
-def _step_seed(seed: int, step: int) -> int:
-    return int.from_bytes(hashlib.sha256(json.dumps([seed, step]).encode()).digest()[:7], "big")
+def activation_of(recipe: Recipe) -> str:
+    """From logits to scores of a network that was trained so."""
+    return "sigmoid" if recipe.loss == "bce" else "softmax"

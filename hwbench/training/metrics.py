@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -10,6 +11,8 @@ import torch
 from hwbench.data import Failures, TestClips
 from hwbench.data.loading import Loader, in_order
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
+from hwbench.training.processes import ALONE, World
+from hwbench.training.video_scores import VideoScores
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
 
@@ -18,13 +21,15 @@ Predict = Callable[[torch.Tensor], torch.Tensor]
 class Scores:
     """Shares of videos (0-1) whose class has the highest score, or one of the five highest (all, below five classes).
 
-    A video's score is the mean over its views of the softmax of the logits. ``videos`` counts the scored ones.
+    A video's score is the mean over its views of the softmax of the logits. ``videos`` counts the scored ones;
+    ``by_video`` has the scores themselves.
     """
 
     top1: float
     top5: float
     videos: int
     failures: Failures = field(default_factory=Failures)
+    by_video: VideoScores | None = field(default=None, compare=False, repr=False)
 
 
 def evaluate(
@@ -34,6 +39,8 @@ def evaluate(
     batch_size: int = 16,
     workers: int = 0,
     device: torch.device | str = "cpu",
+    activation: str = "softmax",
+    world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scores:
     """Scores of ``predict`` over all views of all videos of a test set.
@@ -44,6 +51,8 @@ def evaluate(
         batch_size: Items per call; N is that times the crops, and less in the last call. 1 suits fixed batch sizes.
         workers: Processes that read videos.
         device: Where ``predict`` wants its input.
+        activation: From logits to scores: ``softmax``, or ``sigmoid`` for videos of several classes.
+        world: Processes that divide the videos among them; each gets the scores of all.
         progress: Called after each batch with (batches done, batches in all).
 
     Raises:
@@ -52,21 +61,42 @@ def evaluate(
         CheckFailed: A logit is not a finite number.
     """
     total = torch.zeros(len(dataset.videos), len(dataset.classes), dtype=torch.float64)
+    views = torch.zeros(len(dataset.videos), dtype=torch.float64)
     failures = Failures()
-    order = in_order(len(dataset), batch_size)
+    order = _order(dataset, batch_size, world)
     with torch.inference_mode():
         for done, batch in enumerate(Loader(dataset, workers=workers).batches(order), start=1):
             failures.add(batch.failures)
             if len(batch):
-                total.index_add_(0, batch.videos, _scores(predict, batch.clips.to(device), len(dataset.classes)))
+                scores = _scores(predict, batch.clips.to(device), len(dataset.classes), activation)
+                total.index_add_(0, batch.videos, scores)
+                views.index_add_(0, batch.videos, torch.ones(len(batch), dtype=torch.float64))
             if progress:
                 progress(done, len(order))
-    scored = total.sum(dim=1) > 0
+    total, views = world.sum(total), world.sum(views)  # each row comes from one process, so the sums are exact
+    failures = functools.reduce(Failures.merged, world.gather(failures))
+    scored = views > 0
     if not scored.any():
         raise VideoError(f"no video of {dataset.videos.root} could be read:\n{failures}")
-    labels = torch.tensor(dataset.videos.single_labels())
-    top1, top5 = accuracy(total[scored], labels[scored])
-    return Scores(top1, top5, int(scored.sum()), failures)
+    by_video = _by_video(dataset, total / views[:, None], scored)
+    return Scores(by_video.top(1), by_video.top(5), int(scored.sum()), failures, by_video)
+
+
+def _order(dataset: TestClips, batch_size: int, world: World) -> list[list[int]]:
+    """The items of this process's videos in batches; a video's views stay together."""
+    if world.size == 1:
+        return in_order(len(dataset), batch_size)
+    clips = dataset.clips
+    items = [video * clips + clip for video in world.part(range(len(dataset.videos))) for clip in range(clips)]
+    return [[items[i] for i in batch] for batch in in_order(len(items), batch_size)]
+
+
+def _by_video(dataset: TestClips, scores: torch.Tensor, scored: torch.Tensor) -> VideoScores:
+    """The scores of those videos that were read."""
+    rows = scored.nonzero().flatten().tolist()
+    paths = tuple(dataset.videos.source(row).name for row in rows)
+    targets = dataset.videos.targets()[scored]
+    return VideoScores(tuple(dataset.classes), paths, targets, scores[scored])
 
 
 def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
@@ -75,10 +105,10 @@ def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     return best[:, 0].double().mean().item(), best.any(dim=1).double().mean().item()
 
 
-def _scores(predict: Predict, clips: torch.Tensor, classes: int) -> torch.Tensor:
+def _scores(predict: Predict, clips: torch.Tensor, classes: int, activation: str) -> torch.Tensor:
     logits = predict(clips).to("cpu", torch.float64)
     if logits.shape != (len(clips), classes):
         raise InvalidValue(f"expected logits of shape {(len(clips), classes)}, the model gives {tuple(logits.shape)}")
     if not torch.isfinite(logits).all():
         raise CheckFailed("the model's logits are not finite numbers; its weights are damaged or training diverged")
-    return logits.softmax(dim=1)
+    return logits.sigmoid() if activation == "sigmoid" else logits.softmax(dim=1)

@@ -3,37 +3,67 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
+from hwbench.training import schedules
 
-OPTIMIZERS = ("adamw", "sgd")
-PRECISIONS = ("bf16", "fp32")
+OPTIMIZERS = ("adamw", "lamb", "lars", "sgd")
+PRECISIONS = ("bf16", "fp16", "fp32")
+LOSSES = ("bce", "cross-entropy")
+# Names that ``freeze`` takes beside a number of blocks.
+FREEZE = ("all-but-head", "stem")
 
 
 @dataclass(frozen=True)
 class Recipe:
     """Hyper-parameters of a training run; the defaults are for short runs of small networks on the synthetic set.
 
+    A block is a part of the network as ``hwbench.training.parts.blocks_of`` lists them, from stem to head.
+
     Attributes:
         epochs: Passes over the training videos, one random clip of each per pass.
-        batch_size: Clips per step.
-        learning_rate: Peak rate. It rises linearly over ``warmup_share`` of all steps and falls to 0 along a cosine.
-        optimizer: ``sgd`` (Nesterov momentum) or ``adamw``.
-        momentum: Of SGD.
+        batch_size: Clips per step, of all processes together.
+        learning_rate: Peak rate. It rises linearly over ``warmup_share`` of all steps and falls along ``schedule``.
+        optimizer: ``sgd`` (Nesterov momentum) or ``adamw``; ``lamb`` or ``lars`` of timm.
+        momentum: Of SGD and LARS.
         weight_decay: On weights of two and more axes; biases and normalisation have none.
         warmup_share: Share of all steps, 0 to 1.
-        label_smoothing: Share of the target spread over all classes.
+        label_smoothing: Share of the target spread over all classes; with ``bce`` share moved towards one half.
         ema_decay: Of the running average of weights that is tested and stored; 0 keeps the last weights. Early on the
             average is shorter: step ``n`` uses at most ``(1 + n) / (10 + n)``.
         clip_grad_norm: Largest norm of the gradient of a step; longer ones are scaled down.
         dropout: In the head.
-        precision: ``fp32``, or ``bf16`` for mixed precision by autocast; weights and optimizer stay in fp32.
+        precision: ``fp32``, or mixed precision by autocast: ``bf16``, or ``fp16`` with scaled gradients. Weights and
+            optimizer stay in fp32.
         seed: Of the first weights, the order, the clips, the transforms and dropout.
         eval_every: Validate after every so many epochs, and always after the last.
         test_clips: Clips per video in validation.
         test_crops: Crops per clip in validation: 1 or 3.
+        schedule: ``cosine``, ``linear``, ``step`` or ``constant``.
+        warmup_start: Share of the peak rate that the warm-up begins with.
+        final_share: Share of the peak rate that ``cosine`` and ``linear`` end with.
+        decay_at: Of ``step``: shares of the run after which the rate is multiplied by ``decay_factor``.
+        decay_factor: Of ``step``.
+        accumulate: Parts of a batch that are computed one after the other, for less memory. The step is that of the
+            whole batch, but batch normalisation and MixUp's neighbours see one part and one batch, respectively.
+        loss: ``cross-entropy`` of classes (or of shares of classes that sum to 1), or ``bce``: a binary cross-entropy
+            for each class, for videos of several classes.
+        mixup: Parameter of the Beta distribution of MixUp (Zhang et al. 2018); 0: no MixUp.
+        cutmix: Parameter of the Beta distribution of CutMix (Yun et al. 2019); 0: no CutMix. With both, a coin
+            decides at each step.
+        mix_share: Share of the steps that are mixed.
+        layer_decay: Each block has this share of the rate of the block behind it; the last has the whole rate.
+        freeze: What keeps its weights and statistics: ``stem``, ``all-but-head``, or a number of blocks from the stem
+            on; empty: nothing.
+        precise_bn: Batches over which the statistics of batch normalisation are taken anew before each validation
+            (Wu and Johnson 2021); 0: running averages.
+        sync_bn: Batch normalisation over the batches of all processes.
+        compile: Compile the network with ``torch.compile``.
+        gradient_checkpointing: Compute the activations of blocks again in the backward pass instead of keeping them.
+        distill_weight: Of the teacher's part of the loss (Hinton et al. 2015), where there is a teacher.
+        distill_temperature: Divides the logits of teacher and student.
     """
 
     epochs: int = 16
@@ -52,31 +82,78 @@ class Recipe:
     eval_every: int = 1
     test_clips: int = 1
     test_crops: int = 1
+    schedule: str = "cosine"
+    warmup_start: float = 0.0
+    final_share: float = 0.0
+    decay_at: tuple[float, ...] = (0.5, 0.75)
+    decay_factor: float = 0.1
+    accumulate: int = 1
+    loss: str = "cross-entropy"
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    mix_share: float = 1.0
+    layer_decay: float = 1.0
+    freeze: str = ""
+    precise_bn: int = 0
+    sync_bn: bool = False
+    compile: bool = False
+    gradient_checkpointing: bool = False
+    distill_weight: float = 0.5
+    distill_temperature: float = 2.0
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            raise InvalidValue(f"recipe: unknown optimizer {self.optimizer!r}; {suggest(self.optimizer, OPTIMIZERS)}")
-        if self.precision not in PRECISIONS:
-            raise InvalidValue(f"recipe: unknown precision {self.precision!r}; {suggest(self.precision, PRECISIONS)}")
-        for name in ("epochs", "batch_size", "eval_every", "test_clips"):
+        object.__setattr__(self, "decay_at", tuple(self.decay_at))  # a list in the JSON of a checkpoint
+        for name, names in _CHOICES.items():
+            _choose(name, getattr(self, name), names)
+        for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate"):
             _need(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
-        for name in ("momentum", "warmup_share", "label_smoothing", "ema_decay", "dropout"):
+        for name in ("momentum", "warmup_share", "label_smoothing", "ema_decay", "dropout", "warmup_start"):
             _need(0 <= getattr(self, name) < 1, name, "from 0 to below 1", getattr(self, name))
-        for name in ("learning_rate", "clip_grad_norm"):
+        for name in ("final_share", "mix_share", "distill_weight"):
+            _need(0 <= getattr(self, name) <= 1, name, "from 0 to 1", getattr(self, name))
+        for name in ("learning_rate", "clip_grad_norm", "distill_temperature"):
             value = getattr(self, name)
             _need(math.isfinite(value) and value > 0, name, "more than 0", value)
-        _need(
-            math.isfinite(self.weight_decay) and self.weight_decay >= 0, "weight_decay", "0 or more", self.weight_decay
-        )
+        for name in ("weight_decay", "mixup", "cutmix", "precise_bn"):
+            value = getattr(self, name)
+            _need(math.isfinite(value) and value >= 0, name, "0 or more", value)
+        for name in ("layer_decay", "decay_factor"):
+            _need(0 < getattr(self, name) <= 1, name, "more than 0, at most 1", getattr(self, name))
+        _need(all(0 < place < 1 for place in self.decay_at), "decay_at", "shares between 0 and 1", self.decay_at)
         _need(0 <= self.seed < 2**63, "seed", "0 or more", self.seed)
         _need(self.test_crops in (1, 3), "test_crops", "1 or 3", self.test_crops)
+        if self.freeze and not (self.freeze.isascii() and self.freeze.isdecimal()):
+            _choose("freeze", self.freeze, FREEZE)
 
     def rate(self, step: int, total: int) -> float:
         """Learning rate of step ``step`` of ``total``, counted from 0."""
-        warmup = max(1, round(self.warmup_share * total))
-        if step < warmup:
-            return self.learning_rate * (step + 1) / warmup
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
+        return schedules.rate(self, step, total)
+
+    def facts(self) -> dict[str, str]:
+        """What tells this recipe from others, name -> text.
+
+        A field that came later is left out at its default, so that runs of before go on.
+        """
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name: str(value) for name, value in values.items() if name in _FIRST or value != getattr(type(self), name)
+        }
+
+
+# The fields of the first recipes, which are in the fingerprint of every run.
+_FIRST = frozenset(
+    (
+        *("epochs", "batch_size", "learning_rate", "optimizer", "momentum", "weight_decay", "warmup_share"),
+        *("label_smoothing", "ema_decay", "clip_grad_norm", "dropout", "precision", "seed", "eval_every"),
+        *("test_clips", "test_crops"),
+    )
+)
+_CHOICES = {"optimizer": OPTIMIZERS, "precision": PRECISIONS, "schedule": schedules.SCHEDULES, "loss": LOSSES}
+
+
+def _choose(name: str, value: str, names: tuple[str, ...]) -> None:
+    if value not in names:
+        raise InvalidValue(f"recipe: unknown {name} {value!r}; {suggest(value, names)}")
 
 
 def _need(fine: bool, name: str, expected: str, value: object) -> None:

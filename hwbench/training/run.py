@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,15 +22,21 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.log import METRICS
-from hwbench.training.loop import TrainingProgress, fingerprint, fit
+from hwbench.training.loop import TrainingProgress, activation_of, fingerprint, fit
 from hwbench.training.metrics import Scores, evaluate
+from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.state import check_same_run, remove_states
-from hwbench.workspace import Workspace, writing
+from hwbench.training.teacher import Teacher
+from hwbench.training.tensorboard import FOLDER as TENSORBOARD
+from hwbench.training.video_scores import SCORES, save_scores
+from hwbench.workspace import Workspace, write_bytes, writing
 
 CHECKPOINT = "checkpoint.pt"
+# What the scores of the validation videos are worth, by all measures.
+REPORT = "scores.json"
 
 
 @dataclass(frozen=True)
@@ -134,7 +141,10 @@ def train(
     run_dir: Path,
     *,
     start: StartingWeights | FineTuning | None = None,
+    teacher: Teacher | None = None,
     resources: Resources | None = None,
+    world: World = ALONE,
+    tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Trained:
     """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
@@ -146,7 +156,10 @@ def train(
         run_dir: Folder of the run.
         start: Weights to begin with, or a trained network that goes on with the rounding of int8 in it; default: random
             weights.
+        teacher: A trained network to learn from, too.
         resources: Device, threads, worker processes.
+        world: The processes that train together; the first one reads and writes the files.
+        tensorboard: Also write the log for TensorBoard.
         progress: Called after every step.
 
     Raises:
@@ -158,23 +171,19 @@ def train(
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
     if isinstance(start, FineTuning):
         require_same(network, start.checkpoint.classes, classes, data.source)
-        if recipe.precision != "fp32":
-            raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
-    identity = _identity(network, start)
+        _check_rounding(recipe, world)
+    identity = _identity(network, start, teacher)
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
-    if path.is_file():
-        try:
-            checkpoint, _ = load_checkpoint(path)
-        except InvalidFile as error:
-            raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
-        check_same_run(path, dict(checkpoint.facts), facts)
-        return Trained(checkpoint, finished_before=True)
+    finished = world.share(_finished(path, facts) if world.leads else None)
+    if finished is not None:
+        return Trained(finished, finished_before=True)
+    taught = None if teacher is None else teacher.module(network, classes)
     if isinstance(start, FineTuning):
         module = start.module(data.training, recipe)
     else:
         module = initial(network, recipe, start)
-    with _locked(run_dir):
+    with _locked(run_dir) if world.leads else contextlib.nullcontext():
         result = fit(
             module,
             data.training,
@@ -183,6 +192,9 @@ def train(
             run_dir=run_dir,
             resources=resources,
             identity=identity,
+            teacher=taught,
+            world=world,
+            tensorboard=tensorboard,
             progress=progress,
         )
     assert result.scores is not None  # there is a validation set
@@ -195,6 +207,7 @@ def train(
         "steps": float(result.steps),
         "seconds": result.seconds,
         "lost_samples": float(failures.samples),
+        **({} if result.scores.by_video is None else result.scores.by_video.measures()),
     }
     clip, source = data.training.clip, data.source
     checkpoint = Checkpoint(network, classes, recipe, clip, metrics, source, facts, failures.causes)
@@ -202,9 +215,41 @@ def train(
     if isinstance(start, FineTuning):
         checkpoint = replace(checkpoint, quantization=start.quantization)
         weights = packed(module, start.original())
-    checkpoint = save_checkpoint(path, checkpoint, weights)
-    remove_states(run_dir)
-    return Trained(checkpoint)
+    if world.leads:
+        _save_scores(run_dir, result.scores)
+        checkpoint = save_checkpoint(path, checkpoint, weights)
+        remove_states(run_dir)
+    return Trained(world.share(checkpoint))
+
+
+def _finished(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
+    """The checkpoint of the run, where it has been trained to its end."""
+    if not path.is_file():
+        return None
+    try:
+        checkpoint, _ = load_checkpoint(path)
+    except InvalidFile as error:
+        raise InvalidFile(f"{error}; start over with --fresh or choose another --out") from None
+    check_same_run(path, dict(checkpoint.facts), facts)
+    return checkpoint
+
+
+def _check_rounding(recipe: Recipe, world: World) -> None:
+    """Refuses what does not go with the rounding of int8: its module is one graph, without blocks."""
+    if recipe.precision != "fp32":
+        raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
+    for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing"):
+        if getattr(recipe, name) != getattr(Recipe, name):
+            raise InvalidValue(f"recipe: {name} does not go with the rounding of int8; leave it out with --qat")
+    if world.size > 1:
+        raise InvalidValue("training with the rounding of int8 runs in one process; start hwbench without torchrun")
+
+
+def _save_scores(run_dir: Path, scores: Scores) -> None:
+    """The scores of each validation video, and what they are worth."""
+    if scores.by_video is not None:
+        save_scores(run_dir / SCORES, scores.by_video)
+        write_bytes(run_dir / REPORT, json.dumps(scores.by_video.report(), indent=1).encode())
 
 
 def run_folder(
@@ -213,17 +258,20 @@ def run_folder(
     network: Network,
     data: Data,
     start: StartingWeights | FineTuning | None = None,
+    teacher: Teacher | None = None,
 ) -> Path:
     """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
-    facts = fingerprint(data.training, recipe, _identity(network, start))
+    facts = fingerprint(data.training, recipe, _identity(network, start, teacher))
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
     return workspace.root / "runs" / f"{name}-{digest[:10]}"
 
 
-def _identity(network: Network, start: StartingWeights | FineTuning | None) -> dict[str, str]:
+def _identity(network: Network, start: StartingWeights | FineTuning | None, teacher: Teacher | None) -> dict[str, str]:
     facts = {"network": ">".join(block.key for block in network.blocks) + "@" + network.input.key}
-    return facts if start is None else {**facts, **start.facts()}
+    for part in (start, teacher):
+        facts |= {} if part is None else part.facts()
+    return facts
 
 
 @contextlib.contextmanager
@@ -254,8 +302,9 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
 
 def start_over(run_dir: Path) -> None:
     """Removes the files of a run, and nothing else that is in its folder."""
-    for name in (CHECKPOINT, METRICS):
+    for name in (CHECKPOINT, METRICS, SCORES, REPORT):
         (run_dir / name).unlink(missing_ok=True)
+    shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)
     remove_states(run_dir)
 
 
@@ -267,6 +316,7 @@ def score(
     views: tuple[int, int] = (1, 1),
     policy: FailurePolicy = FailurePolicy.RAISE,
     resources: Resources | None = None,
+    world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Checkpoint, Scores]:
     """Scores of a checkpoint on the validation videos of its own data or of ``source``, over views (clips, crops).
@@ -302,6 +352,8 @@ def score(
             batch_size=checkpoint.recipe.batch_size,
             workers=resources.workers,
             device=device,
+            activation=activation_of(checkpoint.recipe),
+            world=world,
             progress=progress,
         )
     return checkpoint, scores

@@ -24,6 +24,9 @@ from hwbench.data import Failures
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.models.files import read_tensors
+from hwbench.training.optimizers import make_optimizer
+from hwbench.training.parts import freeze
+from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.workspace import write_bytes, writing
 
@@ -53,7 +56,10 @@ class TrainState:
     def __init__(self, module: nn.Module, recipe: Recipe) -> None:
         self.module = module
         self.recipe = recipe
+        freeze(module, recipe)
         self.optimizer = make_optimizer(module, recipe)
+        device = next((tensor.device.type for tensor in module.state_dict().values()), "cpu")
+        self.scaler = torch.amp.GradScaler(device, enabled=recipe.precision == "fp16")
         self.average = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
         self.position = TrainingPosition()
 
@@ -61,12 +67,12 @@ class TrainState:
         """Moves the running average towards the module's weights and statistics; counters are copied."""
         step = self.position.step
         decay = min(self.recipe.ema_decay, (1 + step) / (10 + step)) if self.recipe.ema_decay else 0.0
+        values = self.module.state_dict()
+        moving = [name for name, tensor in values.items() if tensor.is_floating_point()]
         with torch.no_grad():
-            for name, tensor in self.module.state_dict().items():
-                if tensor.is_floating_point():
-                    self.average[name].lerp_(tensor, 1 - decay)
-                else:
-                    self.average[name].copy_(tensor)
+            torch._foreach_lerp_([self.average[name] for name in moving], [values[name] for name in moving], 1 - decay)
+            for name in values.keys() - set(moving):
+                self.average[name].copy_(values[name])
 
     def to_values(self, fingerprint: Mapping[str, str]) -> dict[str, Any]:
         """The state as plain values and a few large tensors."""
@@ -75,6 +81,7 @@ class TrainState:
         return {
             "schema": _SCHEMA,
             "fingerprint": dict(fingerprint),
+            **({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}),
             "tensors": pack(
                 {
                     **{f"module/{name}": tensor for name, tensor in self.module.state_dict().items()},
@@ -105,6 +112,8 @@ class TrainState:
             tensor.copy_(average[name])
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": {int(i): state for i, state in parts.items()}, "param_groups": groups})
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(dict(values["scaler"]))
         stored = dict(values["position"])
         failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
         self.position = TrainingPosition(**stored, failures=failures)
@@ -135,20 +144,6 @@ def unpack(packed: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     return found
 
 
-def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimizer; biases and normalisation (tensors of one axis) are not decayed."""
-    parameters = [p for p in module.parameters() if p.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0},
-    ]
-    groups = [group for group in groups if group["params"]]
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.learning_rate)
-    nesterov = recipe.momentum > 0
-    return torch.optim.SGD(groups, lr=recipe.learning_rate, momentum=recipe.momentum, nesterov=nesterov)
-
-
 class Resume:
     """The files a run goes on from: ``resume.pt`` of the last whole epoch, ``resume-step.pt`` of a step after it.
 
@@ -166,13 +161,24 @@ class Resume:
         self._cost_s = 0.0
         self._last_s = time.monotonic()
 
-    def load(self, state: TrainState) -> bool:
+    def load(self, state: TrainState, world: World = ALONE) -> bool:
         """Puts the newest stored state back that is whole; False where there is none.
+
+        The leading process reads it, and all take it over.
 
         Raises:
             InvalidFile: The state of the last epoch is damaged, and there is none of a step.
             InvalidValue: It belongs to a run with another recipe, network or data.
         """
+        loaded = self._load(state) if world.leads else False
+        if world.size > 1 and world.share(loaded):
+            values = world.share(state.to_values(self._fingerprint) if world.leads else {})
+            if not world.leads:
+                state.load_values(values)
+            return True
+        return loaded
+
+    def _load(self, state: TrainState) -> bool:
         if self._folder is None:
             return False
         stored: list[tuple[tuple[int, int], Path, dict[str, Any]]] = []
@@ -209,9 +215,13 @@ class Resume:
         check_same_run(path, values.get("fingerprint"), self._fingerprint)
         return values
 
+    def is_cheap(self) -> bool:
+        """Whether the time since the last write pays for another one."""
+        return self._folder is not None and self._cost_s <= _COST_SHARE * (time.monotonic() - self._last_s)
+
     def save_if_cheap(self, state: TrainState) -> None:
         """Writes the state of a step if the time since the last write pays for it."""
-        if self._cost_s <= _COST_SHARE * (time.monotonic() - self._last_s):
+        if self.is_cheap():
             self.save(state, durable=False)
 
     def save(self, state: TrainState, *, durable: bool = True) -> None:
@@ -272,7 +282,12 @@ def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> Non
 
 
 def _changes(names: Iterable[str], stored: Mapping[str, Any], wanted: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}: {str(stored.get(name))[:60]} there, {str(wanted.get(name))[:60]} now" for name in names)
+    return ", ".join(f"{name}: {_shown(stored, name)} there, {_shown(wanted, name)} now" for name in names)
+
+
+def _shown(facts: Mapping[str, Any], name: str) -> str:
+    """A fact of a run; one that is left out is that of a recipe's default, or there is none."""
+    return str(facts.get(name, getattr(Recipe, name, "none")))[:60]
 
 
 def _replace(path: Path, data: memoryview) -> None:

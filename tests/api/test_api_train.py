@@ -1,6 +1,9 @@
 """``hwbench.train`` and ``hwbench.test``: the same values as the commands, without a terminal."""
 
+import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,10 +11,14 @@ from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
 
 import hwbench
 from hwbench.api import train as module
+from hwbench.api.models import resolve_model
 from hwbench.data import FailurePolicy
-from hwbench.errors import InvalidFile, InvalidValue, UsageError
-from hwbench.training import Resources
-from hwbench.training.recipe import OPTIMIZERS, PRECISIONS, Recipe
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
+from hwbench.interpreter import python_environment
+from hwbench.training import Resources, load_checkpoint
+from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
+from hwbench.training.teacher import Teacher
+from hwbench.training.video_scores import load_scores
 from hwbench.workspace import Workspace
 
 Trained = tuple[hwbench.TrainResult, Keeper]
@@ -98,6 +105,73 @@ def test_the_scores_of_a_checkpoint_are_what_the_command_prints(
     assert hwbench.test(once, workspace=workspace).top1 == trained[0].top1
 
 
+def test_scores_of_each_video_are_kept(workspace: Workspace, trained: Trained, tmp_path: Path) -> None:
+    result = trained[0]
+    kept = load_scores(result.checkpoint.parent / "scores.npz")
+    assert (kept.top(1), len(kept.videos)) == (result.top1, 8)
+    report = json.loads((result.checkpoint.parent / "scores.json").read_text())
+    assert (report["top1"], report["classes"]) == (result.top1, list(kept.classes))
+    assert sum(map(sum, report["confusion"])) == 8
+    request = hwbench.TestRequest(
+        checkpoint=result.checkpoint, clips=2, threads=1, workers=0, scores=tmp_path / "test.npz"
+    )
+    tested = hwbench.test(request, workspace=workspace)
+    again = load_scores(tmp_path / "test.npz")
+    assert (again.top(1), again.videos) == (tested.top1, kept.videos)
+
+
+def test_a_network_learns_from_another(workspace: Workspace, trained: Trained) -> None:
+    values = {**vars(REQUEST), "epochs": 1, "teacher": trained[0].checkpoint.parent}
+    taught = hwbench.train(hwbench.TrainRequest(**values), workspace=workspace)
+    assert taught.checkpoint.parent != trained[0].checkpoint.parent
+    facts = load_checkpoint(taught.checkpoint)[0].facts
+    assert facts["teacher"] == f"sha256 {load_checkpoint(trained[0].checkpoint)[0].sha256}"
+    larger = NETWORK.replace("frames=4", "frames=8")
+    with pytest.raises(InvalidValue, match=r"--teacher: .* sees clips 3x4x32x32, .*8"):
+        Teacher.of(trained[0].checkpoint).module(resolve_model(workspace, larger, 8), kept_classes(trained))
+    with pytest.raises(InvalidValue, match="--teacher: the classes of"):
+        Teacher.of(trained[0].checkpoint).module(resolve_model(workspace, NETWORK, 8), ("a", "b"))
+
+
+def kept_classes(trained: Trained) -> tuple[str, ...]:
+    return load_checkpoint(trained[0].checkpoint)[0].classes
+
+
+def test_the_log_for_tensorboard(workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {**vars(REQUEST), "epochs": 1, "tensorboard": True, "out": tmp_path / "run"}
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(MissingDependency, match=r"tensorboard is not installed.*hwbench\[tensorboard\]"):
+        hwbench.train(hwbench.TrainRequest(**values), workspace=workspace)
+    monkeypatch.undo()
+    monkeypatch.chdir(workspace.root)
+    pytest.importorskip("tensorboard", reason="pip install 'hwbench[tensorboard]'")
+    hwbench.train(hwbench.TrainRequest(**values), workspace=workspace)
+    (events,) = (tmp_path / "run" / "tensorboard").iterdir()
+    assert b"train/loss" in events.read_bytes()
+    assert b"validation/top1" in events.read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_print_one_result(workspace: Workspace, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hwbench"]
+    environment = python_environment({"OMP_NUM_THREADS": "1"})
+    words = ["train", NETWORK, "--data", VIDEOS, "--epochs", "1", "--batch-size", "8", "--workers", "0", "--json"]
+    done = subprocess.run(
+        [*command, *words, "--out", str(tmp_path / "run")],
+        env=environment, cwd=workspace.root, capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    values = json.loads(done.stdout)
+    assert values["steps"] == 2
+    assert load_checkpoint(tmp_path / "run" / "checkpoint.pt")[0].metrics["top1"] == values["top1"]
+    wrong = subprocess.run(
+        [*command, *words, "--teacher", "nowhere"],
+        env=environment, cwd=workspace.root, capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert wrong.returncode != 0
+    (line,) = [line for line in wrong.stderr.splitlines() if line.startswith("hwbench: ")]
+    assert "nowhere" in line
+
+
 @pytest.mark.slow
 def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: Trained) -> None:
     start = trained[0]
@@ -135,8 +209,9 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
         ({"lr": 0.0}, InvalidValue, "--lr: learning_rate must be more than 0, got 0"),
         ({"lr": math.nan}, InvalidValue, "learning_rate"),
         ({"lr": math.inf}, InvalidValue, "learning_rate"),
-        ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw or sgd, got 'adam'"),
-        ({"precision": "int8"}, InvalidValue, "--precision: expected bf16 or fp32"),
+        ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars or sgd, got 'adam'"),
+        ({"precision": "int8"}, InvalidValue, "--precision: expected bf16, fp16 or fp32"),
+        ({"loss": "mse"}, InvalidValue, "--loss: expected bce or cross-entropy"),
         ({"crops": 2}, InvalidValue, "--crops: expected 1 or 3, got 2"),
         ({"crops": 4}, InvalidValue, "--crops: expected 1 to 3"),
         ({"seed": -1}, InvalidValue, "--seed"),
@@ -168,8 +243,9 @@ def test_what_a_request_allows_is_what_the_library_allows() -> None:
     choices = {field.name: field.option.choices for field in hwbench.api.requests.fields_of(hwbench.TrainRequest)}
     assert choices["optimizer"] == OPTIMIZERS
     assert choices["precision"] == PRECISIONS
+    assert choices["loss"] == LOSSES
     assert choices["on_error"] == tuple(FailurePolicy)
     assert [Resources(one).device for one in choices["device"]] == list(choices["device"])
-    assert hwbench.TrainRequest(architecture=NETWORK).recipe(0) == Recipe()
-    tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).recipe(3)
+    assert hwbench.TrainRequest(architecture=NETWORK).make_recipe() == Recipe()
+    tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).make_recipe(3)
     assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (module.QAT_EPOCHS, module.QAT_RATE, 3)

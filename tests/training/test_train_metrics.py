@@ -70,3 +70,15 @@ def test_unreadable_videos_are_left_out_and_named(data_root: Path, tmp_path: Pat
     dataset.videos = replace(dataset.videos, paths=(bad,) * 8)
     with pytest.raises(VideoError, match=r"bad\.mp4"):
         evaluate(Tiny().eval(), dataset)
+
+
+def test_videos_of_several_classes_are_scored_one_class_at_a_time(clips: Clips) -> None:
+    dataset = clips[1]
+    wanted = torch.eye(8)[list(dataset.videos.labels)]
+    wanted[:, 0] = 1.0
+    dataset.videos = replace(dataset.videos, labels=tuple(map(tuple, wanted.tolist())))
+    scores = evaluate(Tiny().eval(), dataset, activation="sigmoid")
+    assert scores.by_video is not None
+    assert torch.equal(scores.by_video.targets, wanted)
+    assert scores.by_video.scores.sum(1).min() > 1.5  # sigmoids do not share one unit
+    assert scores.by_video.measures()["mean_ap"] > 1 / 8

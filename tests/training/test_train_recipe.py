@@ -1,10 +1,14 @@
+import json
+import sys
+from dataclasses import asdict
+
 import pytest
 import torch
 from torch import nn
 
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, MissingDependency
 from hwbench.training import Recipe, Resources
-from hwbench.training.state import make_optimizer
+from hwbench.training.optimizers import make_optimizer, set_rate
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
@@ -31,11 +35,26 @@ def test_the_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
         {"ema_decay": -0.1},
         {"dropout": 1.5},
         {"clip_grad_norm": 0.0},
-        {"precision": "fp16"},
+        {"precision": "fp8"},
         {"optimizer": "sdg"},
         {"seed": -1},
         {"test_crops": 2},
         {"eval_every": 0},
+        {"schedule": "cosin"},
+        {"loss": "mse"},
+        {"accumulate": 0},
+        {"freeze": "heads"},
+        {"freeze": "-1"},
+        {"mixup": -0.1},
+        {"mix_share": 1.1},
+        {"layer_decay": 0.0},
+        {"warmup_start": 1.0},
+        {"final_share": -0.1},
+        {"decay_at": (0.5, 1.0)},
+        {"decay_factor": 0.0},
+        {"precise_bn": -1},
+        {"distill_weight": 2.0},
+        {"distill_temperature": 0.0},
     ],
 )
 def test_impossible_recipes_are_refused_by_name(wrong: dict[str, object]) -> None:
@@ -65,3 +84,75 @@ def test_resources_set_threads_for_a_while_only() -> None:
     if not torch.cuda.is_available():
         with pytest.raises(InvalidValue, match="cuda"):
             Resources("cuda").torch_device()
+
+
+def test_schedules_meet_at_the_peak_and_end_where_they_say() -> None:
+    def rates(**how: object) -> list[float]:
+        recipe = Recipe(learning_rate=2.0, warmup_share=0.1, **how)  # type: ignore[arg-type]
+        return [recipe.rate(step, 100) for step in range(100)]
+
+    assert rates(schedule="constant")[9:] == pytest.approx([2.0] * 91)
+    linear = rates(schedule="linear", final_share=0.5)
+    assert linear[10] == 2.0
+    assert linear[55] == pytest.approx(1.5)
+    assert linear[99] == pytest.approx(1.0, abs=0.02)
+    assert rates(final_share=0.25)[99] == pytest.approx(0.5, abs=0.01)
+    stepped = rates(schedule="step", decay_at=(0.5, 0.8), decay_factor=0.1)
+    assert [stepped[at] for at in (49, 50, 79, 80)] == pytest.approx([2.0, 0.2, 0.2, 0.02])
+    assert rates(warmup_start=0.5)[:2] == pytest.approx([1.1, 1.2])
+
+
+# What the fingerprint of a run held before recipes had more fields; runs that were begun then go on.
+FIRST_FACTS = {
+    "epochs": "16",
+    "batch_size": "16",
+    "learning_rate": "0.1",
+    "optimizer": "sgd",
+    "momentum": "0.9",
+    "weight_decay": "5e-05",
+    "warmup_share": "0.15",
+    "label_smoothing": "0.05",
+    "ema_decay": "0.98",
+    "clip_grad_norm": "5.0",
+    "dropout": "0.2",
+    "precision": "fp32",
+    "seed": "0",
+    "eval_every": "1",
+    "test_clips": "1",
+    "test_crops": "1",
+}
+
+
+def test_a_default_recipe_has_the_facts_of_before() -> None:
+    assert Recipe().facts() == FIRST_FACTS
+    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9)).facts()
+    assert changed == {**FIRST_FACTS, "accumulate": "2", "decay_at": "(0.5, 0.9)"}
+
+
+def test_a_recipe_is_read_back_from_json() -> None:
+    recipe = Recipe(schedule="step", decay_at=(0.25, 0.5), mixup=0.8, freeze="stem")
+    assert Recipe(**json.loads(json.dumps(asdict(recipe)))) == recipe
+
+
+@pytest.mark.parametrize("name", ["lamb", "lars"])
+def test_optimizers_of_timm_come_with_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    monkeypatch.setitem(sys.modules, "timm.optim", None)
+    with pytest.raises(MissingDependency, match=rf"{name}: timm is not installed.*hwbench\[timm\]"):
+        make_optimizer(module, Recipe(optimizer=name))
+    monkeypatch.undo()
+    pytest.importorskip("timm", reason="pip install 'hwbench[timm]'")
+    optimizer = make_optimizer(module, Recipe(optimizer=name, learning_rate=0.1, weight_decay=0.01))
+    before = module[0].weight.detach().clone()
+    module(torch.ones(2, 3)).sum().backward()
+    optimizer.step()
+    assert type(optimizer).__name__.lower() == name
+    assert not torch.equal(module[0].weight, before)
+
+
+def test_the_last_block_has_the_whole_rate_and_each_before_it_a_share() -> None:
+    module = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.Linear(4, 2))
+    optimizer = make_optimizer(module, Recipe(layer_decay=0.5))
+    set_rate(optimizer, 0.8)
+    rates = {id(p): group["lr"] for group in optimizer.param_groups for p in group["params"]}
+    assert [rates[id(p)] for p in module.parameters()] == pytest.approx([0.2, 0.2, 0.4, 0.4, 0.8, 0.8])

@@ -75,7 +75,13 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
     folder = tmp_path / "run"
     first = train(RECIPE, NETWORK, data, folder)
     assert not first.finished_before
-    assert sorted(p.name for p in folder.iterdir()) == [".lock", CHECKPOINT, "metrics.jsonl"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        ".lock",
+        CHECKPOINT,
+        "metrics.jsonl",
+        "scores.json",
+        "scores.npz",
+    ]
     stored, weights = load_checkpoint(folder / CHECKPOINT)
     assert stored == first.checkpoint
     assert (stored.network, stored.recipe, stored.classes) == (NETWORK, RECIPE, data.training.classes)

@@ -1,0 +1,142 @@
+"""The processes of one run under torchrun: who leads, what they tell each other, and how a lost one ends all.
+
+A batch is one of all processes together: each takes its share. The process of rank 0 leads: it alone writes files, and
+the others take over what it read. Processes talk by gloo on CPUs and by NCCL between GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+
+from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.torchrun import SaidElsewhere, leads, local_rank, under_torchrun
+
+T = TypeVar("T")
+
+# What the slowest process may be behind the others; a lost one is noticed at once. Longer than a reader process is
+# waited for (hwbench.data.loading).
+_TIMEOUT = timedelta(minutes=10)
+_ENDED = "hwbench/ended"
+
+
+@dataclass(frozen=True)
+class World:
+    """Number ``rank`` of ``size`` processes that train one network; the default is a run in one process."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the files."""
+        return self.rank == 0
+
+    def part(self, items: Sequence[T]) -> list[T]:
+        """This process's share of a batch: every ``size``-th item. The shares differ by one item at most."""
+        return list(items[self.rank :: self.size])
+
+    def share(self, value: T) -> T:
+        """The value that the leading process gives."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0, device=torch.device("cpu"))
+        return values[0]
+
+    def gather(self, value: T) -> list[T]:
+        """What every process gives, by rank."""
+        if self.size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values  # type: ignore[return-value]
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The sum over processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(tensor)
+        return tensor
+
+    def copy_leader(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Takes over tensors of the leading process, in place."""
+        for tensor in tensors if self.size > 1 else ():
+            dist.broadcast(tensor, src=0)
+
+    @contextmanager
+    def leader_first(self) -> Iterator[None]:
+        """The leading process runs the block before the others do: it makes the files that they find."""
+        if not self.leads:
+            self._wait()
+        yield
+        if self.leads:
+            self._wait()
+
+    def _wait(self) -> None:
+        self.sum(torch.zeros(1))
+
+
+ALONE = World()
+
+
+@contextmanager
+def joined(device: str = "auto") -> Iterator[World]:
+    """Takes part in the run that torchrun started; without torchrun gives a world of one.
+
+    Args:
+        device: ``cpu``, ``cuda`` or ``auto``; a process takes the GPU of its number on its machine.
+
+    Raises:
+        InvalidValue: More processes than GPUs on this machine.
+        HwbenchError: Another process has gone; one process says so.
+        SaidElsewhere: The same, in the others.
+    """
+    if not under_torchrun():
+        yield ALONE
+        return
+    cuda = device != "cpu" and torch.cuda.is_available()
+    if cuda:
+        _take_gpu(local_rank())
+    dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=_TIMEOUT)
+    try:
+        yield World(dist.get_rank(), dist.get_world_size())
+    except BaseException as error:
+        if not _first_to_end():
+            raise SaidElsewhere("another process of this run ended and has said why") from None
+        if _is_lost_peer(error):
+            raise HwbenchError(
+                "another process of this run has gone; the same command goes on from the last stored step"
+            ) from error
+        raise
+    dist.destroy_process_group()
+
+
+def _take_gpu(number: int) -> None:
+    if number >= torch.cuda.device_count():
+        raise InvalidValue(
+            f"torchrun: process {number + 1} of this machine finds {torch.cuda.device_count()} GPUs; start as many "
+            "processes as there are GPUs, or train with --device cpu"
+        )
+    torch.cuda.set_device(number)
+
+
+def _first_to_end() -> bool:
+    """Whether no process of the run has ended with an error before this one.
+
+    The store that is asked lives in the process of torchrun, so it outlives any of ours.
+    """
+    try:
+        return bool(dist.distributed_c10d._get_default_store().add(_ENDED, 1) == 1)
+    except (RuntimeError, ValueError):
+        return leads()
+
+
+def _is_lost_peer(error: BaseException) -> bool:
+    """Whether an error is that of a connection between the processes; gloo's errors have no class of their own."""
+    return isinstance(error, dist.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error).lower())

@@ -1,0 +1,142 @@
+"""Recipes in files: TOML with the fields of ``Recipe``, read strictly; those below ``recipes/`` come with the package.
+
+A file has ``schema = 1``, ``about``, ``source``, any fields of a recipe, and ``base_batch``: the batch that its
+learning rate is for. The rate of another batch is that rate times the quotient of both (Goyal et al. 2017).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
+from hwbench.registry import suggest
+from hwbench.toml_fields import Fields
+from hwbench.training.recipe import Recipe
+
+_SHIPPED = Path(__file__).with_name("recipes")
+_KINDS: dict[str, type] = {one.name: type(one.default) for one in fields(Recipe)}
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """What a file says; ``values`` are those fields of a recipe that it sets."""
+
+    path: Path
+    about: str
+    source: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    base_batch: int | None = None
+
+    @classmethod
+    def read(cls, path: Path) -> RecipeFile:
+        """Reads a file.
+
+        Raises:
+            InvalidFile: It is no such file; an unknown key is answered with the nearest known one.
+        """
+        file = Fields.read(path)
+        about, source = file.text("about", ""), file.text("source", "")
+        base_batch = file.integer("base_batch", 0) or None
+        # asked for whether they are there or not: these are the known keys
+        stated = {name: _value(file, name) for name in _KINDS}
+        values = {name: value for name, value in stated.items() if name in file}
+        file.done()
+        read = cls(path, about, source, values, base_batch)
+        try:
+            read.recipe()
+        except InvalidValue as error:
+            raise InvalidFile(f"{path}: {error}") from None
+        if base_batch is None and "base_batch" in file:
+            raise file.error("base_batch", "expected at least 1", 0)
+        return read
+
+    @classmethod
+    def named(cls, text: str) -> RecipeFile:
+        """The file at a path, or a recipe that comes with the package, by its name.
+
+        Raises:
+            UnknownName: Neither.
+            InvalidFile: As ``read``.
+        """
+        if Path(text).suffix == ".toml":
+            return cls.read(Path(text))
+        if text not in names():
+            raise UnknownName(f"unknown recipe {text!r}; {suggest(text, names())}; or give a file: --recipe FILE.toml")
+        return cls.read(_SHIPPED / f"{text}.toml")
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> RecipeFile:
+        """Fields of a recipe as if they stood in a file."""
+        return cls(Path(), "", "", values)
+
+    def with_default(self, **values: Any) -> RecipeFile:
+        """The same with values for fields that are not set."""
+        return replace(self, values={**values, **self.values})
+
+    def recipe(self, overrides: Mapping[str, Any] | None = None) -> Recipe:
+        """The recipe, some fields of it replaced; a rate that is not among these follows the batch."""
+        overrides = overrides or {}
+        recipe = replace(Recipe(), **{**self.values, **overrides})
+        if self.base_batch and "learning_rate" not in overrides:
+            recipe = replace(recipe, learning_rate=recipe.learning_rate * recipe.batch_size / self.base_batch)
+        return recipe
+
+
+def names() -> tuple[str, ...]:
+    """Names of the recipes that come with the package, sorted."""
+    return tuple(sorted(path.stem for path in _SHIPPED.glob("*.toml")))
+
+
+def parse_settings(settings: tuple[str, ...]) -> dict[str, Any]:
+    """Fields of a recipe out of texts ``NAME=VALUE``.
+
+    Raises:
+        InvalidValue: Another form, or a value of another type.
+        UnknownName: A recipe has no such field.
+    """
+    return dict(_setting(text) for text in settings)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals:
+        raise InvalidValue(f"--set: expected NAME=VALUE, got {text!r}")
+    if name not in _KINDS:
+        raise UnknownName(f"--set: a recipe has no {name!r}; {suggest(name, _KINDS)}")
+    try:
+        return name, _READERS[_KINDS[name]](value)
+    except (ValueError, KeyError):
+        raise InvalidValue(f"--set: {name}: expected {_EXPECTED[_KINDS[name]]}, got {value!r}") from None
+
+
+_READERS: dict[type, Any] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: {"true": True, "false": False}.__getitem__,
+    tuple: lambda text: tuple(float(part) for part in text.split(",")),
+}
+_EXPECTED = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    tuple: "numbers with commas between them",
+}
+
+
+def _value(file: Fields, name: str) -> Any:
+    """One field of a recipe as the file has it, or its default."""
+    kind, default = _KINDS[name], getattr(Recipe, name)
+    if kind is bool:
+        return file.flag(name, default)
+    if kind is int:
+        return file.integer(name, default)
+    if kind is float:
+        return file.number(name, default)
+    if kind is str:
+        return file.text(name, default)
+    return file.numbers(name, default)

@@ -1,0 +1,243 @@
+"""One step of the optimizer: from a batch to new weights, and its loss and gradient as numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hwbench.data import Batch, DecodingFailure, TrainingClips
+from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.training.depthwise import fast_depthwise
+from hwbench.training.losses import check_targets, classification_loss, distillation_loss
+from hwbench.training.mixing import Mixing
+from hwbench.training.optimizers import set_rate
+from hwbench.training.processes import ALONE, World
+from hwbench.training.state import TrainState
+
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class StepReport:
+    """What a step gave: its number, its epoch, its rate, and two numbers that may still be under way from a GPU."""
+
+    def __init__(self, step: int, epoch: int, rate: float, loss: torch.Tensor, norm: torch.Tensor) -> None:
+        self.step, self.epoch, self.rate = step, epoch, rate
+        self._values = torch.stack((loss.detach().float(), norm.detach().float())).to("cpu", non_blocking=True)
+        self._ready = torch.cuda.Event() if loss.is_cuda else None  # type: ignore[no-untyped-call]
+        if self._ready is not None:
+            self._ready.record()
+
+    def numbers(self) -> tuple[float, float]:
+        """Loss and norm of the gradient; waits for them."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        loss, norm = self._values.tolist()
+        return loss, norm
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What all processes know of a step: clips of all of them together, and what none of them could read."""
+
+    clips: int
+    failures: tuple[DecodingFailure, ...]
+
+
+class TrainingStep:
+    """Steps of one run.
+
+    Args:
+        state: What is trained.
+        training: The clips that are trained on.
+        device: Where the module is.
+        layout: Memory format of clips there.
+        teacher: A network in eval mode whose logits are learnt from, too; clips -> logits (N, classes).
+        world: Whose gradients are averaged.
+    """
+
+    def __init__(
+        self,
+        state: TrainState,
+        training: TrainingClips,
+        device: torch.device,
+        layout: torch.memory_format,
+        teacher: nn.Module | None = None,
+        world: World = ALONE,
+    ) -> None:
+        self.state, self.recipe, self.device, self.layout = state, state.recipe, device, layout
+        self.training, self.teacher, self.world = training, teacher, world
+        self.mixing = Mixing(self.recipe, len(training.classes))
+        # Reading a number of a GPU waits for all that it was told to do; a CPU has done it already.
+        self.waits = device.type == "cuda"
+        self._forward: nn.Module = state.module
+        if world.size > 1:
+            self._forward = _parallel(state.module, device)
+        if self.recipe.precision == "fp16":
+            require_half(device)
+
+    def share(self, batch: Batch) -> Shared:
+        """Tells the other processes how many clips were read here, and what was not."""
+        counts = self.world.sum(torch.tensor([len(batch), len(batch.failures)]))
+        failures = batch.failures
+        if self.world.size > 1 and counts[1]:
+            failures = tuple(failure for part in self.world.gather(failures) for failure in part)
+        return Shared(int(counts[0]), failures)
+
+    def __call__(self, batch: Batch, clips: int, rate: float) -> StepReport:
+        """Forward, backward, optimizer and average for a batch which is ``clips`` long in all processes together.
+
+        Raises:
+            CheckFailed: The loss or a gradient is not a finite number (on a GPU ``check`` says so later).
+        """
+        position = self.state.position
+        torch.manual_seed(_step_seed(self.recipe.seed, position.step, self.world.rank))
+        set_rate(self.state.optimizer, rate)
+        self.state.optimizer.zero_grad(set_to_none=True)
+        loss = self._gradients(batch, clips, rate)
+        self.state.scaler.unscale_(self.state.optimizer)
+        norm = nn.utils.clip_grad_norm_(self.state.module.parameters(), self.recipe.clip_grad_norm)
+        if not self.waits:
+            self._check("gradient", norm.item(), position.step, rate)
+        self.state.scaler.step(self.state.optimizer)
+        self.state.scaler.update()
+        self.state.update_average()
+        return StepReport(position.step, position.epoch, rate, loss, norm)
+
+    def check(self, report: StepReport) -> float:
+        """The loss of a step, once it is known.
+
+        Raises:
+            CheckFailed: The loss or the gradient is not a finite number.
+        """
+        loss, norm = report.numbers()
+        self._check("loss", loss, report.step, report.rate)
+        self._check("gradient", norm, report.step, report.rate)
+        return loss
+
+    def _gradients(self, batch: Batch, clips: int, rate: float) -> torch.Tensor:
+        """Leaves the gradients of the mean loss over all clips of the batch; the mean loss."""
+        total = torch.zeros((), device=self.device)
+        parts = self._parts(batch)
+        for number, (x, targets) in enumerate(parts, start=1):
+            with self._together() if number == len(parts) else self._apart():
+                # processes average their gradients, so a share counts by its length
+                share = (len(x) if len(batch) else 0) / clips
+                loss = self._loss(x, targets)
+                total += loss.detach() * share
+                if not self.waits and self.world.size == 1:
+                    self._check("loss", loss.item(), self.state.position.step, rate)
+                scaled = loss if share == 1 == self.world.size else loss * (share * self.world.size)
+                self.state.scaler.scale(scaled).backward()  # type: ignore[no-untyped-call]
+        total = self.world.sum(total)
+        if not self.waits and self.world.size > 1:
+            self._check("loss", total.item(), self.state.position.step, rate)
+        return total
+
+    def _loss(self, x: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        with self._arithmetic():
+            logits = self._forward(x)
+        loss = classification_loss(logits.float(), targets, self.recipe)
+        if self.teacher is None:
+            return loss
+        with torch.no_grad():
+            taught = self.teacher(x).float()
+        return loss.lerp(distillation_loss(logits.float(), taught, self.recipe), self.recipe.distill_weight)
+
+    def _parts(self, batch: Batch) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+        """Clips and targets of the batch on the device, mixed, in as many parts as the recipe accumulates."""
+        check_targets(batch.labels, self.recipe)
+        clips, labels = (batch.clips, batch.labels) if len(batch) else self._blank()
+        clips = clips.to(self.device, memory_format=self.layout, non_blocking=True)
+        targets = labels.to(self.device, non_blocking=True)
+        if self.mixing:
+            clips, targets = self.mixing(clips, targets)
+        count = min(self.recipe.accumulate, len(clips))
+        return list(zip(clips.tensor_split(count), targets.tensor_split(count), strict=True))
+
+    def _blank(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """One grey clip, which counts for nothing: the other processes wait for this one's gradients."""
+        return torch.zeros(1, 3, self.training.clip.frames, *self.training.transform.size), torch.zeros(1).long()
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            if self.recipe.precision in _AUTOCAST:
+                stack.enter_context(torch.autocast(self.device.type, dtype=_AUTOCAST[self.recipe.precision]))
+            elif not self.recipe.compile:
+                stack.enter_context(fast_depthwise())
+            yield
+
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def _apart(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, gradients add up here and are not exchanged."""
+        if isinstance(self._forward, DistributedDataParallel):
+            return self._forward.no_sync()
+        return contextlib.nullcontext()
+
+    def _check(self, name: str, value: float, step: int, rate: float) -> None:
+        # steps whose scaled gradient overflows are left out by the scaler, which then scales less
+        if math.isfinite(value) or (name == "gradient" and self.state.scaler.is_enabled()):
+            return
+        raise CheckFailed(
+            f"training diverged: the {name} is {value} at step {step} with learning rate "
+            f"{rate:.3g}; try a smaller --lr (now {self.recipe.learning_rate:g}) with --fresh"
+        )
+
+
+def require_half(device: torch.device) -> None:
+    """Trains one convolution in fp16.
+
+    Raises:
+        InvalidValue: The device or this build of torch cannot.
+    """
+    try:
+        layer = nn.Conv3d(2, 2, 1, device=device)
+        with torch.autocast(device.type, dtype=torch.float16):
+            y = layer(torch.zeros(1, 2, 2, 2, 2, device=device))
+        y.float().sum().backward()
+    except RuntimeError as error:
+        line = (str(error).strip().splitlines() or [""])[0][:120]
+        raise InvalidValue(f"precision: fp16 does not run on {device.type} here ({line}); use bf16 or fp32") from None
+
+
+def _parallel(module: nn.Module, device: torch.device) -> DistributedDataParallel:
+    if device.type == "cuda":
+        return DistributedDataParallel(module, device_ids=[torch.cuda.current_device()])
+    parallel = DistributedDataParallel(module)
+    parallel.register_comm_hook(None, lambda _, bucket: _mean_by_rank(bucket.buffer()))
+    return parallel
+
+
+def _mean_by_rank(own: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """The mean of a bucket of gradients over processes, added up by rank: the same bits whatever else it holds.
+
+    torch groups gradients by their arrival in the first step of a process, so a run that goes on has other groups.
+    """
+    others = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    future = dist.all_gather(others, own, async_op=True).get_future()
+    return future.then(functools.partial(_mean, others))
+
+
+def _mean(others: list[torch.Tensor], _: object) -> torch.Tensor:
+    total = others[0]
+    for other in others[1:]:
+        total += other
+    return total.div_(len(others))
+
+
+def _step_seed(seed: int, step: int, rank: int) -> int:
+    """The seed of a step's dropout and mixing; that of the leading process is the one of a run in one process."""
+    place = [seed, step, rank] if rank else [seed, step]
+    return int.from_bytes(hashlib.sha256(json.dumps(place).encode()).digest()[:7], "big")

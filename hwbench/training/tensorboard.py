@@ -1,0 +1,40 @@
+"""The log of a run for TensorBoard: the same numbers as ``metrics.jsonl``, by step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hwbench.errors import MissingDependency
+
+FOLDER = "tensorboard"
+_POSITION = ("step", "epoch")
+
+
+class TensorBoard:
+    """Event files below the folder of a run; those of steps that are done again are hidden.
+
+    Raises:
+        MissingDependency: TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path, step: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise MissingDependency(
+                "--tensorboard: tensorboard is not installed; install it with: pip install 'hwbench[tensorboard]'"
+            ) from None
+        self._writer = SummaryWriter(str(folder / FOLDER), purge_step=step)
+
+    def write(self, values: Mapping[str, Any]) -> None:
+        """Takes one line of the log."""
+        part = "train" if values["event"] == "step" else "validation"
+        for name, value in values.items():
+            if isinstance(value, int | float) and name not in _POSITION:
+                self._writer.add_scalar(f"{part}/{name}", value, values["step"])
+
+    def close(self) -> None:
+        """Writes what is left and closes the file."""
+        self._writer.close()

@@ -1,0 +1,149 @@
+"""Two real processes of torchrun that train one network."""
+
+import contextlib
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from test_train_loop import Stop, stop_at
+from tiny import data
+from tiny_processes import run
+
+import hwbench
+from hwbench.data.loading import shuffled
+from hwbench.training.processes import ALONE, World
+
+PROGRAM = Path(__file__).with_name("tiny_processes.py")
+STEPS = 12  # 24 videos in batches of 6, three epochs
+# A lost process is noticed at once; the rest is torchrun's, which looks every few seconds.
+END_S = 60
+
+
+def torchrun(root: Path, folder: Path, options: str = "{}", count: int = 2) -> subprocess.Popen[str]:
+    """Starts the program in some processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(Path(hwbench.__file__).parents[1]), str(PROGRAM.parent)]),
+        "OMP_NUM_THREADS": "1",
+    }
+    return subprocess.Popen(
+        [*command, str(PROGRAM), str(root), str(folder), options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def whole(root: Path, folder: Path, options: str = "{}", count: int = 2) -> tuple[list[int], str]:
+    """Steps that a run told, and its talk."""
+    with torchrun(root, folder, options, count) as process:
+        out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return [int(line) for line in out.splitlines()], err
+
+
+def losses(folder: Path) -> list[float]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if line["event"] == "step"]
+
+
+def epochs(folder: Path) -> list[dict[str, object]]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["event"] == "epoch"]
+
+
+@pytest.fixture(scope="module")
+def folders(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same run in one process and in two."""
+    data(data_root)
+    folders = {name: tmp_path_factory.mktemp("runs") / name for name in ("one", "two")}
+    with contextlib.redirect_stdout(io.StringIO()):
+        run(ALONE, data_root, folders["one"], "{}")
+    told, _ = whole(data_root, folders["two"])
+    assert sorted(set(told)) == list(range(1, STEPS + 1))  # one process speaks
+    return folders
+
+
+def test_shares_of_a_batch_are_all_of_it_once() -> None:
+    for batch in shuffled(23, 7, seed=1, epoch=0):
+        parts = [World(rank, 3).part(batch) for rank in range(3)]
+        assert sorted(index for part in parts for index in part) == sorted(batch)
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert ALONE.part([1, 2]) == [1, 2]
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(folders: dict[str, Path]) -> None:
+    one, two = losses(folders["one"]), losses(folders["two"])
+    assert len(one) == len(two) == STEPS
+    assert two[:6] == pytest.approx(one[:6], abs=1e-4)
+    assert [e["videos"] for e in epochs(folders["two"])] == [8, 8, 8]
+    assert sorted(p.name for p in folders["two"].iterdir()) == [
+        "follower", "metrics.jsonl", "resume-step.pt", "resume.pt", "trained.pt",
+    ]  # fmt: skip
+
+
+# Each process its own statistics, what is drawn by step, and sums of three, whose order could matter.
+MANY = json.dumps({"sync_bn": False, "mixup": 0.8, "accumulate": 2, "precise_bn": 2})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "options"), [(2, "{}"), pytest.param(3, MANY, marks=pytest.mark.long)])
+def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+    data_root: Path, folders: dict[str, Path], tmp_path: Path, count: int, options: str
+) -> None:
+    folder, uninterrupted = tmp_path / "parts", folders["two"]
+    if options == MANY:
+        uninterrupted = tmp_path / "whole"
+        whole(data_root, uninterrupted, options, count)
+    with torchrun(data_root, folder, options, count) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if int(line) == 4:
+                break
+        os.kill(int((folder / "follower").read_text()), signal.SIGKILL)
+        killed = time.monotonic()
+        _, talk = process.communicate(timeout=END_S)
+    assert process.returncode != 0
+    assert time.monotonic() - killed < END_S
+    said = [line for line in talk.splitlines() if line.startswith("hwbench: ")]
+    assert len(said) <= 1  # none where torchrun was quicker
+    assert all("another process of this run has gone; the same command goes on" in line for line in said)
+    before = len(losses(folder))
+    assert 4 <= before < STEPS
+    told, _ = whole(data_root, folder, options, count)
+    assert told[0] >= 4
+    assert losses(folder) == losses(uninterrupted)
+    parts, two = (torch.load(one / "trained.pt", weights_only=True) for one in (folder, uninterrupted))
+    assert all(torch.equal(parts[name], two[name]) for name in two)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(
+    data_root: Path, folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "parts"
+    monkeypatch.setattr("hwbench.training.state._COST_SHARE", 1e9)
+    with pytest.raises(Stop):
+        run(ALONE, data_root, folder, "{}", stop_at(5))  # type: ignore[arg-type]
+    told, _ = whole(data_root, folder)
+    assert told[0] == 6
+    assert losses(folder) == pytest.approx(losses(folders["one"]), abs=1e-3)
+
+
+@pytest.mark.slow
+def test_a_failure_of_one_process_is_said_once(data_root: Path, tmp_path: Path) -> None:
+    with torchrun(data_root, tmp_path / "run", json.dumps({"learning_rate": 1e30, "clip_grad_norm": 1e30})) as process:
+        _, talk = process.communicate(timeout=120)
+    assert process.returncode != 0
+    (line,) = [line for line in talk.splitlines() if line.startswith("hwbench: ")]
+    assert "training diverged" in line

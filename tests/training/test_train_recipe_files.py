@@ -1,0 +1,126 @@
+"""Recipes in TOML: those that are shipped, what overrides what, and files that are wrong."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+import hwbench
+from hwbench.api.requests import fields_of
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
+from hwbench.training import Recipe
+from hwbench.training.recipe_files import RecipeFile, names, parse_settings
+
+
+def request(**values: object) -> Recipe:
+    return hwbench.TrainRequest(architecture="zoo:x3d-xs", **values).make_recipe()  # type: ignore[arg-type]
+
+
+def test_the_help_names_every_recipe() -> None:
+    (option,) = [f for f in fields_of(hwbench.TrainRequest) if f.name == "recipe"]
+    assert names() == ("finetune", "mvit", "slowfast", "synthetic", "x3d")
+    assert all(name in option.option.help for name in names())
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_shipped_recipe_says_what_it_is_and_where_it_is_from(name: str) -> None:
+    file = RecipeFile.named(name)
+    assert file.about
+    assert file.source
+    assert file.values
+    recipe = request(recipe=name)
+    assert recipe.epochs == file.values["epochs"]
+    if file.base_batch:
+        base = request(recipe=name, batch_size=file.base_batch)
+        assert base.learning_rate == file.values["learning_rate"]
+        assert request(recipe=name, batch_size=2 * file.base_batch).learning_rate == 2 * base.learning_rate
+    rates = [recipe.rate(step, 1000) for step in range(1000)]
+    assert max(rates) == pytest.approx(recipe.learning_rate)
+    assert rates[-1] < 0.05 * max(rates)
+
+
+def test_the_recipe_of_the_synthetic_set_is_the_default() -> None:
+    assert request(recipe="synthetic") == Recipe()
+
+
+def test_options_override_settings_and_these_the_file() -> None:
+    recipe = request(recipe="x3d", epochs=3, settings=("epochs=9", "dropout=0.1"), batch_size=16)
+    assert (recipe.epochs, recipe.dropout, recipe.precise_bn) == (3, 0.1, 200)
+    assert recipe.learning_rate == pytest.approx(0.8 * 16 / 1024)
+    assert request(recipe="x3d", lr=0.3).learning_rate == 0.3
+    assert request(settings=("seed=4",)).seed == 4
+    assert request(settings=("seed=4",), seed=0).seed == 0
+
+
+def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> None:
+    changed = {
+        "schedule": "step",
+        "loss": "bce",
+        "optimizer": "adamw",
+        "precision": "bf16",
+        "freeze": "stem",
+        "decay_at": (0.3, 0.6),
+        "test_crops": 3,
+        "sync_bn": True,
+        "compile": True,
+        "gradient_checkpointing": True,
+    }
+    for one in fields(Recipe):
+        if one.name not in changed:
+            changed[one.name] = 7 if isinstance(one.default, int) else 0.625
+    file = tmp_path / "all.toml"
+    rows = [f"{name} = {_toml(value)}" for name, value in changed.items()]
+    file.write_text("\n".join(["schema = 1", *rows]))
+    assert RecipeFile.named(str(file)).recipe() == Recipe(**changed)
+    assert Recipe(**parse_settings(tuple(f"{name}={_text(value)}" for name, value in changed.items()))) == Recipe(
+        **changed
+    )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, tuple):
+        return str(list(value))
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("learnig_rate = 0.1", "unknown key 'learnig_rate'; did you mean 'learning_rate'"),
+        ("epochs = 0", "epochs must be at least 1"),
+        ('epochs = "many"', "epochs: expected a whole number"),
+        ("base_batch = 0", "base_batch: expected at least 1"),
+        ("compile = 1", "compile: expected true or false"),
+        ('optimizer = "sdg"', "unknown optimizer"),
+        ('decay_at = "late"', "decay_at: expected a number"),
+        ("schema = 2", "cannot be read as TOML"),
+    ],
+)
+def test_a_wrong_file_is_one_clear_error(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(f"schema = 1\n{text}\n")
+    with pytest.raises(InvalidFile, match=words) as error:
+        request(recipe=str(file))
+    assert str(error.value).startswith(str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_wrong_names_and_settings() -> None:
+    with pytest.raises(UnknownName, match=r"unknown recipe 'x3b'; did you mean 'x3d'\?"):
+        request(recipe="x3b")
+    with pytest.raises(InvalidFile, match=r"missing\.toml"):
+        request(recipe="missing.toml")
+    with pytest.raises(UnknownName, match=r"a recipe has no 'dropuot'; did you mean 'dropout'\?"):
+        request(settings=("dropuot=1",))
+    for wrong, words in [
+        ("dropout", "expected NAME=VALUE"),
+        ("epochs=1.5", "epochs: expected a whole number"),
+        ("compile=yes", "compile: expected true or false"),
+        ("decay_at=0.1;0.2", "decay_at: expected numbers"),
+    ]:
+        with pytest.raises(InvalidValue, match=words):
+            request(settings=(wrong,))

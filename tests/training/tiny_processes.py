@@ -1,0 +1,62 @@
+"""A program for torchrun: each process trains its share of the batches of a small network."""
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from tiny import RECIPE, Tiny, data
+
+import hwbench.training.state
+from hwbench.errors import HwbenchError
+from hwbench.torchrun import SaidElsewhere, leads
+from hwbench.training import Recipe, Resources, TrainingProgress, fit
+from hwbench.training.processes import World, joined
+
+
+def network() -> Tiny:
+    """Without dropout, which is drawn for each process on its own."""
+    module = Tiny()
+    module.layers[8].p = 0.0
+    return module
+
+
+def recipe(options: str) -> Recipe:
+    """That of the tests with some fields replaced, which come as JSON."""
+    return replace(RECIPE, **{"batch_size": 6, "sync_bn": True, **json.loads(options)})
+
+
+def tell(at: TrainingProgress) -> None:
+    """Prints the number of a step."""
+    print(at.step, flush=True)
+
+
+def run(
+    world: World, root: Path, folder: Path, options: str, progress: Callable[[TrainingProgress], None] = tell
+) -> None:
+    """Trains, and stores the weights in the first process."""
+    module = network()
+    resources = Resources("cpu", 1, 0)
+    training, validation = data(root)
+    how = recipe(options)
+    fit(module, training, validation, how, run_dir=folder, resources=resources, world=world, progress=progress)
+    if world.leads:
+        torch.save(module.state_dict(), folder / "trained.pt")
+
+
+if __name__ == "__main__":
+    hwbench.training.state._COST_SHARE = 1e9
+    try:
+        with joined("cpu") as world:
+            if not leads():
+                Path(sys.argv[2]).mkdir(exist_ok=True)
+                (Path(sys.argv[2]) / "follower").write_text(str(os.getpid()))
+            run(world, Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+    except SaidElsewhere as error:
+        sys.exit(error.exit_status)
+    except HwbenchError as error:
+        print(f"hwbench: {error}", file=sys.stderr)
+        sys.exit(error.exit_status)
