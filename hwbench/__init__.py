@@ -2,8 +2,8 @@
 
 ``hwbench.profile``, ``search``, ``train``, ``export``, ``bench``, ``validate``, ``verify``, ``report``, ``doctor``
 and ``quickstart`` do what the commands of these names do, ``add_device``, ``list_devices`` and the like what
-``hwbench devices`` does: each takes one frozen request and a listener, and returns a value. Importing this package
-loads no torch; a function loads what it needs when it is called.
+``hwbench devices`` does, ``check_data`` and the like what ``hwbench data`` does: each takes one frozen request and a
+listener, and returns a value. Importing this package loads no torch; a function loads what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
     from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
+    from hwbench.api.data.listing import ListDataRequest, ListDataResult, ListedData, list_data
     from hwbench.api.devices.add import AddDeviceRequest, AddDeviceResult, add_device
     from hwbench.api.devices.check import CheckDeviceRequest, CheckDeviceResult, check_device
     from hwbench.api.devices.listing import (
@@ -54,6 +56,8 @@ __all__ = [
     "AttachedPhone",
     "BenchRequest",
     "BenchResult",
+    "CheckDataRequest",
+    "CheckDataResult",
     "CheckDeviceRequest",
     "CheckDeviceResult",
     "CheckStep",
@@ -70,8 +74,11 @@ __all__ = [
     "InitResult",
     "InstallationFinding",
     "LatencyTable",
+    "ListDataRequest",
+    "ListDataResult",
     "ListDevicesRequest",
     "ListDevicesResult",
+    "ListedData",
     "ListedDevice",
     "Listener",
     "MeasurementStore",
@@ -105,11 +112,13 @@ __all__ = [
     "__version__",
     "add_device",
     "bench",
+    "check_data",
     "check_device",
     "diff",
     "doctor",
     "export",
     "init",
+    "list_data",
     "list_devices",
     "prepare_device",
     "profile",

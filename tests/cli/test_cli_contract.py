@@ -45,6 +45,8 @@ KEYS = {
     "train": "checkpoint architecture top1 top5 epochs seconds",
     "export": "model manifest precision runtime delegates undelegated sqnr_db top1_before top1_after bytes",
     "bench": "model device runtime precision threads cache median_ms p90_ms ci95_ms samples emulated",
+    "data list": "data",
+    "data check": "data ok videos clean classes duration_s codecs sizes counts findings lists seconds",
     "devices list": "devices attached",
     "devices check": "device ok steps aa",
     "devices trust": "device transport host kind fingerprint file known",
