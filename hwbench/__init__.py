@@ -15,8 +15,11 @@ from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
     from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
     from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
     from hwbench.api.data.listing import ListDataRequest, ListDataResult, ListedData, list_data
+    from hwbench.api.data.prepare import PrepareDataRequest, PrepareDataResult, prepare_data
+    from hwbench.api.data.show import ShowDataRequest, ShowDataResult, show_data
     from hwbench.api.devices.add import AddDeviceRequest, AddDeviceResult, add_device
     from hwbench.api.devices.check import CheckDeviceRequest, CheckDeviceResult, check_device
     from hwbench.api.devices.listing import (
@@ -54,6 +57,8 @@ __all__ = [
     "AddDeviceRequest",
     "AddDeviceResult",
     "AttachedPhone",
+    "BenchDataRequest",
+    "BenchDataResult",
     "BenchRequest",
     "BenchResult",
     "CheckDataRequest",
@@ -82,6 +87,8 @@ __all__ = [
     "ListedDevice",
     "Listener",
     "MeasurementStore",
+    "PrepareDataRequest",
+    "PrepareDataResult",
     "PrepareDeviceRequest",
     "PrepareDeviceResult",
     "ProfileRequest",
@@ -94,6 +101,8 @@ __all__ = [
     "ReportResult",
     "SearchRequest",
     "SearchResult",
+    "ShowDataRequest",
+    "ShowDataResult",
     "ShowDeviceRequest",
     "ShowDeviceResult",
     "StageProgress",
@@ -112,6 +121,7 @@ __all__ = [
     "__version__",
     "add_device",
     "bench",
+    "bench_data",
     "check_data",
     "check_device",
     "diff",
@@ -120,12 +130,14 @@ __all__ = [
     "init",
     "list_data",
     "list_devices",
+    "prepare_data",
     "prepare_device",
     "profile",
     "quickstart",
     "remove_device",
     "report",
     "search",
+    "show_data",
     "show_device",
     "test",
     "train",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import typer
 
+from hwbench.api.data.bench import BenchDataRequest, bench_data
 from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
 from hwbench.api.data.listing import ListDataRequest, list_data
+from hwbench.api.data.prepare import PrepareDataRequest, prepare_data
+from hwbench.api.data.show import ShowDataRequest, show_data
 from hwbench.cli.app import app as program
-from hwbench.cli.generated import add_command, add_group
+from hwbench.cli.generated import add_command, add_group, without
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
 from hwbench.errors import CheckFailed
-from hwbench.units import format_duration
+from hwbench.units import format_bytes, format_duration
 
 # Lines of one kind that a person reads; --json has all.
 _MOST_LINES = 20
@@ -64,6 +67,43 @@ def _print_findings(result: CheckDataResult) -> None:
     print_table(("", ""), list(counts.items()), header=False)
 
 
+def _prepare(request: PrepareDataRequest, as_json: bool) -> None:
+    with listening() as listener:
+        result = prepare_data(request, listener)
+    size = f"{format_bytes(result.bytes)} of {format_bytes(result.original_bytes)}"
+    table = {**result.to_json(), "videos": _numbers(result.videos), "bytes": size, "failed": len(result.failed)}
+    emit(result.to_json() if as_json else without(table, "original_bytes", "notes"), as_json=as_json)
+    if not result.ok:
+        raise typer.Exit(CheckFailed.exit_status)
+    if result.form == "videos":
+        say(f"next: hwbench train ARCHITECTURE --data {result.out}")
+
+
+def _bench(request: BenchDataRequest, as_json: bool) -> None:
+    from hwbench.data.load_timing import STAGES
+
+    with listening() as listener:
+        result = bench_data(request, listener)
+    if as_json:
+        emit(result.to_json(), as_json=True)
+        return
+    rows = [(one.decoder, str(one.workers), one.fault or f"{one.clips_per_s:.1f}") for one in result.rates]
+    print_table(("decoder", "workers", "clips/s"), rows, title="clips of {} x {} x {}".format(*result.clip))
+    values = result.to_json()
+    stages = [
+        (meaning, f"{values['stage_ms'][stage]:.2f}", f"{values['stages'][stage]:.0%}")
+        for stage, meaning in STAGES.items()
+    ]
+    print_table(("stage", "ms a clip", "share"), stages, title="in one process, each file opened anew")
+
+
+def _show(request: ShowDataRequest, as_json: bool) -> None:
+    with listening() as listener:
+        result = show_data(request, listener)
+    emit(result.to_json(), as_json=as_json)
+    say(f"open {result.page} in a browser")
+
+
 def _numbers(counts: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in counts.items()) or "none"
 
@@ -77,3 +117,6 @@ app = add_group(
 )
 add_command(app, "list", ListDataRequest, _list)
 add_command(app, "check", CheckDataRequest, _check)
+add_command(app, "prepare", PrepareDataRequest, _prepare)
+add_command(app, "bench", BenchDataRequest, _bench)
+add_command(app, "show", ShowDataRequest, _show)

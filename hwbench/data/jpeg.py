@@ -9,9 +9,6 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-# FFmpeg counts quality in steps of 1/118 of a quantiser; 2 of 31 is close to lossless.
-_QUALITY_STEPS = 118
-
 
 class JpegEncoder:
     """Encodes pictures of one size.
@@ -28,11 +25,7 @@ class JpegEncoder:
         context: Any = av.CodecContext.create("mjpeg", "w")
         context.height, context.width, context.pix_fmt = height, width, self._format
         context.time_base = Fraction(1, 25)
-        context.options = {
-            "flags": "+qscale+bitexact",
-            "global_quality": str(quantiser * _QUALITY_STEPS),
-            "threads": "1",
-        }
+        context.options = {"qmin": str(quantiser), "qmax": str(quantiser), "flags": "+bitexact", "threads": "1"}
         self._context = context
         self._count = 0
 

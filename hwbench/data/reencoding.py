@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import shutil
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,9 @@ Form = Literal["videos", "frames"]
 ENCODERS = ("mpeg4", "libx264")
 AUTO_ENCODER = "auto"
 FRAME_NAME = "img_{:05d}.jpg"
+_COLOUR = "yuv420p"
+# Numbers of colour matrices (ITU-T H.273) that 4:2:0 video has: BT.709, BT.470, BT.601, SMPTE 240, BT.2020.
+_MATRICES = (1, 5, 6, 7, 9)
 # Raised whenever the same settings make other files.
 _VERSION = 1
 # The header of MPEG-4 part 2 holds time in at most so many ticks a second.
@@ -47,7 +51,7 @@ class PrepareSettings:
         short_side: Pixels of the shorter side; smaller videos keep theirs.
         gop: Frames from one keyframe to the next.
         fps: Frames a second; None: those of the original, also where they are unevenly apart.
-        quality: Quantiser of MPEG-4 and JPEG, 2 (close to lossless) to 31; libx264 gets the CRF 12 + 2 * quality.
+        quality: Quantiser of MPEG-4 and JPEG, 2 (close to lossless) to 31; libx264 gets the CRF 14 + 2 * quality.
         encoder: One of ``ENCODERS``.
         form: Video files or folders of JPEG files.
     """
@@ -55,7 +59,7 @@ class PrepareSettings:
     short_side: int = 256
     gop: int = 30
     fps: float | None = None
-    quality: int = 4
+    quality: int = 3
     encoder: str = "mpeg4"
     form: Form = "videos"
 
@@ -129,15 +133,16 @@ def prepare_video(task: PrepareTask) -> PreparedVideo:
     with writing(task.target):
         task.target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            frames = _small_frames(task.source, info, plan, size)
             write = _write_frames if task.settings.form == "frames" else _write_video
-            num_bytes = write(temporary, frames, plan, task.settings)
+            num_bytes = write(temporary, _planned(task.source, info, plan), size, plan, task.settings)
             if task.target.is_dir():
                 shutil.rmtree(task.target)
             temporary.replace(task.target)
         finally:
             _remove(temporary)
-    return PreparedVideo(num_bytes, len(plan.indices), round(float(plan.rate), 4), round(part.info.duration_s, 6))
+    ends = Fraction(plan.ticks[-1] + plan.last_ticks) / plan.rate
+    fps, count = float(len(plan.indices) / ends), len(plan.indices)
+    return PreparedVideo(num_bytes, count, round(fps, 4), round(float(ends), 6))
 
 
 def small_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
@@ -154,8 +159,8 @@ def _plan(info: VideoInfo, first: int, fps: float | None) -> _FramePlan:
         rate = Fraction(fps).limit_denominator(1001)
         count = max(1, round(info.duration * info.time_base * rate))
         times = [int(info.pts[0]) + int(i / rate / info.time_base) for i in range(count)]
-        indices = np.searchsorted(info.pts, times, side="right") - 1
-        return _FramePlan(tuple(first + int(i) for i in indices), tuple(range(count)), 1, rate)
+        shown = np.searchsorted(info.pts, times, side="right") - 1
+        return _FramePlan(tuple(first + int(i) for i in shown), tuple(range(count)), 1, rate)
     indices = tuple(range(first, first + info.num_frames))
     if not is_variable(info):
         return _FramePlan(indices, tuple(range(info.num_frames)), 1, _rate(info))
@@ -175,52 +180,74 @@ def _rate(info: VideoInfo) -> Fraction:
     return rate if 0 < rate.numerator <= _MOST_TICKS else exact.limit_denominator(1) or Fraction(1)
 
 
-def _small_frames(source: VideoSource, info: VideoInfo, plan: _FramePlan, size: tuple[int, int]) -> Iterator[Frames]:
-    """The planned frames, uint8 (h, w, 3), RGB, upright; one that is planned several times comes several times."""
-    reformatter, at = VideoReformatter(), 0
+def _planned(source: VideoSource, info: VideoInfo, plan: _FramePlan) -> Iterator[Any]:
+    """The planned frames as they are stored; one that is planned several times comes several times."""
+    at = 0
     for index, frame in stream_frames(source, info, range(plan.indices[0], plan.indices[-1] + 1)):
-        if plan.indices[at] != index:
-            continue
-        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24")
-        turns = round(getattr(frame, "rotation", 0) / 90) % 4  # counter-clockwise
-        array = np.ascontiguousarray(np.rot90(picture.to_ndarray(), turns))
         while at < len(plan.indices) and plan.indices[at] == index:
-            yield array
+            yield frame
             at += 1
         if at == len(plan.indices):
             return
 
 
-def _write_video(temporary: Path, frames: Iterator[Frames], plan: _FramePlan, settings: PrepareSettings) -> int:
-    array = next(frames)
+def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Frames]:
+    """Frames as pictures, uint8 (h, w, 3), RGB, upright."""
+    reformatter = VideoReformatter()
+    for frame in frames:
+        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24")
+        yield np.ascontiguousarray(np.rot90(picture.to_ndarray(), _turns(frame)))
+
+
+def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
+    """Frames in 4:2:0 colour, upright. Colours keep their matrix: one conversion less, and nothing is rounded."""
+    reformatter = VideoReformatter()
+    for frame in frames:
+        if _turns(frame):
+            (picture,) = _small_pictures(iter([frame]), size)
+            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR)
+        else:
+            yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR)
+
+
+def _turns(frame: Any) -> int:
+    """Quarter turns counter-clockwise that make a frame upright."""
+    return round(getattr(frame, "rotation", 0) / 90) % 4
+
+
+def _write_video(
+    temporary: Path, frames: Iterator[Any], size: tuple[int, int], plan: _FramePlan, settings: PrepareSettings
+) -> int:
+    small = _small_yuv(frames, size)
+    first = next(small)
+    durations = iter((*np.diff(plan.ticks).tolist(), plan.last_ticks))
     with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
         stream: Any = container.add_stream(settings.encoder, rate=plan.rate, options=_encoder_options(settings))
-        stream.height, stream.width = array.shape[:2]
-        stream.pix_fmt = "yuv420p"
-        stream.gop_size = settings.gop
-        stream.time_base = 1 / plan.rate
-        durations = iter((*np.diff(plan.ticks).tolist(), plan.last_ticks))
+        stream.height, stream.width = first.height, first.width
+        stream.pix_fmt, stream.gop_size, stream.time_base = _COLOUR, settings.gop, 1 / plan.rate
+        if first.colorspace in _MATRICES:
+            stream.codec_context.colorspace = first.colorspace
 
         def mux(frame: Any) -> None:
             for packet in stream.encode(frame):
                 packet.duration = next(durations)  # no frame overtakes another
                 container.mux(packet)
 
-        for tick, picture in zip(plan.ticks, _with_first(array, frames), strict=True):
-            # Converted here: left to the encoder (PyAV 18), now and then a frame comes out otherwise on a busy machine.
-            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=stream.pix_fmt)
+        for tick, frame in zip(plan.ticks, itertools.chain([first], small), strict=True):
             frame.pts, frame.time_base = tick, 1 / plan.rate
+            frame.pict_type = 0  # the encoder chooses the keyframes, not the original
             mux(frame)
         mux(None)
     return temporary.stat().st_size
 
 
-def _write_frames(temporary: Path, frames: Iterator[Frames], plan: _FramePlan, settings: PrepareSettings) -> int:
-    array = next(frames)
-    encoder = JpegEncoder(*array.shape[:2], quantiser=settings.quality)
+def _write_frames(
+    temporary: Path, frames: Iterator[Any], size: tuple[int, int], plan: _FramePlan, settings: PrepareSettings
+) -> int:
     temporary.mkdir()
-    num_bytes = 0
-    for number, picture in enumerate(_with_first(array, frames), start=1):
+    encoder, num_bytes = None, 0
+    for number, picture in enumerate(_small_pictures(frames, size), start=1):
+        encoder = encoder or JpegEncoder(*picture.shape[:2], quantiser=settings.quality)
         data = encoder.encode(picture)
         (temporary / FRAME_NAME.format(number)).write_bytes(data)
         num_bytes += len(data)
@@ -229,15 +256,10 @@ def _write_frames(temporary: Path, frames: Iterator[Frames], plan: _FramePlan, s
 
 def _encoder_options(settings: PrepareSettings) -> Mapping[str, str]:
     if settings.encoder == "libx264":
-        return {"crf": str(12 + 2 * settings.quality), "preset": "medium", "threads": "1", "bf": "0"}
-    # FFmpeg counts quality in steps of 1/118 of a quantiser; the integer transforms give the same bits everywhere.
-    quality = {"flags": "+qscale+bitexact", "global_quality": str(settings.quality * 118)}
-    return {**quality, "dct": "int", "idct": "simple", "threads": "1"}
-
-
-def _with_first(array: Frames, frames: Iterator[Frames]) -> Iterator[Frames]:
-    yield array
-    yield from frames
+        return {"crf": str(14 + 2 * settings.quality), "preset": "medium", "threads": "1", "bf": "0"}
+    # One quantiser for all frames; the integer transforms give the same bits on every processor.
+    quantiser = {"qmin": str(settings.quality), "qmax": str(settings.quality)}
+    return {**quantiser, "flags": "+bitexact", "dct": "int", "idct": "simple", "threads": "1"}
 
 
 def _remove(path: Path) -> None:

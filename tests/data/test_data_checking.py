@@ -121,7 +121,9 @@ def test_duplicates_on_one_side_keep_the_first_and_conflicts_keep_none(workspace
     assert checked.ok
 
 
-def test_variable_rate_and_odd_sizes_are_told_and_kept(workspace: Workspace, make_video: MakeVideo, clips: Path) -> None:
+def test_variable_rate_and_odd_sizes_are_told_and_kept(
+    workspace: Workspace, make_video: MakeVideo, clips: Path
+) -> None:
     make_video("clips/train/run/uneven.mp4", count=12, times=[0, 1, 2, 5, 6, 7, 8, 12, 13, 14, 15, 16])
     make_video("clips/train/run/odd.mp4", size=(47, 63), pix_fmt="yuv444p")
     checked = check(workspace, clips)
