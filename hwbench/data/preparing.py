@@ -304,7 +304,7 @@ def _write_classes(
                 if one.video.split == split and (out / one.target).is_file()
             ]
             write_text(out / f"{split}.txt", "".join(lines))
-    elif list(listing.classes) != sorted(folders.values()):
+    elif list(folders.values()) != sorted(folders.values()):
         notes.append("classes are numbered in alphabetical order, others than in the original")
     return tuple(notes)
 

@@ -33,8 +33,9 @@ ENCODERS = ("mpeg4", "libx264")
 AUTO_ENCODER = "auto"
 FRAME_NAME = "img_{:05d}.jpg"
 _COLOUR = "yuv420p"
-# Numbers of colour matrices (ITU-T H.273) that 4:2:0 video has: BT.709, BT.470, BT.601, SMPTE 240, BT.2020.
-_MATRICES = (1, 5, 6, 7, 9)
+# Numbers of ITU-T H.273: the colour matrix of BT.709, BT.470, BT.601, SMPTE 240 and BT.2020, with the primaries and the
+# transfer that belong to it. An MP4 file names the matrix only together with them.
+_MATRICES = {1: (1, 1), 5: (5, 6), 6: (6, 6), 7: (7, 7), 9: (9, 14)}
 # Raised whenever the same settings make other files.
 _VERSION = 1
 # The header of MPEG-4 part 2 holds time in at most so many ticks a second.
@@ -226,7 +227,9 @@ def _write_video(
         stream.height, stream.width = first.height, first.width
         stream.pix_fmt, stream.gop_size, stream.time_base = _COLOUR, settings.gop, 1 / plan.rate
         if first.colorspace in _MATRICES:
-            stream.codec_context.colorspace = first.colorspace
+            context = stream.codec_context
+            context.colorspace = first.colorspace
+            context.color_primaries, context.color_trc = _MATRICES[first.colorspace]
 
         def mux(frame: Any) -> None:
             for packet in stream.encode(frame):

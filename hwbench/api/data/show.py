@@ -154,5 +154,5 @@ def _input(request: ShowDataRequest, workspace: Workspace) -> tuple[int, int, in
         return request.frames or 4, size, size
     from hwbench.api.models import resolve_model
 
-    clip = resolve_model(workspace, request.architecture).input
+    clip = resolve_model(workspace, request.architecture, num_classes=2).input  # classes do not change what it sees
     return clip.t, clip.h, clip.w
