@@ -2,8 +2,8 @@
 
 ``hwbench.profile``, ``search``, ``train``, ``export``, ``bench``, ``validate``, ``verify``, ``report``, ``doctor``
 and ``quickstart`` do what the commands of these names do, ``add_device``, ``list_devices`` and the like what
-``hwbench devices`` does: each takes one frozen request and a listener, and returns a value. Importing this package
-loads no torch; a function loads what it needs when it is called.
+``hwbench devices`` does, ``check_data`` and the like what ``hwbench data`` does: each takes one frozen request and a
+listener, and returns a value. Importing this package loads no torch; a function loads what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -15,6 +15,11 @@ from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
     from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
+    from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
+    from hwbench.api.data.listing import ListDataRequest, ListDataResult, ListedData, list_data
+    from hwbench.api.data.prepare import PrepareDataRequest, PrepareDataResult, prepare_data
+    from hwbench.api.data.show import ShowDataRequest, ShowDataResult, show_data
     from hwbench.api.devices.add import AddDeviceRequest, AddDeviceResult, add_device
     from hwbench.api.devices.check import CheckDeviceRequest, CheckDeviceResult, check_device
     from hwbench.api.devices.listing import (
@@ -52,8 +57,12 @@ __all__ = [
     "AddDeviceRequest",
     "AddDeviceResult",
     "AttachedPhone",
+    "BenchDataRequest",
+    "BenchDataResult",
     "BenchRequest",
     "BenchResult",
+    "CheckDataRequest",
+    "CheckDataResult",
     "CheckDeviceRequest",
     "CheckDeviceResult",
     "CheckStep",
@@ -70,11 +79,16 @@ __all__ = [
     "InitResult",
     "InstallationFinding",
     "LatencyTable",
+    "ListDataRequest",
+    "ListDataResult",
     "ListDevicesRequest",
     "ListDevicesResult",
+    "ListedData",
     "ListedDevice",
     "Listener",
     "MeasurementStore",
+    "PrepareDataRequest",
+    "PrepareDataResult",
     "PrepareDeviceRequest",
     "PrepareDeviceResult",
     "ProfileRequest",
@@ -87,6 +101,8 @@ __all__ = [
     "ReportResult",
     "SearchRequest",
     "SearchResult",
+    "ShowDataRequest",
+    "ShowDataResult",
     "ShowDeviceRequest",
     "ShowDeviceResult",
     "StageProgress",
@@ -105,18 +121,23 @@ __all__ = [
     "__version__",
     "add_device",
     "bench",
+    "bench_data",
+    "check_data",
     "check_device",
     "diff",
     "doctor",
     "export",
     "init",
+    "list_data",
     "list_devices",
+    "prepare_data",
     "prepare_device",
     "profile",
     "quickstart",
     "remove_device",
     "report",
     "search",
+    "show_data",
     "show_device",
     "test",
     "train",

@@ -14,15 +14,18 @@ from hwbench.registry import Registry
 SYNTHETIC = "synthetic"
 PREFIX = f"{SYNTHETIC}:"
 
+_ACTIONS = "Eight actions in four pairs that differ only in the direction of time, for the quickstart"
+_MOTION48 = "48 classes of shape and motion, to compare networks on"
 _SPECS: Mapping[str, type[SetSpec]] = {spec.kind: spec for spec in (SyntheticSpec, Motion48Spec)}
 
 
 @dataclass(frozen=True)
 class BuiltinSet:
-    """A generated set and how clips are cut from its videos: ``clip`` takes a number of frames."""
+    """A generated set, how clips are cut from its videos (``clip`` takes a number of frames), and what it is for."""
 
     spec: SetSpec
     clip: Callable[[int], ClipSpec]
+    summary: str
 
 
 builtin_sets: Registry[BuiltinSet] = Registry("synthetic set")
@@ -38,9 +41,11 @@ def _motion48_clip(frames: int) -> ClipSpec:
     return ClipSpec(frames, span_s=1.6)
 
 
-builtin_sets.register("motion48")(BuiltinSet(Motion48Spec(), _motion48_clip))
+builtin_sets.register("motion48")(BuiltinSet(Motion48Spec(), _motion48_clip, f"{_MOTION48}, 4,800 videos at 96 pixels"))
 # Decoded, it stays in 512 MiB for each split.
-builtin_sets.register("motion48:small")(BuiltinSet(Motion48Spec(train_per_class=40, size=64), _motion48_clip))
+builtin_sets.register("motion48:small")(
+    BuiltinSet(Motion48Spec(train_per_class=40, size=64), _motion48_clip, f"{_MOTION48}, 1,920 videos at 64 pixels")
+)
 
 
 def find_builtin(data: str) -> BuiltinSet | None:
@@ -50,7 +55,7 @@ def find_builtin(data: str) -> BuiltinSet | None:
         UnknownName: ``synthetic:NAME``, and no set has that name.
     """
     if data == SYNTHETIC:
-        return BuiltinSet(SyntheticSpec(), _actions_clip)
+        return BuiltinSet(SyntheticSpec(), _actions_clip, _ACTIONS)
     return builtin_sets.get(data.removeprefix(PREFIX)) if data.startswith(PREFIX) else None
 
 

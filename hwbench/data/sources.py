@@ -11,7 +11,7 @@ from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.generation import SPLITS, generate
-from hwbench.data.readers import Reader
+from hwbench.data.readers import Reader, reader_of
 from hwbench.data.readers import get as get_reader
 from hwbench.data.transforms import ScaleJitter, Size, TestTransform
 from hwbench.data.videos import Splits, read_splits
@@ -37,16 +37,30 @@ def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
         UnknownName: None of these.
         InvalidFile: A path that is not laid out as its reader expects.
     """
+    reader, path = locate(workspace, data)
+    return read_splits(path, reader=reader, seed=seed)
+
+
+def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:
+    """The reader and the existing path of data by name; a synthetic set is encoded on first use.
+
+    Raises:
+        UnknownName: Neither a synthetic set, nor an existing path, nor one behind the name of a reader.
+        InvalidValue: An option of another value than the reader takes.
+    """
     builtin = find_builtin(data)
     if builtin is not None:
-        return read_splits(generate(workspace, builtin.spec))
+        path = generate(workspace, builtin.spec)
+        return reader_of(path), path
     try:
         reader, path = _named(data)
-        return read_splits(path, reader=reader, seed=seed)
+        if not path.exists():
+            raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
     except UnknownName as error:
         raise UnknownName(
             f"{error}; write --data {SYNTHETIC}, --data {PREFIX}NAME, --data PATH or --data READER:PATH"
         ) from None
+    return reader or reader_of(path), path
 
 
 def _named(data: str) -> tuple[Reader | None, Path]:

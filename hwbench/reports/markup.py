@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from hwbench.printable import printable_lines
 
-_VOID = ("br", "input", "meta", "wbr")
+_VOID = ("br", "img", "input", "meta", "wbr")
 
 
 class Html(str):

@@ -40,28 +40,36 @@ def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Pat
         WorkspaceError: The file cannot be written.
     """
     report = gather(workspace, study, exported)
-    _save(out, page(report))
+    save(out, page(report))
     return report
 
 
 def write_device(workspace: Workspace, device: str, out: Path, *, spaces: Sequence[str] = ()) -> DeviceReport:
     """Writes the report of a device; arguments and errors as of ``write``, ``spaces`` as of ``gather_device``."""
     report = gather_device(workspace, device, spaces)
-    _save(out, device_page(report))
+    save(out, device_page(report))
     return report
 
 
 def page(report: StudyReport) -> str:
     """The whole page about a study."""
-    return _document(f"{report.result.study}: hwbench report", sections.everything(report))
+    return document(f"{report.result.study}: hwbench report", sections.everything(report), figures=True)
 
 
 def device_page(report: DeviceReport) -> str:
     """The whole page about a device."""
-    return _document(f"{report.device}: hwbench report", device_sections.everything(report))
+    return document(f"{report.device}: hwbench report", device_sections.everything(report), figures=True)
 
 
-def _document(title: str, parts: Sequence[Html]) -> str:
+def document(title: str, parts: Sequence[Html], *, figures: bool = False, style: str = "") -> str:
+    """A page of these parts, with the styles of all pages.
+
+    Args:
+        title: In the browser's tab.
+        parts: One below the other.
+        figures: Parts hold figures or tables that the page's script draws; then it comes with the page.
+        style: More rules of CSS.
+    """
     head = element(
         "head",
         element("meta", charset="utf-8"),
@@ -69,13 +77,19 @@ def _document(title: str, parts: Sequence[Html]) -> str:
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("title", title),
-        element("style", Html(_resource("page.css"))),
+        element("style", Html(_resource("page.css") + style)),
     )
-    body = element("body", element("main", *parts), script(get_plotlyjs()), script(_resource("page.js")))
+    scripts = (script(get_plotlyjs()), script(_resource("page.js"))) if figures else ()
+    body = element("body", element("main", *parts), *scripts)
     return "<!doctype html>\n" + join([element("html", head, body, lang="en")]) + "\n"
 
 
-def _save(out: Path, text: str) -> None:
+def save(out: Path, text: str) -> None:
+    """Writes a page; a crash leaves the old one or the new one.
+
+    Raises:
+        WorkspaceError: The file cannot be written.
+    """
     try:
         write_bytes(out, text.encode())
     except OSError as error:

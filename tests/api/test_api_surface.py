@@ -25,14 +25,18 @@ ROOT = Path(hwbench.__file__).parents[1]
 GIVEN = {
     "AddDeviceRequest": {"name": "pi", "ssh": "pi@box"},
     "BenchRequest": {"model": "zoo:x3d-xs"},
+    "BenchDataRequest": {"data": "synthetic"},
+    "CheckDataRequest": {"data": "synthetic"},
     "CheckDeviceRequest": {"name": "local"},
     "DiffRequest": {"before": "a", "after": "b"},
     "ExportRequest": {"model": "zoo:x3d-xs", "out": Path("out")},
     "InitRequest": {"directory": Path("bench")},
     "PrepareDeviceRequest": {"name": "pi"},
+    "PrepareDataRequest": {"data": "clips", "out": Path("prepared")},
     "RemoveDeviceRequest": {"name": "pi"},
     "ReportRequest": {"study": "mine"},
     "SearchRequest": {"budget": "12 ms"},
+    "ShowDataRequest": {"data": "synthetic"},
     "ShowDeviceRequest": {"name": "local"},
     "TestRequest": {"checkpoint": Path("checkpoint.pt")},
     "TrainRequest": {"architecture": "zoo:x3d-xs"},
@@ -51,6 +55,8 @@ def command_names() -> Iterator[tuple[str, ...]]:
 def function_name(words: tuple[str, ...]) -> str:
     """``search``; ``diff`` of ``profile diff``; ``add_device`` of ``devices add``, ``list_devices`` of ``devices``."""
     group, *_, last = (*words, words[-1])
+    if group == "data":
+        return "list_data" if last == "data" else f"{last}_data"
     if group != "devices":
         return last
     return "list_devices" if last in ("devices", "list") else f"{last}_device"

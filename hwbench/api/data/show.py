@@ -1,0 +1,158 @@
+"""``hwbench.show_data``: a page with what a network sees of the videos of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.data.check import DATA_HELP
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.requests import option, request
+from hwbench.errors import InvalidValue
+from hwbench.units import parse_duration
+
+if TYPE_CHECKING:
+    from hwbench.data.clips import ClipSpec
+    from hwbench.workspace import Workspace
+
+
+@request
+class ShowDataRequest:
+    """Write a page with what a network sees: clips of each class after the transforms of training and of a test.
+
+    Each clip has its label and the times of its frames. The page is one file that opens without a network. Of 400
+    classes with two videos each it has some 50 MB: --most-classes.
+    """
+
+    data: str = option(argument=True, help=DATA_HELP)
+    out: Path = option(default=Path("sheet.html"), help="The HTML file.")
+    split: str = option(default="train", choices=("train", "val"), help="Videos of which side: train or val.")
+    per_class: int = option(default=2, min=1, max=100, help="Videos of each class.")
+    most_classes: int = option(default=20, min=1, help="Classes to show, in the order of their numbers.")
+    architecture: str | None = option(
+        default=None, help="Network whose input decides frames and size: a key, STUDY:best or zoo:NAME."
+    )
+    frames: int | None = option(default=None, min=1, max=256, help="Frames of a clip; default: 4.")
+    size: int | None = option(default=None, min=8, max=1024, help="Height and width of a clip; default: 160.")
+    span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
+    stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
+    seed: int = option(default=0, min=0, help="Of the random clips, as of a training.")
+
+    def validate(self) -> None:
+        """Raises InvalidValue where the fields do not go together."""
+        if self.architecture is not None and (self.frames is not None or self.size is not None):
+            raise InvalidValue("--architecture says the frames and the size; leave out --frames and --size, or it")
+        if self.span is not None and self.stride is not None:
+            raise InvalidValue("a clip has a --span or a --stride, not both; leave one out")
+        if self.span is not None:
+            parse_duration(self.span, name="--span")
+
+    def clip(self, frames: int) -> ClipSpec:
+        """How clips of so many frames are cut."""
+        from hwbench.data.clips import ClipSpec
+        from hwbench.data.sources import default_clip
+
+        if self.span is not None:
+            return ClipSpec(frames, span_s=parse_duration(self.span))
+        return ClipSpec(frames, stride=self.stride) if self.stride else default_clip(self.data, frames)
+
+
+@dataclass(frozen=True)
+class ShowDataResult:
+    """A page with clips.
+
+    Attributes:
+        page: The HTML file.
+        data: The data set.
+        split: The side that the videos are on.
+        clip: Frames, height and width of a clip.
+        videos: Names of the videos that are shown.
+        classes: How many classes are shown.
+        unreadable: Those of the videos that cannot be read; the page says why.
+    """
+
+    page: Path
+    data: str
+    split: str
+    clip: tuple[int, int, int]
+    videos: tuple[str, ...]
+    classes: int
+    unreadable: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench data show --json`` prints."""
+        return {
+            "page": str(self.page),
+            "data": self.data,
+            "split": self.split,
+            "clip": list(self.clip),
+            "classes": self.classes,
+            "videos": list(self.videos),
+            "unreadable": list(self.unreadable),
+        }
+
+
+def show_data(
+    request: ShowDataRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> ShowDataResult:
+    """Writes a page with clips of each class.
+
+    Args:
+        request: Which data set, which clips, and the file.
+        listener: Hears when the videos are read, and which cannot be.
+        workspace: Holds the synthetic set; default: the one around the current folder.
+
+    Raises:
+        UnknownName: No such data or network.
+        InvalidFile: A data set that is not laid out as its reader expects.
+        WorkspaceError: The file cannot be written.
+    """
+    from hwbench.data.sheets import show_videos
+    from hwbench.data.sources import open_dataset
+    from hwbench.reports.contact_sheet import write_sheet
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    frames, height, width = _input(request, workspace)
+    clip = request.clip(frames)
+    split: Any = request.split
+    how: dict[str, Any] = {"split": split, "size": (height, width), "clip": clip, "seed": request.seed}
+    listener.progress(StageProgress("read", 0, None))
+    train = open_dataset(workspace, request.data, **how, cache_bytes=0)
+    test = open_dataset(workspace, request.data, **how, views=(1, 1), cache_bytes=0)
+    shown = show_videos(train, test, per_class=request.per_class, most_classes=request.most_classes)
+    listener.progress(StageProgress("read", len(shown), len(shown)))
+    unreadable = tuple(video.name for video in shown if video.fault)
+    for video in shown:
+        if video.fault:
+            listener.say(f"{video.name}: {video.fault}")
+    classes = {label for video in shown for label in video.labels}
+    about = [
+        ("data", f"{request.data}, {request.split}"),
+        ("clip", f"{clip}, {height} x {width} pixels"),
+        ("transform of training", type(train.transform).__name__),
+        ("classes", f"{len(classes)} of {len(train.classes)}"),
+        ("seed", str(request.seed)),
+    ]
+    write_sheet(request.out, request.data, about, shown)
+    return ShowDataResult(
+        page=request.out,
+        data=request.data,
+        split=request.split,
+        clip=(frames, height, width),
+        videos=tuple(video.name for video in shown),
+        classes=len(classes),
+        unreadable=unreadable,
+    )
+
+
+def _input(request: ShowDataRequest, workspace: Workspace) -> tuple[int, int, int]:
+    """Frames, height and width of a clip."""
+    if request.architecture is None:
+        size = request.size or 160
+        return request.frames or 4, size, size
+    from hwbench.api.models import resolve_model
+
+    clip = resolve_model(workspace, request.architecture, num_classes=2).input  # classes do not change what it sees
+    return clip.t, clip.h, clip.w

@@ -1,0 +1,197 @@
+"""Facts of a video file: probed, decoded or digested; and their cache, by path, size and time of change."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sqlite3
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from hwbench.data.decoding import VideoInfo
+from hwbench.data.media import VideoSource
+from hwbench.data.streaming import stream_frames
+from hwbench.errors import VideoError
+from hwbench.workspace import writing
+
+FactKind = Literal["probe", "decode", "bytes", "frames"]
+Facts = Mapping[str, Any]
+
+# Raised whenever a fact is found out in another way.
+_VERSION = 1
+_BLOCK_BYTES = 2**20
+# Steps between frames that differ by less than this share are those of one rate.
+_SAME_RATE = 0.1
+
+
+@dataclass(frozen=True)
+class FactTask:
+    """What to find out of a video: ``path`` is the file, folder or archive that it lies in."""
+
+    kind: FactKind
+    source: VideoSource
+    path: Path
+
+
+def find_facts(task: FactTask) -> Facts:
+    """One kind of facts of a video, as JSON has them.
+
+    * ``probe``: what its packets say; no frame is decoded.
+    * ``decode``: the same, after every frame was decoded; ``damaged`` counts those the decoder marks as such.
+    * ``bytes``: the SHA-256 of the file.
+    * ``frames``: a SHA-256 of three decoded keyframes, the same in every container.
+
+    A video that cannot be read has an ``error``, which does not name it.
+    """
+    try:
+        return _FINDERS[task.kind](task)
+    except VideoError as error:
+        return {"error": str(error).removeprefix(f"{task.source.name}: ").removeprefix(f"{task.path}: ")}
+    except OSError as error:
+        return {"error": error.strerror or str(error)}
+
+
+def _probe(task: FactTask) -> Facts:
+    with task.source.open() as video:
+        return _described(video.info)
+
+
+def _decode(task: FactTask) -> Facts:
+    with task.source.open() as video:
+        info = video.info
+    damaged = sum(
+        bool(getattr(frame, "is_corrupt", False))
+        for _, frame in stream_frames(task.source, info, range(info.num_frames))
+    )
+    return {**_described(info), "damaged": damaged}
+
+
+def _digest_bytes(task: FactTask) -> Facts:
+    digest = hashlib.sha256()
+    with task.path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return {"digest": digest.hexdigest()}
+
+
+def _digest_frames(task: FactTask) -> Facts:
+    with task.source.open() as video:
+        keys = video.info.keyframes or (0,)
+        frames = video.read(tuple(sorted({0, keys[len(keys) // 2], keys[-1]})))
+    return {"digest": hashlib.sha256(str(frames.shape).encode() + np.ascontiguousarray(frames).tobytes()).hexdigest()}
+
+
+_FINDERS: Mapping[FactKind, Callable[[FactTask], Facts]] = {
+    "probe": _probe,
+    "decode": _decode,
+    "bytes": _digest_bytes,
+    "frames": _digest_frames,
+}
+
+
+def _described(info: VideoInfo) -> Facts:
+    low_s, high_s = _steps_s(info)
+    return {
+        "width": info.width,
+        "height": info.height,
+        "codec": info.codec,
+        "frames": info.num_frames,
+        "duration_s": round(info.duration_s, 6),
+        "fps": round(info.fps, 4),
+        "keyframes": len(info.keyframes),
+        "shortest_step_s": low_s,
+        "longest_step_s": high_s,
+        "variable": is_variable(info),
+    }
+
+
+def _steps_s(info: VideoInfo) -> tuple[float, float]:
+    if info.num_frames < 2:
+        return 0.0, 0.0
+    steps = np.diff(info.pts)
+    return round(float(steps.min() * info.time_base), 6), round(float(steps.max() * info.time_base), 6)
+
+
+def is_variable(info: VideoInfo) -> bool:
+    """Whether frames are unevenly apart; by one tick they are where a file counts time in coarse ticks."""
+    if info.counted or info.num_frames < 3:
+        return False
+    steps = np.diff(info.pts)
+    typical = float(np.median(steps))
+    rounding = 1 if typical >= 1 / _SAME_RATE else 0
+    return bool(np.abs(steps - typical).max() > max(_SAME_RATE * typical, rounding))
+
+
+class FactsCache:
+    """Facts of files in a SQLite file; a file that changed has none. Damage costs the cache, nothing else."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connection = self._connect()
+            except sqlite3.DatabaseError:
+                file.unlink(missing_ok=True)
+                self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._file, timeout=60, isolation_level=None)
+        connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS facts (kind TEXT, name TEXT, bytes INTEGER, changed_ns INTEGER, facts TEXT, "
+            "PRIMARY KEY (kind, name)) WITHOUT ROWID"
+        )
+        return connection
+
+    def get(self, task: FactTask) -> Facts | None:
+        """Facts that were kept of a file as it is now."""
+        state = _state(task.path)
+        row = (
+            state
+            and self._connection.execute(
+                "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?",
+                (*_names(task), *state),
+            ).fetchone()
+        )
+        if not row:
+            return None
+        with contextlib.suppress(ValueError):
+            facts = json.loads(row[0])
+            return facts if isinstance(facts, dict) else None
+        return None
+
+    def put(self, task: FactTask, facts: Facts) -> None:
+        """Keeps facts; nothing of a folder, whose time of change says little."""
+        state = _state(task.path)
+        if state:
+            self._connection.execute(
+                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (*_names(task), *state, json.dumps(facts))
+            )
+
+    def __enter__(self) -> FactsCache:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+
+def _names(task: FactTask) -> tuple[str, str]:
+    return f"{task.kind} {_VERSION}", str(task.path.absolute()) + task.source.identity(task.path)
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Size and time of change of a file; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if path.is_file() else None

@@ -1,0 +1,234 @@
+"""What is wrong with the videos of a data set, from their facts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import cast
+
+from hwbench.data.file_facts import Facts
+from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.media import VideoSource
+from hwbench.data.readers import Part
+
+# Kind of a finding -> what it means. Those of FAILING make a data set unfit for training.
+KINDS: Mapping[str, str] = {
+    "layout": "training refuses the data set",
+    "missing": "a label whose video is not there",
+    "unreadable": "a video that cannot be read",
+    "no-frames": "a file without a picture",
+    "damaged": "frames that the decoder marks as damaged",
+    "leak": "a video to validate on that is trained on, too",
+    "group-leak": "a group with videos on both sides",
+    "conflict": "the same video under several labels",
+    "duplicate": "a video that is there more than once",
+    "variable-rate": "frames that are unevenly apart",
+    "odd-size": "an odd number of pixels on a side",
+    "empty-class": "a class without a readable video",
+}
+FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "leak", "group-leak"})
+_LOST = frozenset({"missing", "unreadable", "no-frames"})
+
+
+@dataclass(frozen=True)
+class DataFinding:
+    """One thing that is wrong.
+
+    Attributes:
+        kind: One of ``KINDS``.
+        video: The video, class or data set.
+        cause: What is wrong with it, in one line.
+        split: The side that the video is on; empty where there is none.
+        row: Where it is listed, as ``FILE:LINE``; empty where the reader does not say.
+        dropped: A clean list leaves the video out.
+    """
+
+    kind: str
+    video: str
+    cause: str
+    split: str = ""
+    row: str = ""
+    dropped: bool = False
+
+    @property
+    def meaning(self) -> str:
+        """What the kind means, in words."""
+        return KINDS[self.kind]
+
+    @property
+    def failing(self) -> bool:
+        """Whether training would stop at it, or its validation would be worth nothing."""
+        return self.kind in FAILING
+
+
+@dataclass(frozen=True)
+class Content:
+    """Which sources show the same: ``key`` is equal for them; ``why`` says how that is known."""
+
+    key: str
+    why: str
+
+
+@dataclass(frozen=True)
+class FindingsOf:
+    """The findings about a listing, and the videos that a clean list holds."""
+
+    findings: tuple[DataFinding, ...]
+    clean: tuple[SplitVideo, ...]
+
+
+def findings_of(
+    listing: DataListing, facts: Mapping[VideoSource, Facts], contents: Mapping[VideoSource, Content]
+) -> FindingsOf:
+    """Looks at every listed video.
+
+    Args:
+        listing: The videos.
+        facts: Of ``probe`` or ``decode``, for every source.
+        contents: Of the sources that share what they show with another one.
+    """
+    findings = [DataFinding("layout", listing.data, listing.fault)] if listing.fault else []
+    dropped: set[int] = set()
+    for index, finding in _everything(listing.videos, facts, contents):
+        findings.append(finding)
+        if finding.dropped:
+            dropped.add(index)
+    clean = tuple(video for index, video in enumerate(listing.videos) if index not in dropped)
+    findings += _empty_classes(listing, clean)
+    order = list(KINDS)
+    findings.sort(key=lambda one: (order.index(one.kind), one.split, one.video))
+    return FindingsOf(tuple(findings), clean)
+
+
+def _everything(
+    videos: Sequence[SplitVideo], facts: Mapping[VideoSource, Facts], contents: Mapping[VideoSource, Content]
+) -> Iterator[tuple[int, DataFinding]]:
+    for index, video in enumerate(videos):
+        for kind, cause in _of_file(facts[video.source]):
+            yield index, _finding(kind, video, cause, dropped=kind in _LOST)
+    readable = [index for index, video in enumerate(videos) if not facts[video.source].get("error")]
+    yield from _repeats(videos, readable, contents)
+    yield from _shared_groups(videos, readable)
+
+
+def _of_file(facts: Facts) -> Iterator[tuple[str, str]]:
+    """Kinds and causes of one file."""
+    error = facts.get("error")
+    if error:
+        yield _kind_of_error(str(error)), str(error)
+        return
+    if facts.get("damaged"):
+        yield "damaged", f"{facts['damaged']} of {facts['frames']} frames"
+    if facts["variable"]:
+        low_ms, high_ms = 1e3 * facts["shortest_step_s"], 1e3 * facts["longest_step_s"]
+        yield (
+            "variable-rate",
+            f"frames are {low_ms:.4g} to {high_ms:.4g} ms apart; --span counts seconds, --stride does not",
+        )
+    if facts["width"] % 2 or facts["height"] % 2:
+        yield "odd-size", f"{facts['width']}x{facts['height']} pixels; hwbench data prepare makes sides even"
+
+
+def _kind_of_error(error: str) -> str:
+    if error.startswith("no such file"):
+        return "missing"
+    return "no-frames" if error.startswith(("no frame", "no video stream")) else "unreadable"
+
+
+def _repeats(
+    videos: Sequence[SplitVideo], readable: Sequence[int], contents: Mapping[VideoSource, Content]
+) -> Iterator[tuple[int, DataFinding]]:
+    """Leaks, duplicates and conflicts among the videos that show the same."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index in readable:
+        source = videos[index].source
+        groups[contents[source].key if source in contents else cast(Hashable, source)].append(index)
+    for members in groups.values():
+        if len(members) > 1:
+            leaking = dict(_leaks(videos, members, contents))
+            yield from leaking.items()
+            for split in ("train", "val"):
+                side = [index for index in members if videos[index].split == split and index not in leaking]
+                yield from _copies(videos, side, contents)
+
+
+def _leaks(
+    videos: Sequence[SplitVideo], members: Sequence[int], contents: Mapping[VideoSource, Content]
+) -> Iterator[tuple[int, DataFinding]]:
+    """Of each video to train on that overlaps with one to validate on; the clean list leaves the former out."""
+    val = [index for index in members if videos[index].split == "val"]
+    for index in members:
+        if videos[index].split == "val":
+            continue
+        other = next((one for one in val if _overlap(videos[index].listed.part, videos[one].listed.part)), None)
+        if other is not None:
+            cause = f"{_why(videos[index], videos[other], contents)} {videos[other].name}, which is validated on"
+            yield index, _finding("leak", videos[index], cause, dropped=True)
+
+
+def _copies(
+    videos: Sequence[SplitVideo], side: Sequence[int], contents: Mapping[VideoSource, Content]
+) -> Iterator[tuple[int, DataFinding]]:
+    """Duplicates, of which the first stays, and conflicts, of which none does: nobody knows which label is right."""
+    parts: dict[Part | None, list[int]] = defaultdict(list)
+    for index in side:
+        parts[videos[index].listed.part].append(index)
+    for members in parts.values():
+        first, *others = members
+        conflicting = len({videos[index].listed.labels for index in members}) > 1
+        for index in members if conflicting else others:
+            other = first if index != first else others[0]
+            cause = f"{_why(videos[index], videos[other], contents)} {videos[other].name}"
+            if conflicting:
+                labels = (", ".join(videos[one].listed.labels) for one in (index, other))
+                cause += " under another label: {} and {}".format(*labels)
+            yield index, _finding("conflict" if conflicting else "duplicate", videos[index], cause, dropped=True)
+
+
+def _why(video: SplitVideo, other: SplitVideo, contents: Mapping[VideoSource, Content]) -> str:
+    if video.source == other.source:
+        return "the same file as"
+    return contents[video.source].why
+
+
+def _overlap(one: Part | None, other: Part | None) -> bool:
+    """Whether two parts of a video have a moment in common; a labelled moment is a part by itself."""
+    (low, high), (other_low, other_high) = _range(one), _range(other)
+    return low == other_low or (low < other_high and other_low < high)
+
+
+def _range(part: Part | None) -> tuple[float | Fraction, float | Fraction]:
+    if part is None:
+        return 0.0, float("inf")
+    if part.start_s is None and part.end_s is None and part.keyframe_s is not None:
+        return part.keyframe_s, part.keyframe_s
+    return part.start_s or 0.0, float("inf") if part.end_s is None else part.end_s
+
+
+def _shared_groups(videos: Sequence[SplitVideo], readable: Iterable[int]) -> Iterator[tuple[int, DataFinding]]:
+    """Of each group with videos on both sides those to train on, which the clean list leaves out."""
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index in readable:
+        if videos[index].listed.group:
+            groups[videos[index].listed.group].append(index)
+    for group, members in groups.items():
+        other = next((videos[index] for index in members if videos[index].split == "val"), None)
+        for index in members if other else ():
+            if other and videos[index].split == "train":
+                cause = f"group {group!r}, as {other.name}, which is validated on"
+                yield index, _finding("group-leak", videos[index], cause, dropped=True)
+
+
+def _empty_classes(listing: DataListing, clean: Sequence[SplitVideo]) -> Iterator[DataFinding]:
+    for split, words in (("train", "train on"), ("val", "validate on")):
+        there = {label for video in clean if video.split == split for label in video.listed.labels}
+        if there or split == "train":
+            for name in listing.classes:
+                if name not in there:
+                    yield DataFinding("empty-class", name, f"no readable video to {words}", split)
+
+
+def _finding(kind: str, video: SplitVideo, cause: str, *, dropped: bool) -> DataFinding:
+    return DataFinding(kind, video.name, cause, video.split, video.listed.row, dropped)

@@ -1,0 +1,210 @@
+"""How fast clips for training are read, by decoder and number of processes, and where the time goes."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hwbench.data.clips import Indices
+from hwbench.data.datasets import Sample, TrainingClips, collate
+from hwbench.data.decoding import Frames, VideoFile
+from hwbench.data.labelled import LabelledPart
+from hwbench.data.loading import Loader, shuffled
+from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.errors import VideoError
+
+# In the order in which a clip goes through them.
+STAGES: Mapping[str, str] = {
+    "open": "open the file and read its packets",
+    "decode": "seek and decode",
+    "convert": "convert colours to RGB",
+    "transform": "crop, resize and normalise",
+    "collate": "copy clips into a batch",
+}
+PYAV, TORCHCODEC = "PyAV", "torchcodec"
+BATCH = 4
+
+ReadFrames = Callable[[VideoSource, Indices], Frames]
+
+
+@dataclass(frozen=True)
+class ReadingRate:
+    """Clips a second of one way to read: ``clips`` in ``seconds``, without the start of processes; ``fault``: why none.
+
+    The first batch is not counted.
+    """
+
+    decoder: str
+    workers: int
+    clips: int
+    seconds: float
+    fault: str = ""
+
+    @property
+    def clips_per_s(self) -> float:
+        """Clips a second; 0 where none was read."""
+        return self.clips / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class ReadingStages:
+    """Seconds of each of ``STAGES``, in one process, over ``clips`` clips of files that were not open before."""
+
+    clips: int
+    seconds: Mapping[str, float]
+
+    def shares(self) -> dict[str, float]:
+        """The part of the time that each stage takes; they add up to 1."""
+        total = sum(self.seconds.values())
+        return {stage: seconds / total if total else 0.0 for stage, seconds in self.seconds.items()}
+
+
+def time_workers(dataset: TrainingClips, workers: int, *, seconds: float) -> ReadingRate:
+    """Reads batches as training does, for at least one batch behind the first.
+
+    Raises:
+        VideoError: A video cannot be read and the policy of the data set is ``raise``.
+    """
+    loader = Loader(dataset, workers=workers)
+    clips, started, end = 0, None, time.monotonic()
+    for epoch in range(1_000_000):
+        dataset.set_epoch(epoch)
+        for batch in loader.batches(shuffled(len(dataset), BATCH, seed=dataset.seed, epoch=epoch)):
+            end = time.monotonic()
+            if started is None:
+                started = end
+                continue
+            clips += len(batch)
+            if end - started >= seconds:
+                return ReadingRate(PYAV, workers, clips, end - started)
+    raise AssertionError("unreachable")
+
+
+def time_stages(dataset: TrainingClips, *, seconds: float) -> ReadingStages:
+    """Reads clips in this process, and times what is done with each."""
+    spent = dict.fromkeys(STAGES, 0.0)
+    end = time.monotonic() + seconds
+    clips, samples = 0, []
+    for video in _endless(len(dataset), dataset.seed):
+        try:
+            samples.append(_timed_sample(dataset, video, np.random.default_rng([dataset.seed, clips]), spent))
+        except VideoError:
+            continue
+        finally:
+            clips += 1
+        if len(samples) == BATCH:
+            with _timing(spent, "collate"):
+                collate(samples)
+            samples = []
+        if time.monotonic() >= end:
+            break
+    return ReadingStages(clips, spent)
+
+
+def time_torchcodec(dataset: TrainingClips, *, seconds: float) -> ReadingRate | None:
+    """As ``time_workers`` without processes, frames decoded by torchcodec; None where it is not installed."""
+    if importlib.util.find_spec(TORCHCODEC) is None:
+        return None
+    try:
+        read = torchcodec_reader()
+        return _time_reader(dataset, read, seconds=seconds)
+    except Exception as error:  # whatever a library does that does not fit this installation
+        cause = " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())
+        return ReadingRate(TORCHCODEC, 0, 0, 0.0, cause)
+
+
+def torchcodec_reader() -> ReadFrames:
+    """A function that reads frames of a file by index."""
+    decoders: Any = importlib.import_module(f"{TORCHCODEC}.decoders")
+
+    def read(source: VideoSource, indices: Indices) -> Frames:
+        if not isinstance(source, FileSource):
+            raise VideoError(f"{source.name}: torchcodec reads files alone")
+        decoder = decoders.VideoDecoder(
+            str(source.path), dimension_order="NHWC", num_ffmpeg_threads=1, stream_index=source.stream
+        )
+        frames: Frames = decoder.get_frames_at(list(indices)).data.numpy()
+        return frames
+
+    return read
+
+
+def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) -> ReadingRate:
+    infos: dict[int, Any] = {}
+    clips, samples = 0, []
+    started = None
+    for number, video in enumerate(_endless(len(dataset), dataset.seed)):
+        source, rng = dataset.videos.source(video), np.random.default_rng([dataset.seed, number])
+        try:
+            if video not in infos:
+                with source.open() as opened:
+                    infos[video] = opened.info
+            part = LabelledPart.of(infos[video], dataset.videos.parts.get(video), source.name)
+            frames = part.cut(read(source, part.random_clip(dataset.clip, rng)))
+        except VideoError:
+            continue
+        samples.append(Sample(dataset.transform(frames, rng).unsqueeze(0), dataset.videos.target(video), video))
+        if len(samples) < BATCH:
+            continue
+        collate(samples)
+        samples, now = [], time.monotonic()
+        if started is None:
+            started = now
+            continue
+        clips += BATCH
+        if now - started >= seconds:
+            return ReadingRate(TORCHCODEC, 0, clips, now - started)
+    raise AssertionError("unreachable")
+
+
+def _timed_sample(dataset: TrainingClips, video: int, rng: np.random.Generator, spent: dict[str, float]) -> Sample:
+    source = dataset.videos.source(video)
+    with _timing(spent, "open"):
+        opened: OpenVideo
+        if isinstance(source, FileSource):
+            opened = timed = TimedVideoFile(source.path, stream=source.stream)
+        else:
+            opened, timed = source.open(), None
+    with opened:
+        part = LabelledPart.of(opened.info, dataset.videos.parts.get(video), source.name)
+        with _timing(spent, "decode"):
+            frames = part.cut(opened.read(part.random_clip(dataset.clip, rng)))
+    if timed is not None:
+        spent["decode"] -= timed.convert_s
+        spent["convert"] += timed.convert_s
+    with _timing(spent, "transform"):
+        views = dataset.transform(frames, rng).unsqueeze(0)
+    return Sample(views, dataset.videos.target(video), video)
+
+
+class TimedVideoFile(VideoFile):
+    """A video file that counts the seconds in which frames are converted: ``convert_s``."""
+
+    convert_s = 0.0
+
+    def _convert(self, frame: Any) -> Frames:
+        started = time.perf_counter()
+        try:
+            return super()._convert(frame)
+        finally:
+            self.convert_s += time.perf_counter() - started
+
+
+@contextmanager
+def _timing(spent: dict[str, float], stage: str) -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    spent[stage] += time.perf_counter() - started
+
+
+def _endless(count: int, seed: int) -> Iterator[int]:
+    """Indices in a random order, again and again; the first pass comes to every one."""
+    for epoch in range(1_000_000):
+        yield from (index for batch in shuffled(count, 1, seed=seed, epoch=epoch) for index in batch)

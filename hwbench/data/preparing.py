@@ -1,0 +1,331 @@
+"""A data set made small and quick to read: what becomes of each video, what is finished, and how work goes on.
+
+``OUT/train/CLASS/NAME.mp4`` and ``OUT/val/CLASS/NAME.mp4``, or folders of JPEG files of these names, or tar shards
+(``hwbench.data.shards``). What is finished stands in ``OUT/.prepared.jsonl``, a line for each file, so that the same
+command goes on after any interruption.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+import av
+
+from hwbench.data.file_pool import FileFailure, FilePool
+from hwbench.data.inventory import PREPARED, note_prepared
+from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.reencoding import PreparedVideo, PrepareSettings, PrepareTask, prepare_video
+from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
+from hwbench.units import format_bytes
+from hwbench.workspace import Workspace, write_text, writing
+
+JOURNAL = ".prepared.jsonl"
+_LOCK = ".prepare.lock"
+_VERSION = 1
+
+_MADE = tuple(PreparedVideo.__dataclass_fields__)
+
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class PlannedVideo:
+    """A video with the place of what becomes of it, below the folder of the set; ``key`` tells what it is made from."""
+
+    video: SplitVideo
+    target: PurePosixPath
+    key: str
+
+
+@dataclass
+class PreparedData:
+    """What was made.
+
+    Attributes:
+        out: The folder.
+        videos: Prepared videos by the side of the split.
+        bytes: Of all of them.
+        skipped: Those that were finished before.
+        failed: Names of videos that could not be read, with the cause.
+        notes: What a person should know, in words.
+    """
+
+    out: Path
+    videos: Mapping[str, int]
+    bytes: int = 0
+    skipped: int = 0
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
+
+
+def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[PlannedVideo]:
+    """What becomes of each video: a file or folder below that of its class, on its side of the split.
+
+    Raises:
+        InvalidFile: The data set has no split that training would take.
+        InvalidValue: A class cannot be the name of a folder, or labels are about moments, boxes or several classes.
+    """
+    check_preparable(listing)
+    folders = _class_folders(listing)
+    names: Counter[str] = Counter()
+    planned = []
+    for video in listing.videos:
+        listed = video.listed
+        if not isinstance(listed.label, str):
+            raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
+        stem = f"{video.split}/{folders[listed.label]}/{_stem(video)}"
+        names[stem] += 1
+        copy = f"-{names[stem]}" if names[stem] > 1 else ""
+        ending = "" if settings.form == "frames" else ".mp4"
+        planned.append(PlannedVideo(video, PurePosixPath(f"{stem}{copy}{ending}"), key_of(video, settings)))
+    return planned
+
+
+def prepare_data(
+    workspace: Workspace,
+    listing: DataListing,
+    out: Path,
+    settings: PrepareSettings,
+    *,
+    jobs: int,
+    time_limit_s: float,
+    progress: Progress = lambda done, total, num_bytes: None,
+) -> PreparedData:
+    """Makes a folder that ``--data`` reads; what is finished with the same settings is left as it is.
+
+    Args:
+        workspace: Remembers the folder.
+        listing: The videos.
+        out: The folder: new, empty, or made by this function before.
+        settings: How videos are made small.
+        jobs: Processes; 0: this one.
+        time_limit_s: Seconds for one video.
+        progress: Gets how many videos are done, how many there are, and the bytes of those done.
+
+    Raises:
+        InvalidFile, InvalidValue: See ``plan_videos``.
+        UsageError: The folder holds something else.
+        WorkspaceError: The folder cannot be written, or another process prepares it.
+    """
+    planned = plan_videos(listing, settings)
+    with PreparedFolder(out) as folder:
+        folder.keep_only({str(one.target) for one in planned})
+        prepared = folder.prepare(planned, settings, jobs=jobs, time_limit_s=time_limit_s, progress=progress)
+        prepared.notes = _write_classes(out, listing, planned, settings)
+        finish(workspace, listing, settings, prepared)
+    return prepared
+
+
+def check_preparable(listing: DataListing) -> None:
+    """Raises InvalidFile where training refuses the data set, InvalidValue where labels are about moments or boxes."""
+    if listing.fault:
+        raise InvalidFile(f"{listing.fault}; see what else is wrong: hwbench data check {listing.data}")
+    for video in listing.videos:
+        part = video.listed.part
+        if part is not None and (part.box or part.keyframe_s is not None):
+            raise InvalidValue(f"{video.name}: its label is about a moment or a box, which a prepared video cannot say")
+
+
+class PreparedFolder:
+    """A folder in which videos are prepared, by one process at a time.
+
+    Raises:
+        UsageError: It holds something else.
+        WorkspaceError: It cannot be written, or another process prepares it.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._close = contextlib.ExitStack()
+        with writing(root):
+            if root.is_dir() and any(root.iterdir()) and not (root / JOURNAL).is_file():
+                raise UsageError(f"{root} is not empty, and was not made by hwbench data prepare; name another folder")
+            root.mkdir(parents=True, exist_ok=True)
+            lock = self._close.enter_context((root / _LOCK).open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                self._close.close()
+                raise WorkspaceError(f"{root}: another process prepares it; wait for it to end") from None
+            self._finished = dict(_read_journal(root / JOURNAL))
+            self._journal: IO[str] = self._close.enter_context((root / JOURNAL).open("a", encoding="utf-8"))
+            self._journal.write("\n")  # behind half a line of a process that was killed
+        for leftover in root.rglob(".*.tmp"):
+            shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
+
+    def finished(self, name: PurePosixPath, key: str) -> PreparedVideo | None:
+        """What was made before, if it is still there and was made from the same with the same settings."""
+        values = self._finished.get(str(name))
+        if not values or values["key"] != key:
+            return None
+        target = self.root / name
+        if target.is_file() and target.stat().st_size != values["bytes"]:
+            return None
+        return PreparedVideo(**{one: values[one] for one in _MADE}) if target.exists() else None
+
+    def keep_only(self, targets: set[str]) -> None:
+        """Removes what was made of videos that are no longer listed."""
+        for name in [name for name in self._finished if name not in targets]:
+            self.remove(PurePosixPath(name))
+
+    def remove(self, name: PurePosixPath) -> None:
+        """Removes what was made."""
+        _remove(self.root, name)
+        self._finished.pop(str(name), None)
+
+    def prepare(
+        self,
+        planned: Sequence[PlannedVideo],
+        settings: PrepareSettings,
+        *,
+        jobs: int,
+        time_limit_s: float,
+        progress: Progress,
+    ) -> PreparedData:
+        """Makes what is not finished; a video that cannot be read is told in the result."""
+        done = {one.target: video for one in planned if (video := self.finished(one.target, one.key))}
+        result = PreparedData(self.root, {}, skipped=len(done))
+        waiting = {self.root / one.target: one for one in planned if one.target not in done}
+        tasks = [
+            PrepareTask(one.video.source, one.video.listed.part, target, settings) for target, one in waiting.items()
+        ]
+        result.bytes = sum(video.bytes for video in done.values())
+        progress(len(done), len(planned), result.bytes)
+        for task, answer in FilePool(prepare_video, jobs, time_limit_s=time_limit_s).map(tasks):
+            one = waiting[task.target]
+            if isinstance(answer, FileFailure):
+                result.failed.append((one.video.name, answer.cause.removeprefix(f"{one.video.source.name}: ")))
+            else:
+                done[one.target] = answer
+                result.bytes += answer.bytes
+                self.note(one.target, one.key, answer)
+            progress(len(done) + len(result.failed), len(planned), result.bytes)
+        result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
+        return result
+
+    def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
+        """Remembers that something is finished."""
+        values = {"target": str(target), "key": key, **asdict(video)}
+        with writing(self.root):
+            self._journal.write(json.dumps(values) + "\n")
+            self._journal.flush()
+        self._finished[str(target)] = values
+
+    def __enter__(self) -> PreparedFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close.close()
+
+
+def _read_journal(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The last line of each target; lines that are half there are left out."""
+    if not file.is_file():
+        return
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            values = json.loads(line)
+            name = PurePosixPath(values["target"])
+            if not name.is_absolute() and ".." not in name.parts:
+                yield str(name), {one: values[one] for one in ("key", *_MADE)}
+
+
+def _remove(root: Path, name: PurePosixPath) -> None:
+    """Removes a target, and the folders above it that are empty then."""
+    target = root / name
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target, ignore_errors=True)
+    else:
+        target.unlink(missing_ok=True)
+    for folder in list(target.parents)[: len(name.parts) - 1]:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def key_of(video: SplitVideo, settings: PrepareSettings) -> str:
+    """Tells whether a file was made from the same video, as it is now, with the same settings."""
+    with contextlib.suppress(OSError):
+        status = video.listed.path.stat()
+        state = [status.st_size, status.st_mtime_ns]
+        source = video.source.identity(video.listed.path.parent)
+        return digest_of(source, str(video.listed.path.absolute()), state, str(video.listed.part), settings.digest)
+    return digest_of(video.name, settings.digest)
+
+
+def digest_of(*values: object) -> str:
+    """A short digest of values that JSON can hold."""
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:24]
+
+
+def _stem(video: SplitVideo) -> str:
+    """The name of a video without its ending, with the part that is cut out of it."""
+    part = video.listed.part
+    stem = video.listed.path.stem.lstrip(".") or "video"
+    if part is None or (part.start_s is None and part.end_s is None):
+        return stem
+    ends = ("" if time is None else f"{float(time):g}" for time in (part.start_s, part.end_s))
+    return f"{stem}_{'-'.join(ends)}"
+
+
+def _class_folders(listing: DataListing) -> dict[str, str]:
+    """The folder of each class: its name, without what a name of a folder cannot have."""
+    folders = {name: name.replace("/", "_").replace("\0", "_").lstrip(".").strip() for name in listing.classes}
+    twice = [name for name, count in Counter(folders.values()).items() if count > 1 or not name]
+    if twice:
+        names = [name for name, folder in folders.items() if folder in twice]
+        raise InvalidValue(
+            f"{listing.data}: classes {', '.join(map(repr, names[:2]))} cannot be folders beside each other"
+        )
+    return folders
+
+
+def _write_classes(
+    out: Path, listing: DataListing, planned: Sequence[PlannedVideo], settings: PrepareSettings
+) -> tuple[str, ...]:
+    """Keeps the numbers of the classes where they are not alphabetical; what cannot be kept is told."""
+    folders = _class_folders(listing)
+    notes = [f"class {name!r} is in folder {folder!r}" for name, folder in folders.items() if name != folder]
+    if settings.form == "videos" and all(
+        name.isdigit() for name in listing.classes
+    ):  # as folders, 10 would come before 2, and a class without videos would have no number
+        for split in ("train", "val"):
+            lines = [
+                f"{one.target} {one.video.listed.labels[0]}\n"
+                for one in planned
+                if one.video.split == split and (out / one.target).is_file()
+            ]
+            write_text(out / f"{split}.txt", "".join(lines))
+    elif list(folders.values()) != sorted(folders.values()):
+        notes.append("classes are numbered in alphabetical order, others than in the original")
+    return tuple(notes)
+
+
+def finish(workspace: Workspace, listing: DataListing, settings: PrepareSettings, prepared: PreparedData) -> None:
+    """Writes what the folder holds."""
+    counts = ", ".join(f"{count} {split}" for split, count in prepared.videos.items())
+    summary = (
+        f"{settings.form} of {listing.data}: {counts}; short side {settings.short_side}, "
+        f"{settings.encoder if settings.form == 'videos' else 'JPEG'}, {format_bytes(prepared.bytes)}"
+    )
+    values = {
+        "version": _VERSION,
+        "summary": summary,
+        "data": listing.data,
+        "classes": list(listing.classes),
+        "videos": dict(prepared.videos),
+        "bytes": prepared.bytes,
+        "failed": len(prepared.failed),
+        "settings": asdict(settings),
+        "av": av.__version__,
+    }
+    write_text(prepared.out / PREPARED, json.dumps(values, indent=2) + "\n")
+    note_prepared(workspace, prepared.out)

@@ -1,0 +1,273 @@
+"""One video made small and quick to seek in: a video file with many keyframes, or a folder of JPEG files."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import av
+import numpy as np
+from av.video.reformatter import VideoReformatter
+
+from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.file_facts import is_variable
+from hwbench.data.jpeg import JpegEncoder
+from hwbench.data.labelled import LabelledPart
+from hwbench.data.media import VideoSource
+from hwbench.data.readers import Part
+from hwbench.data.streaming import stream_frames
+from hwbench.errors import MissingDependency, UsageError
+from hwbench.workspace import temporary_beside, writing
+
+Form = Literal["videos", "frames"]
+# As hwbench.data.encoding has it: first what is free of the GPL. Both give the same file for the same frames.
+ENCODERS = ("mpeg4", "libx264")
+AUTO_ENCODER = "auto"
+FRAME_NAME = "img_{:05d}.jpg"
+_COLOUR = "yuv420p"
+# Numbers of ITU-T H.273: the colour matrix of BT.709, BT.470, BT.601, SMPTE 240 and BT.2020, with the primaries and the
+# transfer that belong to it. An MP4 file names the matrix only together with them.
+_MATRICES = {1: (1, 1), 5: (5, 6), 6: (6, 6), 7: (7, 7), 9: (9, 14)}
+# Raised whenever the same settings make other files.
+_VERSION = 1
+# The header of MPEG-4 part 2 holds time in at most so many ticks a second.
+_MOST_TICKS = 65535
+# Ticks a second of a video whose frames are unevenly apart.
+_UNEVEN_TICKS = 1000
+
+
+@dataclass(frozen=True)
+class PrepareSettings:
+    """How videos are made small.
+
+    Attributes:
+        short_side: Pixels of the shorter side; smaller videos keep theirs.
+        gop: Frames from one keyframe to the next.
+        fps: Frames a second; None: those of the original, also where they are unevenly apart.
+        quality: Quantiser of MPEG-4 and JPEG, 2 (close to lossless) to 31; libx264 gets the CRF 14 + 2 * quality.
+        encoder: One of ``ENCODERS``.
+        form: Video files or folders of JPEG files.
+    """
+
+    short_side: int = 256
+    gop: int = 30
+    fps: float | None = None
+    quality: int = 3
+    encoder: str = "mpeg4"
+    form: Form = "videos"
+
+    @property
+    def digest(self) -> str:
+        """Tells whether a file was made with these settings."""
+        return hashlib.sha256(json.dumps([_VERSION, asdict(self)]).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class PrepareTask:
+    """A video, or the part of it that a label is about, and the file or folder that is made of it."""
+
+    source: VideoSource
+    part: Part | None
+    target: Path
+    settings: PrepareSettings
+
+
+@dataclass(frozen=True)
+class PreparedVideo:
+    """What was made of a video: ``bytes`` on the disk, ``frames`` and their number a second."""
+
+    bytes: int
+    frames: int
+    fps: float
+    duration_s: float
+
+
+@dataclass(frozen=True)
+class _FramePlan:
+    """Which frames become which: indices of the original in rising order, and times in ticks of ``time_base``."""
+
+    indices: tuple[int, ...]
+    ticks: tuple[int, ...]
+    last_ticks: int
+    rate: Fraction
+
+
+def choose_encoder(name: str = AUTO_ENCODER) -> str:
+    """The encoder of that name; ``auto``: the first of ``ENCODERS`` that PyAV has.
+
+    Raises:
+        UsageError: PyAV lacks it.
+        MissingDependency: PyAV has none of them.
+    """
+    available = [one for one in ENCODERS if one in av.codecs_available]
+    if not available:
+        raise MissingDependency(
+            f"writing videos needs one of the encoders {', '.join(ENCODERS)}, which this PyAV lacks; "
+            "install the wheel from PyPI: pip install --force-reinstall --only-binary :all: av"
+        )
+    if name != AUTO_ENCODER and name not in available:
+        raise UsageError(f"--encoder: this PyAV has no {name}; it has {', '.join(available)}")
+    return available[0] if name == AUTO_ENCODER else name
+
+
+def prepare_video(task: PrepareTask) -> PreparedVideo:
+    """Makes the file or folder of one video; it has its name when it is complete.
+
+    Raises:
+        VideoError: The video cannot be read.
+        WorkspaceError: No rights or no room.
+    """
+    with task.source.open() as video:
+        info = video.info
+    part = LabelledPart.of(info, task.part, task.source.name)
+    plan = _plan(part.info, part.first, task.settings.fps)
+    size = small_size((info.height, info.width), task.settings.short_side)
+    temporary = temporary_beside(task.target)
+    with writing(task.target):
+        task.target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write = _write_frames if task.settings.form == "frames" else _write_video
+            num_bytes = write(temporary, _planned(task.source, info, plan), size, plan, task.settings)
+            if task.target.is_dir():
+                shutil.rmtree(task.target)
+            temporary.replace(task.target)
+        finally:
+            _remove(temporary)
+    ends = Fraction(plan.ticks[-1] + plan.last_ticks) / plan.rate
+    fps, count = float(len(plan.indices) / ends), len(plan.indices)
+    return PreparedVideo(num_bytes, count, round(fps, 4), round(float(ends), 6))
+
+
+def small_size(size: tuple[int, int], short_side: int) -> tuple[int, int]:
+    """Height and width with the shorter side brought down to ``short_side``; even, as 4:2:0 colour asks, never larger
+    than the original but by the one pixel that makes 1 even."""
+    scale = min(1.0, short_side / min(size))
+    height, width = (max(2, 2 * round(side * scale / 2)) for side in size)
+    return height - 2 * (height > max(2, size[0])), width - 2 * (width > max(2, size[1]))
+
+
+def _plan(info: VideoInfo, first: int, fps: float | None) -> _FramePlan:
+    """Times begin at 0 with the first frame of the part."""
+    if fps is not None:
+        rate = Fraction(fps).limit_denominator(1001)
+        count = max(1, round(info.duration * info.time_base * rate))
+        times = [int(info.pts[0]) + int(i / rate / info.time_base) for i in range(count)]
+        shown = np.searchsorted(info.pts, times, side="right") - 1
+        return _FramePlan(tuple(first + int(i) for i in shown), tuple(range(count)), 1, rate)
+    indices = tuple(range(first, first + info.num_frames))
+    if not is_variable(info):
+        return _FramePlan(indices, tuple(range(info.num_frames)), 1, _rate(info))
+    ticks: list[int] = []
+    for pts in info.pts:
+        tick = round(int(pts - info.pts[0]) * info.time_base * _UNEVEN_TICKS)
+        ticks.append(max(tick, ticks[-1] + 1) if ticks else 0)
+    end = round(info.duration * info.time_base * _UNEVEN_TICKS)
+    return _FramePlan(indices, tuple(ticks), max(1, end - ticks[-1]), Fraction(_UNEVEN_TICKS))
+
+
+def _rate(info: VideoInfo) -> Fraction:
+    """Frames a second of an even video, as a fraction such as 30000/1001."""
+    steps, span = info.num_frames - 1, int(info.pts[-1] - info.pts[0]) * info.time_base
+    exact = steps / span if steps else 1 / (info.duration * info.time_base)
+    rate = exact.limit_denominator(1001)
+    return rate if 0 < rate.numerator <= _MOST_TICKS else exact.limit_denominator(1) or Fraction(1)
+
+
+def _planned(source: VideoSource, info: VideoInfo, plan: _FramePlan) -> Iterator[Any]:
+    """The planned frames as they are stored; one that is planned several times comes several times."""
+    at = 0
+    for index, frame in stream_frames(source, info, range(plan.indices[0], plan.indices[-1] + 1)):
+        while at < len(plan.indices) and plan.indices[at] == index:
+            yield frame
+            at += 1
+        if at == len(plan.indices):
+            return
+
+
+def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Frames]:
+    """Frames as pictures, uint8 (h, w, 3), RGB, upright."""
+    reformatter = VideoReformatter()
+    for frame in frames:
+        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24")
+        yield np.ascontiguousarray(np.rot90(picture.to_ndarray(), _turns(frame)))
+
+
+def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
+    """Frames in 4:2:0 colour, upright. Colours keep their matrix: one conversion less, and nothing is rounded."""
+    reformatter = VideoReformatter()
+    for frame in frames:
+        if _turns(frame):
+            (picture,) = _small_pictures(iter([frame]), size)
+            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR)
+        else:
+            yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR)
+
+
+def _turns(frame: Any) -> int:
+    """Quarter turns counter-clockwise that make a frame upright."""
+    return round(getattr(frame, "rotation", 0) / 90) % 4
+
+
+def _write_video(
+    temporary: Path, frames: Iterator[Any], size: tuple[int, int], plan: _FramePlan, settings: PrepareSettings
+) -> int:
+    small = _small_yuv(frames, size)
+    first = next(small)
+    durations = iter((*np.diff(plan.ticks).tolist(), plan.last_ticks))
+    with av.open(str(temporary), "w", format="mp4", options={"movflags": "faststart"}) as container:
+        stream: Any = container.add_stream(settings.encoder, rate=plan.rate, options=_encoder_options(settings))
+        stream.height, stream.width = first.height, first.width
+        stream.pix_fmt, stream.gop_size, stream.time_base = _COLOUR, settings.gop, 1 / plan.rate
+        if first.colorspace in _MATRICES:
+            context = stream.codec_context
+            context.colorspace = first.colorspace
+            context.color_primaries, context.color_trc = _MATRICES[first.colorspace]
+
+        def mux(frame: Any) -> None:
+            for packet in stream.encode(frame):
+                packet.duration = next(durations)  # no frame overtakes another
+                container.mux(packet)
+
+        for tick, frame in zip(plan.ticks, itertools.chain([first], small), strict=True):
+            frame.pts, frame.time_base = tick, 1 / plan.rate
+            frame.pict_type = 0  # the encoder chooses the keyframes, not the original
+            mux(frame)
+        mux(None)
+    return temporary.stat().st_size
+
+
+def _write_frames(
+    temporary: Path, frames: Iterator[Any], size: tuple[int, int], plan: _FramePlan, settings: PrepareSettings
+) -> int:
+    temporary.mkdir()
+    encoder, num_bytes = None, 0
+    for number, picture in enumerate(_small_pictures(frames, size), start=1):
+        encoder = encoder or JpegEncoder(*picture.shape[:2], quantiser=settings.quality)
+        data = encoder.encode(picture)
+        (temporary / FRAME_NAME.format(number)).write_bytes(data)
+        num_bytes += len(data)
+    return num_bytes
+
+
+def _encoder_options(settings: PrepareSettings) -> Mapping[str, str]:
+    if settings.encoder == "libx264":
+        return {"crf": str(14 + 2 * settings.quality), "preset": "medium", "threads": "1", "bf": "0"}
+    # One quantiser for all frames; the integer transforms give the same bits on every processor.
+    quantiser = {"qmin": str(settings.quality), "qmax": str(settings.quality)}
+    return {**quantiser, "flags": "+bitexact", "dct": "int", "idct": "simple", "threads": "1"}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

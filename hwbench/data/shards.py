@@ -1,0 +1,156 @@
+"""Prepared videos in tar files, as WebDataset names their members: ``KEY.mp4``, ``KEY.cls`` and ``KEY.json``.
+
+``OUT/train-000000.tar``, ... hold the videos in an order that a digest of their names gives, so that classes are mixed.
+``classes.txt`` has the name of each class, in the order of the numbers in ``KEY.cls``.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from hwbench.data.listings import DataListing
+from hwbench.data.preparing import (
+    PlannedVideo,
+    PreparedData,
+    PreparedFolder,
+    Progress,
+    check_preparable,
+    digest_of,
+    finish,
+    key_of,
+)
+from hwbench.data.reencoding import PreparedVideo, PrepareSettings
+from hwbench.workspace import Workspace, temporary_beside, write_text, writing
+
+_VIDEOS = ".videos"
+
+
+@dataclass(frozen=True)
+class PlannedShard:
+    """A tar file and the videos that go into it."""
+
+    target: PurePosixPath
+    videos: tuple[PlannedVideo, ...]
+
+    @property
+    def key(self) -> str:
+        """Tells whether it holds the same videos, made with the same settings."""
+        return digest_of([(str(one.target), one.key) for one in self.videos])
+
+
+def prepare_shards(
+    workspace: Workspace,
+    listing: DataListing,
+    out: Path,
+    settings: PrepareSettings,
+    *,
+    shard_videos: int,
+    jobs: int,
+    time_limit_s: float,
+    progress: Progress = lambda done, total, num_bytes: None,
+) -> PreparedData:
+    """Makes shards of ``shard_videos`` videos; the other arguments and the errors are those of ``prepare_data``.
+
+    The videos of one shard lie beside it until it is packed.
+    """
+    check_preparable(listing)
+    shards = _plan_shards(listing, settings, shard_videos)
+    total, result = len(listing.videos), PreparedData(out, {})
+    videos: Counter[str] = Counter()
+    with PreparedFolder(out) as folder:
+        folder.keep_only({str(name) for shard in shards for name in (shard.target, *_targets(shard.videos))})
+        done = 0
+        for shard in shards:
+            tar = folder.finished(shard.target, shard.key)
+            split = shard.videos[0].video.split
+            if tar is not None:
+                result.skipped += tar.frames
+                progress(done + len(shard.videos), total, result.bytes + tar.bytes)
+            else:
+                before, packed = done, result.bytes
+                part = folder.prepare(
+                    shard.videos,
+                    settings,
+                    jobs=jobs,
+                    time_limit_s=time_limit_s,
+                    progress=lambda now, _, size: progress(before + now, total, packed + size),  # noqa: B023
+                )
+                result.failed += part.failed
+                tar = _pack(folder, shard, listing.classes)
+            videos[split] += tar.frames
+            result.bytes += tar.bytes
+            done += len(shard.videos)
+        write_text(out / "classes.txt", "".join(f"{name}\n" for name in listing.classes))
+        result.videos = dict(videos)
+        finish(workspace, listing, settings, result)
+    return result
+
+
+def _plan_shards(listing: DataListing, settings: PrepareSettings, size: int) -> list[PlannedShard]:
+    shards = []
+    for split in ("train", "val"):
+        videos = [video for video in listing.videos if video.split == split]
+        videos.sort(key=lambda video: digest_of(video.source.identity(listing.root), str(video.listed.part)))
+        planned = [
+            PlannedVideo(video, PurePosixPath(f"{_VIDEOS}/{split}/{number:08d}.mp4"), key_of(video, settings))
+            for number, video in enumerate(videos)
+        ]
+        for number, start in enumerate(range(0, len(planned), size)):
+            name = PurePosixPath(f"{split}-{number:06d}.tar")
+            shards.append(PlannedShard(name, tuple(planned[start : start + size])))
+    return shards
+
+
+def _targets(videos: Sequence[PlannedVideo]) -> Iterator[PurePosixPath]:
+    yield from (one.target for one in videos)
+
+
+def _pack(folder: PreparedFolder, shard: PlannedShard, classes: Sequence[str]) -> PreparedVideo:
+    """Writes the tar file of prepared videos, which go then."""
+    numbers = {name: number for number, name in enumerate(classes)}
+    target = folder.root / shard.target
+    temporary = temporary_beside(target)
+    count, duration_s = 0, 0.0
+    with writing(target):
+        try:
+            with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+                for one in shard.videos:
+                    video = folder.finished(one.target, one.key)
+                    if video is not None:
+                        _add(tar, folder.root, one, video, numbers)
+                        count, duration_s = count + 1, duration_s + video.duration_s
+            size = temporary.stat().st_size
+            temporary.replace(target)
+        finally:
+            temporary.unlink(missing_ok=True)
+    packed = PreparedVideo(size, count, 0.0, round(duration_s, 6))
+    folder.note(shard.target, shard.key, packed)
+    for one in shard.videos:
+        folder.remove(one.target)
+    return packed
+
+
+def _add(
+    tar: tarfile.TarFile, root: Path, planned: PlannedVideo, video: PreparedVideo, numbers: Mapping[str, int]
+) -> None:
+    key, labels = planned.target.stem, planned.video.listed.labels
+    values = {
+        "labels": list(labels),
+        "source": planned.video.listed.path.name,
+        "fps": video.fps,
+        "frames": video.frames,
+        "duration_s": video.duration_s,
+    }
+    members = {f"{key}.json": json.dumps(values).encode(), f"{key}.mp4": (root / planned.target).read_bytes()}
+    if isinstance(planned.video.listed.label, str):
+        members[f"{key}.cls"] = str(numbers[labels[0]]).encode()
+    for name in sorted(members):
+        entry = tarfile.TarInfo(name)
+        entry.size = len(members[name])
+        tar.addfile(entry, io.BytesIO(members[name]))

@@ -1,0 +1,126 @@
+"""What a network sees of some videos of each class: the frames of a clip after the transforms, as pictures again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from hwbench.data.clips import Indices
+from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.jpeg import JpegEncoder
+from hwbench.data.labelled import LabelledPart
+from hwbench.data.transforms import Normalisation
+from hwbench.data.videos import VideoList
+from hwbench.errors import VideoError
+
+
+@dataclass(frozen=True)
+class ShownClip:
+    """One clip: ``pictures`` uint8 (T, h, w, 3), RGB, and the time of each frame in seconds from the video's first."""
+
+    transform: str
+    pictures: Frames = field(repr=False)
+    times_s: tuple[float, ...]
+
+    def strip(self) -> bytes:
+        """The frames side by side, as a JPEG file."""
+        frames, height, width, _ = self.pictures.shape
+        strip = self.pictures.transpose(1, 0, 2, 3).reshape(height, frames * width, 3)
+        return JpegEncoder(height, frames * width, fine_colour=True).encode(strip)
+
+
+@dataclass(frozen=True)
+class ShownVideo:
+    """A video, what its file holds in words, and its clips; ``fault``: why there are none."""
+
+    name: str
+    labels: tuple[str, ...]
+    described: str = ""
+    clips: tuple[ShownClip, ...] = ()
+    fault: str = ""
+
+
+def show_videos(train: TrainingClips, test: TestClips, *, per_class: int, most_classes: int) -> list[ShownVideo]:
+    """The first videos of each class, each after the transform of training and after that of a test.
+
+    Args:
+        train: Gives random clips of the videos.
+        test: Gives the fixed views of the same videos; the first view of the middle clip is shown.
+        per_class: Videos of a class.
+        most_classes: Classes that are shown, in the order of their numbers.
+    """
+    return [_shown(train, test, index) for index in _chosen(train.videos, per_class, most_classes)]
+
+
+def train_clip(dataset: TrainingClips, index: int) -> tuple[torch.Tensor, Indices, VideoInfo]:
+    """The clip that ``dataset[index]`` gives in epoch 0, (3, T, h, w), its frames, and what the file holds.
+
+    Raises:
+        VideoError: The video cannot be read.
+    """
+    rng = np.random.default_rng([dataset.seed, 0, index])
+    source = dataset.videos.source(index)
+    with source.open() as video:
+        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), source.name)
+        indices = part.random_clip(dataset.clip, rng)
+        frames = part.cut(video.read(indices))
+        return dataset.transform(frames, rng), indices, video.info
+
+
+def view_clip(dataset: TestClips, index: int) -> tuple[torch.Tensor, Indices]:
+    """The first view of the middle test clip of a video, (3, T, h, w), and its frames."""
+    source = dataset.videos.source(index)
+    with source.open() as video:
+        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), source.name)
+        indices = part.uniform_clips(dataset.clip, dataset.clips)[dataset.clips // 2]
+        return dataset.transform(part.cut(video.read(indices)))[0], indices
+
+
+def pictures_of(clip: torch.Tensor, normalisation: Normalisation) -> Frames:
+    """What was normalised as pictures: float32 (3, T, h, w) -> uint8 (T, h, w, 3)."""
+    mean, std = (torch.tensor(values).view(3, 1, 1, 1) for values in (normalisation.mean, normalisation.std))
+    pixels = ((clip * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
+    return np.ascontiguousarray(pixels.permute(1, 2, 3, 0).numpy())
+
+
+def _chosen(videos: VideoList, per_class: int, most_classes: int) -> Iterator[int]:
+    """Indices of the first videos of each class, class by class."""
+    members: dict[int, list[int]] = {label: [] for label in range(min(most_classes, len(videos.classes)))}
+    for index, label in enumerate(videos.labels):
+        first = label if isinstance(label, int) else next(iter(label), -1)
+        if first in members and len(members[first]) < per_class:
+            members[first].append(index)
+    for indices in members.values():
+        yield from indices
+
+
+def _shown(train: TrainingClips, test: TestClips, index: int) -> ShownVideo:
+    videos = train.videos
+    label = videos.labels[index]
+    labels = tuple(videos.classes[one] for one in ((label,) if isinstance(label, int) else label))
+    name = videos.source(index).name
+    try:
+        trained, train_indices, info = train_clip(train, index)
+        tested, test_indices = view_clip(test, index)
+    except VideoError as error:
+        return ShownVideo(name, labels, fault=str(error).removeprefix(f"{name}: "))
+    described = f"{info.width}x{info.height}, {info.fps:.4g} frames/s, {info.duration_s:.2f} s, {info.codec}"
+    clips = (
+        ShownClip("train", pictures_of(trained, _normalisation(train.transform)), _times_s(info, train_indices)),
+        ShownClip("test", pictures_of(tested, test.transform.normalisation), _times_s(info, test_indices)),
+    )
+    return ShownVideo(name, labels, described, clips)
+
+
+def _normalisation(transform: object) -> Normalisation:
+    """That of a transform; one of somebody's own may have none, and then that of the recipes is assumed."""
+    normalisation = getattr(transform, "normalisation", None)
+    return normalisation if isinstance(normalisation, Normalisation) else Normalisation()
+
+
+def _times_s(info: VideoInfo, indices: Sequence[int]) -> tuple[float, ...]:
+    return tuple(round(float(int(info.pts[i] - info.pts[0]) * info.time_base), 4) for i in indices)

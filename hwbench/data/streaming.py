@@ -1,0 +1,71 @@
+"""All frames of a part of a video in order, each decoded once and not converted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import av
+
+from hwbench.data.decoding import VideoInfo
+from hwbench.data.media import FileSource, VideoSource
+from hwbench.errors import VideoError
+
+# Frames of a source that is no file are asked for in so many bytes at a time.
+_CHUNK_BYTES = 64 * 2**20
+
+
+def stream_frames(source: VideoSource, info: VideoInfo, indices: range) -> Iterator[tuple[int, Any]]:
+    """Frames by index with their ``av.VideoFrame``, as they are stored: not turned upright.
+
+    Args:
+        source: The video.
+        info: What opening it gave.
+        indices: Frames that follow each other.
+
+    Raises:
+        VideoError: A frame cannot be decoded; frames before it were given.
+    """
+    if isinstance(source, FileSource):
+        yield from _of_file(source, info, indices)
+        return
+    step = max(1, _CHUNK_BYTES // (info.width * info.height * 3))
+    with source.open(info) as video:
+        for start in range(indices.start, indices.stop, step):
+            chunk = range(start, min(start + step, indices.stop))
+            for index, array in zip(chunk, video.read(chunk), strict=True):
+                yield index, av.VideoFrame.from_ndarray(array, format="rgb24")
+
+
+def _of_file(source: FileSource, info: VideoInfo, indices: range) -> Iterator[tuple[int, Any]]:
+    wanted = indices.start
+    try:
+        with av.open(str(source.path)) as container:
+            stream: Any = container.streams[info.stream]
+            stream.codec_context.thread_count = 1
+            for index, frame in _numbered(container, stream, info, indices.start):
+                if index < wanted:
+                    continue
+                if index > wanted or wanted >= indices.stop:
+                    break
+                yield index, frame
+                wanted += 1
+    except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise VideoError(f"{source.path}: frame {wanted} of {info.num_frames}: {' '.join(text.split())}") from error
+    if wanted < indices.stop:
+        raise VideoError(f"{source.path}: frame {wanted} of {info.num_frames} cannot be decoded")
+
+
+def _numbered(container: Any, stream: Any, info: VideoInfo, first: int) -> Iterator[tuple[int, Any]]:
+    """Decoded frames from a keyframe at or before ``first`` on; those that the packets do not announce are left out."""
+    if info.counted:
+        yield from enumerate(container.decode(stream))
+        return
+    index_of = {int(pts): index for index, pts in enumerate(info.pts)}
+    key = max((key for key in info.keyframes if key <= first), default=0)
+    if key:
+        container.seek(int(info.pts[key]), stream=stream, backward=True, any_frame=False)
+    for frame in container.decode(stream):
+        if frame.pts in index_of:
+            yield index_of[frame.pts], frame

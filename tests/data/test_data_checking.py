@@ -1,0 +1,327 @@
+"""What a check finds in a data set, that it is kept, and that a decoder that hangs or crashes costs one file."""
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import pytest
+from video_files import MakeVideo
+
+from hwbench.data.checking import CheckedData, check_listing
+from hwbench.data.clean_lists import check_target, write_lists
+from hwbench.data.decoding import VideoInfo
+from hwbench.data.file_facts import FactsCache, FactTask, find_facts
+from hwbench.data.file_pool import FileFailure, FilePool
+from hwbench.data.findings import KINDS, Content, findings_of
+from hwbench.data.listings import DataListing, SplitVideo, open_listing
+from hwbench.data.media import FileSource
+from hwbench.data.readers import ListedVideo, Part
+from hwbench.data.videos import read_splits
+from hwbench.errors import HwbenchError, UsageError, VideoError
+from hwbench.workspace import Workspace
+
+PROBED = {
+    "width": 64, "height": 48, "codec": "h264", "frames": 30, "duration_s": 1.0, "fps": 30.0, "keyframes": 1,
+    "shortest_step_s": 1 / 30, "longest_step_s": 1 / 30, "variable": False,
+}  # fmt: skip
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.fixture
+def clips(make_video: MakeVideo, tmp_path: Path) -> Path:
+    """Class folders with train/ and val/, all of it fit for training."""
+    for split in ("train", "val"):
+        for label, count in (("run", 20), ("jump", 26)):
+            make_video(f"clips/{split}/{label}/{split}.mp4", count=count + (split == "val"))
+    return tmp_path / "clips"
+
+
+def check(workspace: Workspace, data: Path | str, **how: object) -> CheckedData:
+    return check_listing(workspace, open_listing(workspace, str(data)), **{"jobs": 0, "time_limit_s": 30, **how})
+
+
+def kinds(checked: CheckedData) -> list[tuple[str, str]]:
+    return [(one.kind, Path(one.video).name) for one in checked.findings]
+
+
+def remux(source: Path, target: Path) -> None:
+    """The same packets in another container."""
+    with av.open(str(source)) as old, av.open(str(target), "w") as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for packet in old.demux(old.streams.video[0]):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+
+
+def test_a_set_that_is_fit_has_no_findings(workspace: Workspace, clips: Path) -> None:
+    checked = check(workspace, clips)
+    assert (checked.findings, checked.ok, len(checked.clean)) == ((), True, 4)
+    assert checked.sizes() == {"64x48": 4}
+    assert checked.duration_s == pytest.approx((20 + 26 + 21 + 27) / 30)
+
+
+def test_every_broken_file_is_named_and_left_out(workspace: Workspace, clips: Path, broken: dict[str, Path]) -> None:
+    for name, file in broken.items():
+        if file.is_file():
+            shutil.copy(file, clips / "train" / "run" / f"{name.replace(' ', '-')}{file.suffix}")
+    checked = check(workspace, clips)
+    lost = {one.video: one for one in checked.findings if one.failing}
+    assert len(lost) == len([file for file in broken.values() if file.is_file()])
+    assert {one.kind for one in lost.values()} == {"unreadable", "no-frames"}
+    assert not checked.ok
+    assert [video.name for video in checked.clean] == [
+        video.name for video in open_listing(workspace, str(clips)).videos if video.name not in lost
+    ]
+    for one in lost.values():
+        assert one.cause
+        assert "\n" not in one.cause
+        assert one.video not in one.cause
+
+
+def test_a_label_without_its_video_is_missing_and_its_class_empty(workspace: Workspace, clips: Path) -> None:
+    (clips / "list.txt").write_text("train/run/train.mp4 run\nval/run/val.mp4 run\ngone.mp4 jump\nnone.mp4 jump\n")
+    checked = check(workspace, clips / "list.txt")
+    assert ("missing", "gone.mp4") in kinds(checked)
+    assert ("empty-class", "jump") in kinds(checked)
+    assert not checked.ok
+
+
+def test_a_copy_on_the_other_side_is_a_leak_and_the_validation_video_stays(workspace: Workspace, clips: Path) -> None:
+    shutil.copy(clips / "val" / "run" / "val.mp4", clips / "train" / "run" / "again.mp4")
+    checked = check(workspace, clips)
+    assert kinds(checked) == [("leak", "again.mp4")]
+    assert "the same bytes as" in checked.findings[0].cause
+    assert not checked.ok
+    assert {Path(video.name).name for video in checked.clean} == {"train.mp4", "val.mp4"}
+
+
+def test_the_same_frames_in_another_container_are_a_leak(workspace: Workspace, clips: Path) -> None:
+    remux(clips / "val" / "jump" / "val.mp4", clips / "train" / "jump" / "again.mkv")
+    assert kinds(check(workspace, clips)) == [("leak", "again.mkv")]
+
+
+def test_duplicates_on_one_side_keep_the_first_and_conflicts_keep_none(workspace: Workspace, clips: Path) -> None:
+    shutil.copy(clips / "train" / "run" / "train.mp4", clips / "train" / "run" / "twice.mp4")
+    checked = check(workspace, clips)
+    assert (kinds(checked), checked.ok) == ([("duplicate", "twice.mp4")], True)
+    assert len(checked.clean) == 4
+    shutil.copy(clips / "train" / "run" / "train.mp4", clips / "train" / "jump" / "other.mp4")
+    checked = check(workspace, clips)
+    assert [kind for kind, _ in kinds(checked)] == ["conflict"] * 3 + ["empty-class"]
+    assert "under another label: jump and run" in checked.findings[0].cause
+    assert checked.ok
+
+
+def test_variable_rate_and_odd_sizes_are_told_and_kept(
+    workspace: Workspace, make_video: MakeVideo, clips: Path
+) -> None:
+    make_video("clips/train/run/uneven.mp4", count=12, times=[0, 1, 2, 5, 6, 7, 8, 12, 13, 14, 15, 16])
+    make_video("clips/train/run/odd.mp4", size=(47, 63), pix_fmt="yuv444p")
+    checked = check(workspace, clips)
+    assert kinds(checked) == [("variable-rate", "uneven.mp4"), ("odd-size", "odd.mp4")]
+    assert (checked.ok, len(checked.clean)) == (True, 6)
+    assert "33.33 to 133.3 ms" in checked.findings[0].cause
+
+
+@pytest.mark.parametrize("name", ["ms.mkv", "tick.avi", "usual.mp4"])
+def test_one_rate_in_coarse_ticks_is_not_variable(
+    name: str, workspace: Workspace, make_video: MakeVideo, clips: Path
+) -> None:
+    codec = "mpeg4" if name.endswith("avi") else "libx264"
+    make_video(f"clips/train/run/{name}", count=31, fps=24, codec=codec)
+    assert check(workspace, clips).findings == ()
+
+
+def test_decoding_sees_what_packets_hide(workspace: Workspace, make_video: MakeVideo, clips: Path) -> None:
+    file = make_video("clips/train/run/hurt.mp4", count=60, size=(96, 128), options={"bf": "0"}, gop=10)
+    data = bytearray(file.read_bytes())
+    begin = data.index(b"mdat")
+    size = int.from_bytes(data[begin - 4 : begin], "big")
+    data[begin + size // 2 : begin + size * 3 // 4] = b"\x55" * (size * 3 // 4 - size // 2)
+    file.write_bytes(bytes(data))
+    assert check(workspace, clips).ok
+    decoded = check(workspace, clips, decode=True)
+    assert {kind for kind, name in kinds(decoded) if name == "hurt.mp4"} & {"unreadable", "damaged"}
+
+
+def test_what_training_refuses_is_a_finding(workspace: Workspace, make_video: MakeVideo, tmp_path: Path) -> None:
+    make_video("single/run/a.mp4")
+    checked = check(workspace, tmp_path / "single")
+    assert checked.findings[0].kind == "layout"
+    assert "no class has two videos" in checked.findings[0].cause
+    assert not checked.ok
+
+
+def listing(*videos: SplitVideo) -> DataListing:
+    return DataListing("x", Path(), videos, ("a",), own_split=True)
+
+
+def listed(name: str, split: str, **more: object) -> SplitVideo:
+    return SplitVideo(ListedVideo(Path(name), "a", **more), split)  # type: ignore[arg-type]
+
+
+def test_a_group_on_both_sides_is_a_leak_of_all_its_training_videos() -> None:
+    videos = listing(listed("a", "train", group="p1"), listed("b", "train"), listed("c", "val", group="p1", row="l:3"))
+    found = findings_of(videos, {video.source: PROBED for video in videos.videos}, {})
+    assert [(one.kind, one.video) for one in found.findings] == [("group-leak", "a")]
+    assert [video.name for video in found.clean] == ["b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "leaks"),
+    [
+        (None, None, True),
+        (None, Part(Fraction(1), Fraction(2)), True),
+        (Part(Fraction(0), Fraction(1)), Part(Fraction(1), Fraction(2)), False),
+        (Part(Fraction(0), Fraction(3, 2)), Part(Fraction(1), None), True),
+        (Part(keyframe_s=Fraction(2)), Part(keyframe_s=Fraction(2)), True),
+        (Part(keyframe_s=Fraction(2)), Part(keyframe_s=Fraction(3)), False),
+    ],
+)
+def test_parts_of_one_file_leak_where_they_overlap(one: Part | None, other: Part | None, leaks: bool) -> None:
+    videos = listing(listed("a", "train", part=one), listed("a", "val", part=other))
+    found = findings_of(videos, {FileSource(Path("a")): PROBED}, {})
+    assert [finding.kind for finding in found.findings if finding.kind != "empty-class"] == ["leak"] * leaks
+
+
+def test_parts_of_one_file_on_one_side_are_no_duplicates() -> None:
+    parts = [Part(Fraction(i), Fraction(i + 2)) for i in range(3)]
+    videos = listing(*(listed("a", "train", part=part) for part in parts))
+    same = {FileSource(Path("a")): Content("k", "the same bytes as")}
+    assert findings_of(videos, {FileSource(Path("a")): PROBED}, same).findings == ()
+
+
+def test_the_kinds_of_findings_are_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "guides" / "own-videos.md").read_text(encoding="utf-8")
+    assert [kind for kind in KINDS if f"| `{kind}` |" not in page] == []
+
+
+def test_facts_are_kept_until_the_file_changes(
+    workspace: Workspace, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(workspace, clips)
+    looked_at: list[Path] = []
+
+    def find(task: FactTask) -> object:
+        looked_at.append(task.path)
+        return find_facts(task)
+
+    monkeypatch.setattr("hwbench.data.checking.find_facts", find)
+    check(workspace, clips)
+    assert looked_at == []
+    changed = clips / "train" / "run" / "train.mp4"
+    os.utime(changed, ns=(1, 1))
+    check(workspace, clips)
+    assert set(looked_at) == {changed}
+
+
+def test_a_damaged_cache_is_made_again(workspace: Workspace, clips: Path) -> None:
+    check(workspace, clips)
+    file = workspace.state / "cache" / "videos" / "facts.sqlite"
+    file.write_bytes(b"not a database" * 500)
+    assert check(workspace, clips).ok
+    with FactsCache(file) as cache:
+        source = FileSource(clips / "train" / "run" / "train.mp4")
+        assert cache.get(FactTask("probe", source, source.path))
+
+
+def test_the_clean_lists_are_read_as_data(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    (clips / "train" / "run" / "bad.mp4").write_text("no video")
+    checked = check(workspace, clips)
+    files = write_lists(checked.clean, tmp_path / "clean")
+    assert [file.name for file in files] == ["train.txt", "val.txt"]
+    splits = read_splits(tmp_path / "clean")
+    assert (len(splits.train), len(splits.val), splits.train.classes) == (2, 2, ("jump", "run"))
+    assert all(path.is_file() for path in splits.train.paths)
+    with pytest.raises(UsageError, match="name a folder: --out clean"):
+        check_target(checked.listing, tmp_path / "clean.txt")
+
+
+def test_one_list_is_written_where_the_split_is_drawn(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    for index in range(4):
+        make_video(f"clips/two words/#{index} a.mp4", count=10 + index)
+    checked = check(workspace, tmp_path / "clips")
+    check_target(checked.listing, tmp_path / "clips" / "two words" / "clean.txt")
+    write_lists(checked.clean, tmp_path / "clips" / "two words" / "clean.txt")
+    splits = read_splits(tmp_path / "clips" / "two words" / "clean.txt")
+    assert (len(splits.train) + len(splits.val), splits.train.classes) == (4, ("two_words",))
+    assert all(path.is_file() for path in splits.train.paths)
+
+
+def test_a_list_cannot_hold_parts_or_several_labels() -> None:
+    for more in ({"part": Part(Fraction(1))}, {"label": ("a", "b")}):
+        video = SplitVideo(ListedVideo(Path("a"), **{"label": "a", **more}), "train")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="leave out --out"):
+            check_target(listing(video), Path("clean"))
+
+
+# Work for the pool: of a module, as it must be.
+def work_on(task: str) -> str:
+    if task == "hang":
+        time.sleep(600)
+    if task == "crash":
+        os.kill(os.getpid(), 11)
+    if task == "unreadable":
+        raise VideoError("unreadable: empty")
+    if task == "full":
+        raise HwbenchError("no room")
+    if task == "strange":
+        raise KeyError("x")
+    return task.upper()
+
+
+def test_a_hang_and_a_crash_cost_their_files_alone() -> None:
+    tasks = ["a", "hang", "b", "crash", "unreadable", "strange", "c"]
+    answers = dict(FilePool(work_on, 2, time_limit_s=4).map(tasks))
+    assert {task: answers[task] for task in "abc"} == {"a": "A", "b": "B", "c": "C"}
+    assert answers["hang"] == FileFailure("no result after 4 s", lost=True)
+    assert answers["crash"] == FileFailure("its decoder crashed (SIGSEGV)", lost=True)
+    assert answers["unreadable"] == FileFailure("unreadable: empty")
+    assert answers["strange"] == FileFailure("KeyError: 'x'")
+
+
+def test_an_error_that_is_about_no_file_ends_everything() -> None:
+    with pytest.raises(HwbenchError, match="no room"):
+        list(FilePool(work_on, 2, time_limit_s=60).map(["full", "a"]))
+    assert dict(FilePool(work_on, 0, time_limit_s=60).map(["a", "unreadable"]))["a"] == "A"
+
+
+@dataclass(frozen=True)
+class HangingSource:
+    """A source whose decoder hangs."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    def identity(self, root: Path) -> str:
+        return "hangs"
+
+    def open(self, info: VideoInfo | None = None) -> object:
+        time.sleep(600)
+        raise AssertionError
+
+
+def test_a_video_that_hangs_is_unreadable_and_is_tried_again(workspace: Workspace, clips: Path) -> None:
+    whole = open_listing(workspace, str(clips))
+    file = clips / "train" / "run" / "train.mp4"
+    hanging = SplitVideo(ListedVideo(file, "run", source=HangingSource(file)), "train")  # type: ignore[arg-type]
+    videos = DataListing(whole.data, whole.root, (hanging, *whole.videos[1:]), whole.classes, own_split=True)
+    checked = check_listing(workspace, videos, jobs=2, time_limit_s=5)
+    (finding,) = [one for one in checked.findings if one.failing]
+    assert (finding.kind, finding.cause) == ("unreadable", "no result after 5 s")
+    with FactsCache(workspace.state / "cache" / "videos" / "facts.sqlite") as cache:
+        assert cache.get(FactTask("probe", hanging.source, file)) is None

@@ -1,0 +1,340 @@
+"""Prepared sets: what becomes of a video, that ``--data`` reads the folder, and that work goes on where it stopped."""
+
+import json
+import tarfile
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from video_files import MakeVideo, frame_numbers
+
+from hwbench.data.decoding import probe, read_frames
+from hwbench.data.encoding import write_video
+from hwbench.data.inventory import prepared_sets
+from hwbench.data.listings import DataListing, SplitVideo, open_listing
+from hwbench.data.media import FileSource
+from hwbench.data.preparing import JOURNAL, PreparedData, PreparedFolder, plan_videos, prepare_data
+from hwbench.data.readers import ListedVideo, Part
+from hwbench.data.reencoding import (
+    ENCODERS,
+    PreparedVideo,
+    PrepareSettings,
+    PrepareTask,
+    choose_encoder,
+    prepare_video,
+    small_size,
+)
+from hwbench.data.shards import prepare_shards
+from hwbench.data.videos import read_splits
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError, VideoError, WorkspaceError
+from hwbench.workspace import Workspace
+
+REAL = Path(__file__).resolve().parents[3] / "shared" / "video"
+SMALL = PrepareSettings(short_side=32)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.fixture
+def clips(make_video: MakeVideo, tmp_path: Path) -> Path:
+    for label, count in (("run", 20), ("jump", 26)):
+        for index in range(3):
+            make_video(f"clips/{label}/{index}.mp4", count=count + index)
+    return tmp_path / "clips"
+
+
+def encode(source: Path, target: Path, settings: PrepareSettings = SMALL, part: Part | None = None) -> PreparedVideo:
+    return prepare_video(PrepareTask(FileSource(source), part, target, settings))
+
+
+def prepare(workspace: Workspace, data: Path | str, out: Path, settings: PrepareSettings = SMALL) -> PreparedData:
+    return prepare_data(workspace, open_listing(workspace, str(data)), out, settings, jobs=0, time_limit_s=60)
+
+
+def contents(folder: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of change of the videos below a folder."""
+    return {
+        str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*.mp4")
+    }
+
+
+@pytest.mark.parametrize(
+    ("size", "short_side", "small"),
+    [
+        ((256, 340), 256, (256, 340)),
+        ((720, 1280), 256, (256, 456)),
+        ((1280, 720), 256, (456, 256)),
+        ((47, 63), 256, (46, 62)),
+        ((47, 63), 20, (20, 26)),
+        ((100, 101), 256, (100, 100)),
+        ((1, 9), 256, (2, 8)),
+        ((2, 2000), 256, (2, 2000)),
+    ],
+)
+def test_the_short_side_shrinks_and_never_grows(size: tuple[int, int], short_side: int, small: tuple[int, int]) -> None:
+    assert small_size(size, short_side) == small
+
+
+@pytest.mark.parametrize("encoder", ENCODERS)
+def test_frames_and_times_stay_and_keyframes_come_often(encoder: str, make_video: MakeVideo, tmp_path: Path) -> None:
+    source = make_video("a.mkv", count=31, fps=24, size=(64, 96), options={"bf": "2"})
+    made = encode(source, tmp_path / "b.mp4", PrepareSettings(32, gop=10, encoder=encoder))
+    info = probe(tmp_path / "b.mp4")
+    assert (info.width, info.height, info.num_frames) == (48, 32, 31)
+    assert (info.fps, info.duration_s) == (pytest.approx(24), pytest.approx(31 / 24))
+    assert np.diff((*info.keyframes, 31)).max() <= 10
+    assert frame_numbers(read_frames(tmp_path / "b.mp4", range(31))) == list(range(31))
+    assert (made.frames, made.fps, made.bytes) == (31, 24.0, (tmp_path / "b.mp4").stat().st_size)
+
+
+def test_quality_costs_bytes(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (8, 96, 128, 3), dtype=np.uint8)
+    write_video(tmp_path / "a.mp4", noise, fps=8)
+    sizes = [
+        encode(tmp_path / "a.mp4", tmp_path / "b.mp4", PrepareSettings(64, quality=quality)).bytes
+        for quality in (2, 8, 31)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
+    assert len(set(sizes)) == 3
+
+
+def test_uneven_times_stay(make_video: MakeVideo, tmp_path: Path) -> None:
+    times = [0, 1, 2, 5, 6, 7, 8, 12, 13, 14, 15, 30]
+    encode(make_video("a.mp4", count=12, times=times), tmp_path / "b.mp4")
+    info = probe(tmp_path / "b.mp4")
+    seconds = [float(int(pts) * info.time_base) for pts in info.pts]
+    assert seconds == pytest.approx([time / 30 for time in times], abs=0.001)
+    assert info.duration_s == pytest.approx(probe(tmp_path / "a.mp4").duration_s, abs=0.002)
+
+
+@pytest.mark.parametrize(("fps", "numbers"), [(10, [0, 3, 6, 9]), (60, [i // 2 for i in range(24)])])
+def test_another_rate_takes_the_frame_on_screen(
+    fps: float, numbers: list[int], make_video: MakeVideo, tmp_path: Path
+) -> None:
+    encode(make_video("a.mp4", count=12), tmp_path / "b.mp4", PrepareSettings(32, fps=fps))
+    assert probe(tmp_path / "b.mp4").fps == pytest.approx(fps)
+    assert frame_numbers(read_frames(tmp_path / "b.mp4", range(len(numbers)))) == numbers
+
+
+def test_a_part_is_cut_out(make_video: MakeVideo, tmp_path: Path) -> None:
+    source = make_video("a.mp4", count=30, gop=4)
+    encode(source, tmp_path / "b.mp4", part=Part(Fraction(1, 3), Fraction(2, 3)))
+    assert frame_numbers(read_frames(tmp_path / "b.mp4", range(10))) == list(range(10, 20))
+    assert probe(tmp_path / "b.mp4").num_frames == 10
+    with pytest.raises(VideoError, match="the label begins at 9 s"):
+        encode(source, tmp_path / "c.mp4", part=Part(Fraction(9)))
+
+
+def test_colours_keep_their_matrix(tmp_path: Path) -> None:
+    """BT.709 that is read as BT.601 turns green into another green."""
+    picture = np.zeros((64, 64, 3), np.uint8)
+    picture[:, :32], picture[:, 32:] = (200, 30, 40), (20, 180, 60)
+    with av.open(str(tmp_path / "a.mp4"), "w") as file:
+        stream = file.add_stream("libx264", rate=25, options={"crf": "5"})
+        stream.height, stream.width, stream.pix_fmt = 64, 64, "yuv420p"
+        stream.codec_context.colorspace = 1
+        for time in range(5):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(
+                format="yuv420p", dst_colorspace="ITU709"
+            )
+            frame.pts, frame.time_base = time, Fraction(1, 25)
+            file.mux(stream.encode(frame))
+        file.mux(stream.encode())
+    encode(tmp_path / "a.mp4", tmp_path / "b.mp4", PrepareSettings(quality=2))
+    before, after = (read_frames(tmp_path / f"{name}.mp4", (3,))[0].astype(int) for name in "ab")
+    assert np.abs(before - picture)[:, ::63].max() < 8
+    assert np.abs(after - before)[:, ::63].max() < 4
+
+
+def test_a_frame_folder_holds_every_frame(make_video: MakeVideo, tmp_path: Path) -> None:
+    made = encode(make_video("a.mp4", count=7), tmp_path / "frames", PrepareSettings(32, form="frames"))
+    files = sorted((tmp_path / "frames").iterdir())
+    assert [file.name for file in files] == [f"img_{number:05d}.jpg" for number in range(1, 8)]
+    assert made.bytes == sum(file.stat().st_size for file in files)
+    with av.open(str(files[3])) as file:
+        picture = next(file.decode(video=0)).to_ndarray(format="rgb24")
+    assert picture.shape == (32, 42, 3)
+    assert frame_numbers(picture[None]) == [3]
+
+
+def test_what_cannot_be_read_leaves_nothing(broken: dict[str, Path], tmp_path: Path) -> None:
+    for name, file in broken.items():
+        out = tmp_path / "out" / f"{name}.mp4"
+        with pytest.raises(VideoError):
+            encode(file, out)
+        assert not out.exists()
+    assert list((tmp_path / "out").rglob("*.tmp")) == [] if (tmp_path / "out").exists() else True
+
+
+@pytest.mark.skipif(not REAL.is_dir(), reason="needs real clips in ../shared/video")
+@pytest.mark.parametrize("name", ["arm_wrestling.mp4", "short_clip.avi", "h265.mp4", "av1.mkv", "h264_10bit.mp4"])
+def test_real_clips_look_the_same(name: str, tmp_path: Path) -> None:
+    made = encode(REAL / name, tmp_path / "b.mp4", PrepareSettings(quality=2))
+    before, after = probe(REAL / name), probe(tmp_path / "b.mp4")
+    assert (after.num_frames, made.frames) == (before.num_frames, before.num_frames)
+    assert after.duration_s == pytest.approx(before.duration_s, abs=0.01)
+    if (before.width, before.height) == (after.width, after.height):
+        middle = (before.num_frames // 2,)
+        one, other = (read_frames(path, middle).astype(float) for path in (REAL / name, tmp_path / "b.mp4"))
+        assert abs((one - other).mean()) < 1
+        assert np.abs(one - other).mean() < 6
+
+
+def test_the_folder_is_read_as_data_with_the_split_that_training_draws(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    prepared = prepare(workspace, clips, tmp_path / "out")
+    before, after = read_splits(clips), read_splits(tmp_path / "out")
+    assert prepared.videos == {"train": 4, "val": 2}
+    assert after.train.classes == before.train.classes
+    for old, new in ((before.train, after.train), (before.val, after.val)):
+        assert [path.stem for path in old.paths] == [path.stem for path in new.paths]
+        assert old.labels == new.labels
+    assert [folder for folder, _ in prepared_sets(workspace)] == [tmp_path / "out"]
+    assert json.loads((tmp_path / "out" / "prepared.json").read_text())["settings"]["short_side"] == 32
+
+
+def test_numbers_as_labels_keep_their_value(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    lines = [f"{label}/{index}.mp4 {number}" for label, number in (("run", 10), ("jump", 2)) for index in range(3)]
+    (clips / "all.txt").write_text("\n".join(lines))
+    prepare(workspace, clips / "all.txt", tmp_path / "out")
+    splits = read_splits(tmp_path / "out")
+    assert (len(splits.train.classes), set(splits.train.labels)) == (11, {2, 10})
+
+
+def test_same_names_do_not_meet_and_odd_class_names_are_told(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    for folder in ("one", "two"):
+        for index in range(2):
+            make_video(f"clips/{folder}/{index}.mp4", count=5 + index)
+    lines = [f"{folder}/{index}.mp4 in/out" for folder in ("one", "two") for index in range(2)]
+    (tmp_path / "clips" / "all.txt").write_text("\n".join(lines))
+    prepared = prepare(workspace, tmp_path / "clips" / "all.txt", tmp_path / "out")
+    assert sum(prepared.videos.values()) == len(contents(tmp_path / "out")) == 4
+    assert prepared.notes == ("class 'in/out' is in folder 'in_out'",)
+
+
+def test_finished_files_are_left_alone_and_changed_ones_made_again(
+    workspace: Workspace, clips: Path, tmp_path: Path, make_video: MakeVideo
+) -> None:
+    out = tmp_path / "out"
+    prepare(workspace, clips, out)
+    first = contents(out)
+    again = prepare(workspace, clips, out)
+    assert (again.skipped, contents(out)) == (6, first)
+    (victim,) = [path for path in out.rglob("0.mp4") if path.parent.name == "run"]
+    victim.write_bytes(victim.read_bytes()[:-9])
+    make_video("clips/jump/1.mp4", count=9)
+    assert prepare(workspace, clips, out).skipped == 4
+    assert victim.stat().st_size == first[str(victim.relative_to(out))][0]
+    assert prepare(workspace, clips, out, PrepareSettings(24)).skipped == 0
+    (clips / "run" / "2.mp4").unlink()
+    assert prepare(workspace, clips, out, PrepareSettings(24)).skipped >= 4
+    assert len(contents(out)) == 5
+
+
+def test_half_a_line_and_leftovers_of_a_killed_process_do_no_harm(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    prepare(workspace, clips, out)
+    journal = out / JOURNAL
+    journal.write_text(journal.read_text()[:-20] + '\n{"target": "../../gone.mp4", "key": "x"}\n[]\nnull\n')
+    (out / "train" / "run" / ".0.mp4.abc.tmp").write_text("half")
+    (out / "train" / "run" / ".1.abc.tmp").mkdir()
+    assert prepare(workspace, clips, out).skipped == 5
+    assert list(out.rglob("*.tmp")) == []
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_made(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    (clips / "run" / "bad.mp4").write_text("no video")
+    prepared = prepare(workspace, clips, tmp_path / "out")
+    assert [(Path(video).name, "damaged" in cause) for video, cause in prepared.failed] == [("bad.mp4", True)]
+    assert sum(prepared.videos.values()) == 6
+
+
+def test_a_folder_with_something_else_is_refused(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="was not made by hwbench data prepare"):
+        prepare(workspace, clips, clips)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError):
+        prepare(workspace, clips, tmp_path / "file")
+    with PreparedFolder(tmp_path / "out"), pytest.raises(WorkspaceError, match="another process prepares it"):
+        prepare(workspace, clips, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"label": ("a", "b")}, "several classes"),
+        ({"part": Part(keyframe_s=Fraction(1))}, "a moment or a box"),
+        ({"part": Part(box=(0, 0, 1, 1))}, "a moment or a box"),
+        ({"label": "../a"}, None),
+        ({"label": ".."}, "cannot be folders"),
+    ],
+)
+def test_labels_that_a_folder_cannot_say_are_refused(more: dict[str, object], error: str | None) -> None:
+    video = SplitVideo(ListedVideo(Path("a.mp4"), **{"label": "a", **more}), "train")  # type: ignore[arg-type]
+    listing = DataListing("x", Path(), (video,), video.listed.labels, own_split=True)
+    if error is None:
+        assert ".." not in plan_videos(listing, SMALL)[0].target.parts
+        return
+    with pytest.raises(InvalidValue, match=error):
+        plan_videos(listing, SMALL)
+
+
+def test_a_set_that_training_refuses_is_refused(workspace: Workspace, make_video: MakeVideo, tmp_path: Path) -> None:
+    make_video("single/run/a.mp4")
+    with pytest.raises(InvalidFile, match="hwbench data check"):
+        prepare(workspace, tmp_path / "single", tmp_path / "out")
+
+
+def test_without_an_encoder_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hwbench.data.reencoding.av.codecs_available", {"libx264"})
+    assert choose_encoder() == "libx264"
+    with pytest.raises(UsageError, match="has no mpeg4"):
+        choose_encoder("mpeg4")
+    monkeypatch.setattr("hwbench.data.reencoding.av.codecs_available", set())
+    with pytest.raises(MissingDependency, match="pip install"):
+        choose_encoder()
+
+
+def members(file: Path) -> dict[str, bytes]:
+    with tarfile.open(file) as tar:
+        return {entry.name: tar.extractfile(entry).read() for entry in tar}  # type: ignore[union-attr]
+
+
+def test_shards_hold_every_video_with_its_label_and_are_made_once(
+    workspace: Workspace, clips: Path, tmp_path: Path
+) -> None:
+    def pack() -> PreparedData:
+        listing = open_listing(workspace, str(clips))
+        return prepare_shards(workspace, listing, tmp_path / "out", SMALL, shard_videos=3, jobs=0, time_limit_s=60)
+
+    prepared = pack()
+    tars = sorted((tmp_path / "out").glob("*.tar"))
+    assert [tar.name for tar in tars] == ["train-000000.tar", "train-000001.tar", "val-000000.tar"]
+    assert not (tmp_path / "out" / ".videos").exists()
+    assert prepared.videos == {"train": 4, "val": 2}
+    everything = [members(tar) for tar in tars]
+    keys = {name.partition(".")[0] for one in everything[:2] for name in one}
+    assert len(keys) == 4
+    classes = (tmp_path / "out" / "classes.txt").read_text().split()
+    for one in everything:
+        assert [name.split(".")[1] for name in one] == ["cls", "json", "mp4"] * (len(one) // 3)
+        for name, data in one.items():
+            if name.endswith(".json"):
+                values = json.loads(data)
+                assert values["labels"] == [classes[int(one[name.replace("json", "cls")])]]
+                (tmp_path / "one.mp4").write_bytes(one[name.replace("json", "mp4")])
+                assert probe(tmp_path / "one.mp4").num_frames == values["frames"]
+    before = {tar: tar.read_bytes() for tar in tars}
+    tars[1].unlink()
+    assert pack().skipped == 5
+    assert {tar: tar.read_bytes() for tar in tars} == before

@@ -1,0 +1,130 @@
+"""What is shown is what training and tests get, and timings add up."""
+
+import importlib
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from video_files import MakeVideo
+
+from hwbench.data.clips import ClipSpec
+from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.data.decoding import read_frames
+from hwbench.data.failures import FailurePolicy
+from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_torchcodec, time_workers
+from hwbench.data.sheets import pictures_of, show_videos, train_clip, view_clip
+from hwbench.data.transforms import Normalisation, ScaleJitter, TestTransform
+from hwbench.data.videos import read_splits
+from hwbench.reports.contact_sheet import sheet
+
+CLIP = ClipSpec(4, span_s=0.5)
+
+
+@pytest.fixture
+def train(make_video: MakeVideo, tmp_path: Path) -> TrainingClips:
+    for label in ("run", "<jump>"):
+        for index in range(3):
+            make_video(f"clips/{label}/{index}.mp4", count=24 + index)
+    videos = read_splits(tmp_path / "clips").train
+    return TrainingClips(videos, CLIP, ScaleJitter((32, 32)), seed=3, policy=FailurePolicy.REPLACE)
+
+
+@pytest.fixture
+def test(train: TrainingClips) -> TestClips:
+    return TestClips(train.videos, CLIP, TestTransform((32, 32)), clips=1)
+
+
+def test_what_is_shown_is_what_training_gets(train: TrainingClips, test: TestClips) -> None:
+    for index in range(len(train)):
+        sample, view = train[index].views, test[index].views
+        assert sample is not None
+        assert view is not None
+        assert torch.equal(train_clip(train, index)[0], sample[0])
+        assert torch.equal(view_clip(test, index)[0], view[0])
+
+
+def test_pictures_undo_the_normalisation() -> None:
+    frames = np.random.default_rng(0).integers(0, 256, (3, 8, 10, 3), dtype=np.uint8)
+    normalisation = Normalisation()
+    clip = normalisation(torch.from_numpy(frames).permute(0, 3, 1, 2))
+    assert (pictures_of(clip, normalisation) == frames).all()
+
+
+def test_every_class_is_shown_with_labels_and_times(train: TrainingClips, test: TestClips) -> None:
+    Path(train.videos.paths[0]).write_text("no video any more")
+    shown = show_videos(train, test, per_class=1, most_classes=9)
+    assert [video.labels for video in shown] == [("<jump>",), ("run",)]
+    assert "damaged" in shown[0].fault
+    clip = shown[1].clips[1]
+    assert clip.pictures.shape == (4, 32, 32, 3)
+    assert clip.times_s == pytest.approx([t / 30 for t in (4, 8, 12, 15)], abs=0.07)
+    page = sheet("clips", [("seed", "3")], shown)
+    assert "&lt;jump&gt;" in page
+    assert "<jump>" not in page
+    assert "damaged" in page
+    assert f"{clip.times_s[0]:.2f} s" in page
+    assert page.count("data:image/jpeg;base64,") == 2
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert len(page) < 100_000
+    assert len(show_videos(train, test, per_class=9, most_classes=1)) == 2
+
+
+def test_reading_is_timed_by_stage(train: TrainingClips) -> None:
+    stages = time_stages(train, seconds=0.5)
+    assert set(stages.seconds) == set(STAGES)
+    assert stages.clips >= 4
+    assert all(seconds > 0 for seconds in stages.seconds.values())
+    assert sum(stages.shares().values()) == pytest.approx(1)
+
+
+def test_conversion_is_counted(make_video: MakeVideo) -> None:
+    path = make_video("a.mp4")
+    with TimedVideoFile(path) as video:
+        frames = video.read((0, 5))
+        assert video.convert_s > 0
+    assert (frames == read_frames(path, (0, 5))).all()
+
+
+def test_rates_are_of_the_clips_that_were_read(train: TrainingClips) -> None:
+    rate = time_workers(train, 0, seconds=0.3)
+    assert rate.clips >= 4
+    assert rate.clips_per_s == pytest.approx(rate.clips / rate.seconds)
+
+
+def test_without_torchcodec_there_is_no_row_and_one_that_does_not_load_says_why(
+    train: TrainingClips, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: None)
+    assert time_torchcodec(train, seconds=0.1) is None
+    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: object())
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", None)
+    rate = time_torchcodec(train, seconds=0.1)
+    assert rate is not None
+    assert rate.clips_per_s == 0
+    assert "torchcodec" in rate.fault
+
+
+def test_torchcodec_reads_the_frames_that_are_asked_for(train: TrainingClips, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a decoder of its form: the package needs shared libraries of FFmpeg, which are not everywhere."""
+
+    class Decoder:
+        def __init__(self, path: str, **_: object) -> None:
+            self.path = path
+
+        def get_frames_at(self, indices: list[int]) -> object:
+            return types.SimpleNamespace(data=torch.from_numpy(read_frames(self.path, indices)))
+
+    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: object())
+    real = importlib.import_module
+    fake = types.SimpleNamespace(VideoDecoder=Decoder)
+    monkeypatch.setattr(
+        "hwbench.data.load_timing.importlib.import_module",
+        lambda name: fake if name == "torchcodec.decoders" else real(name),
+    )
+    rate = time_torchcodec(train, seconds=0.2)
+    assert rate is not None
+    assert (rate.fault, rate.clips >= 4) == ("", True)
