@@ -222,7 +222,7 @@ class _Profiling:
         limit = self.request.limit
         if self.request.remeasure:
             count = self.campaign.reopen(workloads[:limit])
-            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --anew")
+            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         try:
             measured = len(self.campaign.missing(workloads)[:limit])
             result = self._measure(workloads, limit)

@@ -88,7 +88,7 @@ class ValidateResult:
             f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
             f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
             f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or "
-            f"measure anew: {self.command} --anew"
+            f"measure anew: {self.command} --remeasure"
         )
 
     def to_json(self) -> dict[str, Any]:
