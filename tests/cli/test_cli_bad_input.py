@@ -190,6 +190,9 @@ OTHERS = [
     ((*SEARCH, "--evaluator", "entropie"), 2, ("unknown evaluator 'entropie'", "did you mean 'entropy'")),
     ((*SEARCH, "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
     ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
+    *[((*c, "--runtime", "torch", "--precision", precision), 2,
+       ("the torch runtime builds fp32, got int8", "--runtime executorch"))
+      for c, precision in ((PROFILE, "int8"), (PROFILE, "fp32,int8"), (("bench", f"{STUDY}:best"), "int8"))],
     *[((*c, "--transfer-from", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
       for c in (SEARCH, VALIDATE)],
     *[((*c, "--transfer-from", "local"), 2, ("--transfer-from local: rows of local itself",))
