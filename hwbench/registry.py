@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+import importlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hwbench.errors import UnknownName
+from hwbench.errors import MissingDependency, UnknownName
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -28,15 +33,15 @@ class Registry(Generic[T]):
     Args:
         kind: What the things are, in words.
         entry_points: The group of entry points in which an installed package names things of its own
-            (``name = "package.module:thing"``). They are loaded when a name is asked for that is not known yet, or all
-            names are; a thing of hwbench's own keeps its name.
+            (``name = "package.module:thing"``). One is loaded when its name is asked for; a thing of hwbench's own
+            keeps its name.
     """
 
     def __init__(self, kind: str, entry_points: str = "") -> None:
         self.kind = kind
         self.entry_points = entry_points
+        self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
-        self._loaded = not entry_points
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator which binds ``name``; a second binding of the same name is a programming error."""
@@ -49,36 +54,58 @@ class Registry(Generic[T]):
 
         return bind
 
+    def defer(self, modules: Mapping[str, str]) -> None:
+        """Names things of hwbench's own, each with the module that registers it; imported when a name is asked for."""
+        self._modules.update(modules)
+
     def get(self, name: str) -> T:
         """The thing called ``name``.
 
         Raises:
             UnknownName: Nothing has that name.
+            MissingDependency: The package that offers it does not load.
         """
         if name not in self:
-            raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self._items)}")
+            raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self.names())}")
+        if name not in self._items:
+            self._load(name)
         return self._items[name]
 
     def find(self, name: str) -> T | None:
-        """The thing called ``name``, or None where nothing has that name."""
-        return self._items[name] if name in self else None
+        """The thing called ``name``, or None where nothing has that name.
+
+        Raises:
+            MissingDependency: The package that offers it does not load.
+        """
+        return self.get(name) if name in self else None
 
     def names(self) -> tuple[str, ...]:
-        """All names, sorted."""
-        self._load_entry_points()
-        return tuple(sorted(self._items))
+        """All names, sorted. Loads nothing."""
+        return tuple(sorted({*self._items, *self._modules, *self._points}))
 
     def __contains__(self, name: str) -> bool:
-        if name not in self._items:
-            self._load_entry_points()
-        return name in self._items
+        return name in self._items or name in self._modules or name in self._points
 
-    def _load_entry_points(self) -> None:
-        if self._loaded:
-            return
-        self._loaded = True
+    @cached_property
+    def _points(self) -> dict[str, EntryPoint]:
+        """What installed packages offer, by name."""
+        if not self.entry_points:
+            return {}
         from importlib.metadata import entry_points
 
-        for point in entry_points(group=self.entry_points):
-            if point.name not in self._items:
-                self._items[point.name] = point.load()
+        found = tuple(entry_points(group=self.entry_points))
+        return {point.name: point for point in reversed(found)}  # of two packages the first on the path
+
+    def _load(self, name: str) -> None:
+        if name in self._modules:
+            importlib.import_module(self._modules[name])
+            return
+        point = self._points[name]
+        try:
+            self._items[name] = point.load()
+        except Exception as error:
+            package = point.dist.name if point.dist is not None else point.module
+            raise MissingDependency(
+                f"{self.kind} {name!r} of the package {package} does not load ({point.value}): "
+                f"{type(error).__name__}: {error}; mend it, or remove it: python -m pip uninstall {package}"
+            ) from error

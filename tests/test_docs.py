@@ -213,7 +213,7 @@ def test_the_generated_parts_of_pages_are_known_and_filled(monkeypatch: pytest.M
     assert sorted(used) == sorted(reference.GENERATORS)
     commands = reference.commands()
     assert "## hwbench devices add" in commands
-    assert "--remeasure" in commands or "--anew" in commands
+    assert "--remeasure" in commands
     assert "`NotCalibrated`" in reference.errors()
     for name in ("report", "ReportRequest", "Listener"):
         assert f"## hwbench.{name}\n" in reference.api()

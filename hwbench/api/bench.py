@@ -251,12 +251,14 @@ def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> t
     """A network by name, built with random weights through the cache."""
     from hwbench.measure.builder import BuildFailure, build_all
     from hwbench.measure.cache import ArtifactCache
+    from hwbench.runtimes import get
     from hwbench.spaces import resolve
     from hwbench.specs import Precision
     from hwbench.specs.network import DEFAULT_CLASSES
 
     runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
     precision = Precision.parse(request.precision or Precision.FP32.value)
+    get(runtime).require_precision(precision)
     has_classes = model.strip().startswith("zoo:")
     workload = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES).workload(precision)
     steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1

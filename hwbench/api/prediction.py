@@ -21,6 +21,30 @@ INTERPOLATE = "Fill in rows that were not measured from those that were (boosted
 TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
 
 
+def check_filling(interpolate: bool, transfer_from: str | None, device: str) -> None:
+    """Refuses rows that would be filled in by two sources, or by those of the device that lacks them.
+
+    Raises:
+        InvalidValue: Says what to choose.
+    """
+    if interpolate and transfer_from:
+        raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
+    if transfer_from == device:
+        raise InvalidValue(f"--transfer-from {device}: rows of {device} itself are missing; name another device")
+
+
+def check_donor(workspace: Workspace, device: str | None) -> None:
+    """Refuses a device for ``--transfer-from`` that has neither a table nor a file.
+
+    Raises:
+        UnknownName: The nearest known devices are listed.
+    """
+    from hwbench.devices import load_device
+
+    if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
+        load_device(workspace, device)
+
+
 def installed_target(device: str, runtime: str, threads: int) -> Target:
     """The target that this installation measures on; found without loading the engine.
 
@@ -59,15 +83,14 @@ def table_predictor(
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
-        InvalidValue: It was taken under emulation.
+        InvalidValue: It was taken under emulation, or ``filling`` is refused by ``check_filling``.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
     from hwbench.spaces import open_space
 
     interpolate, other = filling
-    if interpolate and other:
-        raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
+    check_filling(interpolate, other, target.device)
     known = load_table(workspace, replace(target, device=other or target.device), precision, space)
     table = load_table(workspace, target, precision, space) if other else known
     num_classes = classes or profiled_classes(known, space)

@@ -140,12 +140,16 @@ def profile(
         DeviceError: The device does not answer; what was measured until then is published. Of several devices this is
             one of ``statuses`` instead.
         InfeasibleBudget: No network of the space is within the budget.
+        UnsupportedModule: The runtime does not build a precision.
     """
     from hwbench.devices import load_device
+    from hwbench.runtimes import get
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
     places = [load_device(workspace, name) for name in request.devices]
+    for precision in request.precisions:
+        get(request.runtime).require_precision(precision)
     if len(places) > 1:
         return _profile_each(request, workspace, listener)
     return ProfileResult((_profile_device(request, workspace, places[0], listener, builder),), {request.devices[0]: 0})
@@ -222,7 +226,7 @@ class _Profiling:
         limit = self.request.limit
         if self.request.remeasure:
             count = self.campaign.reopen(workloads[:limit])
-            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --anew")
+            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         try:
             measured = len(self.campaign.missing(workloads)[:limit])
             result = self._measure(workloads, limit)

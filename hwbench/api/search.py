@@ -9,6 +9,8 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import (
     INTERPOLATE,
     TRANSFER,
+    check_donor,
+    check_filling,
     installed_target,
     measuring,
     short_trainer,
@@ -46,7 +48,11 @@ class SearchRequest:
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
     evaluator: str = option(default="entropy", help="entropy, zero-cost or short-train.")
     sampler: str = option(default="tpe", help="tpe, nsga2 or random.")
-    objective: str = option(default="score", help='score, or "score,latency" for the front of both.')
+    objective: str = option(
+        default="score",
+        choices=("score", "score,latency"),
+        help='score, or "score,latency" for the front of both.',
+    )
     study: str | None = option(default=None, help="Name of the study; a study of that name goes on.")
     seed: int = option(default=0, min=0, help="Of everything random.")
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
@@ -59,8 +65,9 @@ class SearchRequest:
     transfer_from: str | None = option(default=None, help=TRANSFER)
 
     def validate(self) -> None:
-        """Raises InvalidValue where the budget is no duration."""
+        """Raises InvalidValue where the budget is no duration, or missing rows cannot be filled in as asked."""
         _ = self.budget_s
+        check_filling(self.interpolate, self.transfer_from, self.device)
 
     @property
     def budget_s(self) -> float:
@@ -133,8 +140,10 @@ def search(
 
     precision = Precision.parse(request.precision)
     workspace = workspace or Workspace.find()
+    _check_names(workspace, request)
     space = open_space(workspace, request.space, request.classes)
     load_device(workspace, request.device)
+    check_donor(workspace, request.transfer_from)
     target = installed_target(request.device, request.runtime, request.threads)
     filling = (request.interpolate, request.transfer_from)
     predictor, num_classes = table_predictor(
@@ -160,6 +169,29 @@ def search(
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _check_names(workspace: Workspace, request: SearchRequest) -> None:
+    """Refuses names that nothing has, before a table is read and before a study holds them.
+
+    Raises:
+        UnknownName: No such evaluator, sampler or data.
+        InvalidValue: The study cannot be called so.
+        InvalidFile: The data are not laid out as their reader expects.
+    """
+    from hwbench.studies.evaluators import get
+    from hwbench.studies.sampler import samplers
+    from hwbench.studies.settings import check_name
+
+    get(request.evaluator)
+    samplers.get(request.sampler)
+    if request.study is not None:
+        check_name(request.study)
+    if request.trains:
+        from hwbench.data import SYNTHETIC, open_splits
+
+        if request.data != SYNTHETIC:  # which is made when it is read
+            open_splits(workspace, request.data)
 
 
 def _tell_feasible(feasible: FeasibleSet, listener: Listener) -> None:

@@ -80,7 +80,7 @@ class TableVerification:
     def check(self) -> None:
         """Raises CheckFailed where the table does not hold, or the device is too noisy to tell."""
         if not self.holds:
-            raise CheckFailed(f"{self.path}: {self.verdict}. To measure it anew: {self.command} --anew")
+            raise CheckFailed(f"{self.path}: {self.verdict}. To measure it anew: {self.command} --remeasure")
 
 
 def verify_table(

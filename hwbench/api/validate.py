@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.prediction import INTERPOLATE, TRANSFER
+from hwbench.api.prediction import INTERPOLATE, TRANSFER, check_donor, check_filling
 from hwbench.api.requests import option, request
-from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.errors import CheckFailed
 from hwbench.specs import Outcome, Precision
 from hwbench.units import milliseconds
 
@@ -53,8 +53,7 @@ class ValidateRequest:
     def validate(self) -> None:
         """Raises InvalidValue where a text does not parse, or fields do not go together."""
         Precision.parse(self.precision)
-        if self.interpolate and self.transfer_from:
-            raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
+        check_filling(self.interpolate, self.transfer_from, self.device)
 
 
 @dataclass(frozen=True)
@@ -89,7 +88,7 @@ class ValidateResult:
             f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
             f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
             f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or "
-            f"measure anew: {self.command} --anew"
+            f"measure anew: {self.command} --remeasure"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -131,6 +130,7 @@ def validate(
     precision = Precision.parse(request.precision)
     space = load_space(workspace, request.space)
     load_device(workspace, request.device)
+    check_donor(workspace, request.transfer_from)
     target = installed_target(request.device, request.runtime, request.threads)
     filling = (request.interpolate, request.transfer_from)
     predictor, num_classes = table_predictor(

@@ -94,7 +94,7 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     from hwbench.specs import Precision, Workload
 
     workload = Workload.parse(key)
-    runtime.require_precision(workload)
+    runtime.require_precision(workload.precision)
     torch.manual_seed(int(workload.sha256[:8], 16))
     original = runtime.capabilities.form(workload) is ModuleForm.ORIGINAL
     module, example = eager_workload(key) if original else workload_module(workload)

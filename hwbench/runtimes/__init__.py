@@ -5,11 +5,9 @@ Importing this package loads neither torch nor an engine, and so does ``get``: a
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 
-from hwbench.errors import InvalidFile, UnknownName
-from hwbench.registry import suggest
+from hwbench.errors import InvalidFile
 from hwbench.runtimes.base import DEFAULT, Runtime, runtimes
 from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, Quantiser
 
@@ -20,11 +18,12 @@ _MODULES = {
     "torch": "hwbench.runtimes.eager",
     "torchscript": "hwbench.runtimes.torchscript",
 }
+runtimes.defer(_MODULES)
 
 
 def names() -> tuple[str, ...]:
     """All runtimes, sorted; whether their engines are installed is another matter."""
-    return tuple(sorted({*_MODULES, *runtimes.names()}))
+    return runtimes.names()
 
 
 def get(name: str) -> Runtime:
@@ -32,11 +31,8 @@ def get(name: str) -> Runtime:
 
     Raises:
         UnknownName: No such runtime.
+        MissingDependency: The package that offers it does not load.
     """
-    if name in _MODULES:
-        importlib.import_module(_MODULES[name])
-    elif name not in runtimes:
-        raise UnknownName(f"unknown runtime {name!r}; {suggest(name, names())}")
     return runtimes.get(name)()
 
 

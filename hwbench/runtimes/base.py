@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from hwbench.errors import MissingDependency, UnsupportedModule
 from hwbench.registry import Registry
 from hwbench.runtimes.capabilities import Capabilities
-from hwbench.specs import Artifact, Workload
+from hwbench.specs import Artifact, Precision, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -48,16 +48,16 @@ class Runtime(Protocol):
         """
         return installed_version(self.capabilities.packages[0])
 
-    def require_precision(self, workload: Workload) -> None:
-        """Refuses a workload in a precision that the runtime does not build; whoever calls ``build`` asks first.
+    def require_precision(self, precision: Precision) -> None:
+        """Refuses a precision that the runtime does not build; whoever calls ``build``, or plans to, asks first.
 
         Raises:
             UnsupportedModule: Says what it builds, and what to choose.
         """
         able = [precision.value for precision in self.capabilities.precisions]
-        if workload.precision.value not in able:
+        if precision.value not in able:
             raise UnsupportedModule(
-                f"the {self.name} runtime builds {' and '.join(able)}, got {workload.precision}; "
+                f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; "
                 f"choose another engine: --runtime {DEFAULT}"
             )
 

@@ -56,7 +56,7 @@ class EagerTorch(Runtime):
             UnsupportedModule: The workload is not fp32.
             WorkspaceError: ``out`` cannot be written.
         """
-        self.require_precision(workload)
+        self.require_precision(workload.precision)
         text = json.dumps({"module": FACTORY, "argument": workload.key}, indent=2) + "\n"
         write_bytes(out, text.encode())
         digest = hashlib.sha256(text.encode()).hexdigest()

@@ -59,7 +59,7 @@ class RuntimeConformance:
         clips = [torch.randn_like(example) for _ in range(4)]
         if Precision.INT8 not in runtime.capabilities.precisions:
             with pytest.raises(UnsupportedModule, match="--runtime"):  # what to type instead
-                runtime.require_precision(workload)
+                runtime.require_precision(workload.precision)
             return
         artifact = runtime.build(module, example, workload, out, clips)
         assert artifact.workload.precision is Precision.INT8

@@ -132,7 +132,7 @@ def test_a_table_that_does_not_hold_is_a_value_and_a_failed_check_where_asked(wo
     result = hwbench.verify(hwbench.VerifyRequest(model=path, rows=4), workspace=workspace)
     assert not result.holds
     assert result.agree < 4
-    with pytest.raises(CheckFailed, match=r"the table does not hold: .* --anew"):
+    with pytest.raises(CheckFailed, match=r"the table does not hold: .* --remeasure"):
         result.check()
     assert path.read_bytes() == before
     assert len(LatencyTable.read(path).to_frame()) == len(LatencyTable.read(path))

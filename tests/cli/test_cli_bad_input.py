@@ -190,6 +190,13 @@ OTHERS = [
     ((*SEARCH, "--evaluator", "entropie"), 2, ("unknown evaluator 'entropie'", "did you mean 'entropy'")),
     ((*SEARCH, "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
     ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
+    *[((*c, "--runtime", "torch", "--precision", precision), 2,
+       ("the torch runtime builds fp32, got int8", "--runtime executorch"))
+      for c, precision in ((PROFILE, "int8"), (PROFILE, "fp32,int8"), (("bench", f"{STUDY}:best"), "int8"))],
+    *[((*c, "--transfer-from", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
+      for c in (SEARCH, VALIDATE)],
+    *[((*c, "--transfer-from", "local"), 2, ("--transfer-from local: rows of local itself",))
+      for c in (SEARCH, VALIDATE)],
     (("search",), 2, ("Missing option '--budget'",)),
     (("report", "dune"), 2, ("no finished study 'dune'", "did you mean 'done'")),
     (("report", "../x"), 2, ("study: expected a name of letters", "'../x'")),
@@ -230,6 +237,26 @@ def test_wrong_names_and_values(workspace: Path, command: Command, status: int, 
         if not name.startswith((".hwbench/studies/x3d-tiny_", CHECKED))
     }
     assert {Path(name).name for name in new} <= {".lock"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--evaluator", "entropie"),
+        ("--sampler", "tpee"),
+        ("--objective", "speed"),
+        ("--study", "../x"),
+        ("--evaluator", "short-train", "--data", "nodata"),
+        ("--evaluator", "short-train", "--data", "list:videos"),
+    ],
+    ids=named,
+)
+def test_a_search_refuses_names_before_it_reads_a_table_or_leaves_a_study(workspace: Path, wrong: Command) -> None:
+    """A study that held a misspelt name would refuse the same command, spelt right."""
+    (workspace / TABLE).unlink()
+    before = contents(workspace)
+    refused(workspace, (*SEARCH, *wrong), 2, wrong[-1].partition(":")[0])
+    assert contents(workspace) == before
 
 
 def test_a_budget_that_no_network_meets(workspace: Path) -> None:

@@ -97,7 +97,7 @@ def test_anew_measures_rows_again_and_interrupted_goes_on_without_it(workspace, 
     fake.interrupt_after = len(fake.visits) + 4
     status, _, err = run(capsys, *limit, "--anew")
     assert status == 130
-    assert "4 measured rows are measured again; interrupted, go on without --anew" in err
+    assert "4 measured rows are measured again; interrupted, go on without --remeasure" in err
     status, out, _ = run(capsys, *limit, "--json")
     assert (status, json.loads(out)["ok"], json.loads(out)["failed"]) == (0, 4, 0)
     after = {row.workload: row.stats.median_s for row in table(workspace)}

@@ -78,7 +78,7 @@ def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):
     assert values["device_change"] == pytest.approx(0.04, abs=0.004)
     assert "the device is slower now than when its table was taken" in err
     assert "hwbench profile --device local --space x3d-tiny" in err
-    assert "--anew" in err
+    assert "--remeasure" in err
     assert path.read_bytes() == before
     again = calibrating(table) & {*fake.visits}
     assert len(again) == values["again"]

@@ -94,7 +94,7 @@ def test_a_slower_device_is_told_as_such(table, fake, capsys):
     assert "all rows together slower: median +" in out
     assert "the device is slower than the table says, by 5.0% in the median; 0 of 12 rows agree" in err
     assert "To measure it anew: hwbench profile --device local" in err
-    assert "--anew" in err
+    assert "--remeasure" in err
 
 
 def test_a_device_that_does_not_agree_with_itself_tells_nothing(table, fake, capsys):

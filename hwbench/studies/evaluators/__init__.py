@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-
 from hwbench.studies.evaluators.base import AdditiveEvaluator, Context, Evaluator, Trainer, evaluators
 
 # Name on the command line -> module; the module registers the class.
 MODULES = {"entropy": "entropy", "short-train": "short_train", "zero-cost": "zero_cost"}
+evaluators.defer({name: f"{__name__}.{module}" for name, module in MODULES.items()})
 
 
 def get(name: str) -> type[Evaluator]:
@@ -15,14 +14,8 @@ def get(name: str) -> type[Evaluator]:
 
     Raises:
         UnknownName: There is none.
+        MissingDependency: The package that offers it does not load.
     """
-    if name in MODULES:
-        importlib.import_module(f"{__name__}.{MODULES[name]}")
-    elif name not in evaluators:
-        from hwbench.errors import UnknownName
-        from hwbench.registry import suggest
-
-        raise UnknownName(f"unknown evaluator {name!r}; {suggest(name, {*MODULES, *evaluators.names()})}")
     return evaluators.get(name)
 
 

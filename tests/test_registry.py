@@ -1,0 +1,83 @@
+"""Registries: names of hwbench's own, names of other packages, and packages that do not load."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hwbench.errors import MissingDependency, UnknownName
+from hwbench.registry import Registry
+
+GROUP = "hwbench.tested"
+# Every registry with names of its own that is open to other packages: how it is asked, and such a name.
+OWN = {
+    "hwbench.evaluators": ("from hwbench.studies.evaluators import get", "zero-cost"),
+    "hwbench.families": ("from hwbench.spaces.families import families; get = families.get", "x3d"),
+    "hwbench.graph_rules": ("from hwbench.blocks.graph.rules import rules; get = rules.get", "aten.conv3d.default"),
+    "hwbench.kinds": ("from hwbench.specs.kind import block_kinds; get = block_kinds.get", "x3d"),
+    "hwbench.readers": ("from hwbench.data.readers import get", "lists"),
+    "hwbench.runtimes": ("from hwbench.runtimes import get", "onnx"),
+    "hwbench.samplers": ("from hwbench.studies.sampler import samplers; get = samplers.get", "tpe"),
+    "hwbench.transports": ("from hwbench.devices.device import transports; get = transports.get", "ssh"),
+}
+
+
+def install(folder: Path, group: str, points: dict[str, str]) -> None:
+    """A package ``thief`` with these entry points, as pip leaves one."""
+    about = folder / "thief-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: thief\nVersion: 1.0\n")
+    lines = [f"[{group}]", *(f"{name} = {where}" for name, where in points.items())]
+    (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    (folder / "thief.py").write_text("class Thief:\n    pass\n")
+
+
+@pytest.fixture
+def registry(tmp_path, monkeypatch) -> Registry[object]:
+    """One with a name of its own, ``own``, and a package that offers a good, a broken and a stolen name."""
+    points = {"good": "thief:Thief", "broken": "no_such_module_of_thief:Thief", "own": "thief:Thief"}
+    install(tmp_path, GROUP, points)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "thief", raising=False)
+    made: Registry[object] = Registry("thing", entry_points=GROUP)
+    made.register("own")("ours")
+    return made
+
+
+def test_a_broken_package_is_told_by_name_when_it_is_asked_for(registry):
+    with pytest.raises(MissingDependency, match=r"thing 'broken' of the package thief .*no_such_module_of_thief"):
+        registry.get("broken")
+    with pytest.raises(MissingDependency, match="python -m pip uninstall thief"):
+        registry.find("broken")
+
+
+def test_a_broken_package_leaves_every_other_name_alone(registry):
+    assert registry.names() == ("broken", "good", "own")
+    assert registry.get("good").__name__ == "Thief"
+    assert registry.get("own") == "ours"
+    with pytest.raises(UnknownName, match="unknown thing 'nosuch'; known: broken, good, own"):
+        registry.get("nosuch")
+
+
+def test_a_package_is_loaded_when_its_name_is_asked_for(registry):
+    assert ("good" in registry, "nosuch" in registry) == (True, False)
+    assert registry.names()
+    assert "thief" not in sys.modules
+    registry.get("good")
+    assert "thief" in sys.modules
+
+
+@pytest.mark.parametrize(("group", "asked"), OWN.items(), ids=list(OWN))
+def test_a_name_of_our_own_cannot_be_taken(group, asked, tmp_path):
+    """Also where our own thing is loaded after the other package has been looked at."""
+    how, name = asked
+    install(tmp_path, group, {name: "thief:Thief"})
+    code = (
+        f"import sys; sys.path.append({str(tmp_path)!r}); {how}\n"
+        "from hwbench.errors import UnknownName\n"
+        "try:\n    get('nosuch')\nexcept UnknownName:\n    pass\n"
+        f"assert getattr(get({name!r}), '__name__', '') != 'Thief' and type(get({name!r})).__name__ != 'Thief'"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
