@@ -1,6 +1,7 @@
 """Decoding, clip sampling, data sets, transforms and the built-in synthetic set."""
 
-from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
+from hwbench.data.clips import ClipSpec, Tail, centred_clip, random_clip, random_clips, sliding_clips, uniform_clips
+from hwbench.data.conventions import Convention, conventions
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
@@ -13,6 +14,7 @@ __all__ = [
     "SYNTHETIC",
     "Batch",
     "ClipSpec",
+    "Convention",
     "DecodingFailure",
     "FailurePolicy",
     "Failures",
@@ -22,6 +24,7 @@ __all__ = [
     "ScaleJitter",
     "Splits",
     "SyntheticSpec",
+    "Tail",
     "TestClips",
     "TestTransform",
     "TrainTransform",
@@ -29,13 +32,17 @@ __all__ = [
     "VideoFile",
     "VideoInfo",
     "VideoList",
+    "centred_clip",
     "collate",
+    "conventions",
     "default_clip",
     "open_dataset",
     "open_splits",
     "probe",
     "random_clip",
+    "random_clips",
     "read_frames",
     "read_splits",
+    "sliding_clips",
     "uniform_clips",
 ]

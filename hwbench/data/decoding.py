@@ -72,6 +72,11 @@ class VideoInfo:
         """Frames per second on average."""
         return self.num_frames / self.duration_s
 
+    @property
+    def exact_fps(self) -> Fraction:
+        """Frames per second on average, as a fraction."""
+        return self.num_frames / (self.duration * self.time_base)
+
     def between(self, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int, VideoInfo]:
         """The frames that begin in a part of the video, as a video of its own.
 
