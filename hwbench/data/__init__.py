@@ -7,7 +7,15 @@ from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.sources import SYNTHETIC, default_clip, open_dataset, open_splits
 from hwbench.data.synthetic import SyntheticSpec
-from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
+from hwbench.data.transforms import (
+    Normalisation,
+    PictureSpec,
+    RandomResizedCrop,
+    Resize,
+    ScaleJitter,
+    TestTransform,
+    TrainTransform,
+)
 from hwbench.data.videos import Splits, VideoList, read_splits
 
 __all__ = [
@@ -19,7 +27,9 @@ __all__ = [
     "FailurePolicy",
     "Failures",
     "Normalisation",
+    "PictureSpec",
     "RandomResizedCrop",
+    "Resize",
     "Sample",
     "ScaleJitter",
     "Splits",
