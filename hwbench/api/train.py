@@ -14,6 +14,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import checkpoint_file, resolve_model
 from hwbench.api.requests import option, request
 from hwbench.api.resources import resources_for
+from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO
 from hwbench.units import parse_duration
@@ -68,7 +69,9 @@ class TrainRequest:
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
-    weights: Path | None = option(default=None, help="A file of published weights to begin with.")
+    weights: Path | None = option(
+        default=None, help="Weights to begin with: published (of a network of the zoo: fetched), or a file of them."
+    )
     new_head: bool = option(default=False, help="Leave out the last layer of --weights, which has other classes.")
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
@@ -281,6 +284,8 @@ def train_network(
     if tuning is None:
         network = _network(workspace, architecture, data, recipe.seed)
         clip = _clip(network, span, stride)
+        if weights == Path(PUBLISHED) and not weights.is_file():
+            weights = published_weights(workspace, architecture, listener)
         start = None if weights is None else _start(weights, network, data, new_head, listener)
     else:
         network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
