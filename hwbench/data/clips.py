@@ -61,11 +61,11 @@ class ClipSpec:
     def __post_init__(self) -> None:
         if self.frames < 1 or (self.stride is not None and self.span_s is not None):
             raise InvalidValue(f"clip: expected at least one frame, and a stride or a span in seconds, got {self}")
-        for length in (self.stride, self.span_s, self.target_fps):
+        for length in (self.stride, self.span_s):
             if length is not None and not 0 < length < float("inf"):
-                raise InvalidValue(f"clip: stride, span and frame rate must be greater than 0, got {self}")
-        if self.target_fps is not None and self.stride is None:
-            raise InvalidValue(f"clip: a frame rate goes with a stride, got {self}")
+                raise InvalidValue(f"clip: stride and span must be greater than 0, got {self}")
+        if self.target_fps is not None and (self.stride is None or self.target_fps < 1):
+            raise InvalidValue(f"clip: expected a frame rate of at least 1, and with a stride, got {self}")
         conventions.get(self.convention)().check(self)
 
     def __str__(self) -> str:

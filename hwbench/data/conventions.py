@@ -280,7 +280,7 @@ class DenseClips(_ByStride):
 
 
 @conventions.register("segments")
-class Segments:
+class SegmentClips:
     """One frame of each of T equal parts of the video: anywhere in it for training, in its middle for a test."""
 
     def check(self, spec: ClipSpec) -> None:

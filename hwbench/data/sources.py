@@ -12,7 +12,7 @@ from hwbench.data.failures import FailurePolicy
 from hwbench.data.readers import Reader
 from hwbench.data.readers import get as get_reader
 from hwbench.data.synthetic import SyntheticSpec, prepare
-from hwbench.data.transforms import ScaleJitter, Size, TestTransform
+from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.workspace import Workspace
@@ -94,6 +94,8 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TrainingClips: ...
 
 
@@ -109,6 +111,8 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TestClips: ...
 
 
@@ -123,10 +127,13 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, a path or ``READER:PATH``, (3, T, h, w) with T from ``clip`` and (h, w) = ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
+    ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
 
     Raises:
         UnknownName: Neither ``synthetic`` nor an existing path.
@@ -135,6 +142,7 @@ def open_dataset(
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
     if views is None:
-        return TrainingClips(videos, clip, ScaleJitter(size), seed=seed, policy=policy, cache_bytes=cache_bytes)
-    transform = TestTransform(size, crops=views[1])
+        jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
+        return TrainingClips(videos, clip, jitter, seed=seed, policy=policy, cache_bytes=cache_bytes)
+    transform = picture.test_transform(size, views[1], normalisation)
     return TestClips(videos, clip, transform, clips=views[0], policy=policy, cache_bytes=cache_bytes)

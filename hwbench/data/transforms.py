@@ -8,6 +8,7 @@ the last step. ``Resize`` says in which order a frame is cut and scaled, and wit
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Protocol
@@ -74,6 +75,20 @@ class PictureSpec:
         if not 1 <= self.train_scale[0] <= self.train_scale[1] or self.test_scale < 1:
             raise InvalidValue(f"picture: expected scales of at least 1, the smaller one first, got {self}")
 
+    def to_plain(self) -> dict[str, Any]:
+        """The fields by name, for a file."""
+        return {"train_scale": list(self.train_scale), "test_scale": self.test_scale, "resize": str(self.resize)}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> PictureSpec:
+        """What ``to_plain`` wrote.
+
+        Raises:
+            ValueError: A value that no picture has.
+        """
+        low, high = (float(value) for value in values["train_scale"])
+        return cls((low, high), float(values["test_scale"]), Resize(values["resize"]))
+
     def test_transform(self, size: Size, crops: int, normalisation: Normalisation) -> TestTransform:
         """The test views of a network that takes any size: one centre crop of ``size``, or three of the shorter side.
 
@@ -89,6 +104,10 @@ class PictureSpec:
         """The test views of a network that takes one size, as a deployed file does."""
         return TestTransform(size, crops, self.test_scale, normalisation, self.resize)
 
+
+# What a function takes unless it is told otherwise.
+PICTURE = PictureSpec()
+NORMALISATION = Normalisation()
 
 # Fields that texts of runs of before do not have; they are written where they say something.
 _ADDED: dict[str, Any] = {"resize": Resize.BOX}
@@ -264,7 +283,7 @@ def _scaled(frames: Frames, size: Size, factor: float, resize: Resize) -> torch.
     frame = (frames.shape[1], frames.shape[2])
     limit = 1 if frame[1] / size[1] < frame[0] / size[0] else 0
     side = round(size[limit] * factor)
-    # The order of the float operations is that of PyTorchVideo: where a length is a whole number they may miss it by one.
+    # The float operations in PyTorchVideo's order: a length that is a whole number may come out one shorter.
     other = max(size[1 - limit], math.floor(frame[1 - limit] / frame[limit] * side))
     target = [side, other] if limit == 0 else [other, side]
     tensor = torch.from_numpy(frames).permute(0, 3, 1, 2)

@@ -123,7 +123,9 @@ class Card:
 
         form = self.published_input
         if form.resize not in list(Resize):
-            raise InvalidFile(f"{self.path}: input.resize: unknown {form.resize!r}; {suggest(form.resize, Resize)}")
+            raise InvalidFile(
+                f"{self.path}: input.resize: unknown {form.resize!r}; {suggest(form.resize, map(str, Resize))}"
+            )
         try:
             return PictureSpec(form.train_scale, form.test_scale, Resize(form.resize))
         except InvalidValue as error:

@@ -316,8 +316,8 @@ def test_texts_of_a_clip_of_before_stay_as_they_were() -> None:
         ({"convention": "mmaction2", "span_s": 1.0}, "takes a stride in frames of the video"),
         ({"convention": "mmaction2", "stride": 2, "target_fps": 30}, "takes a stride in frames of the video"),
         ({"convention": "segments", "stride": 2}, "segments cover the whole video"),
-        ({"span_s": 1.0, "target_fps": 30}, "a frame rate goes with a stride"),
-        ({"stride": 1, "target_fps": 0}, "must be greater than 0"),
+        ({"span_s": 1.0, "target_fps": 30}, "a frame rate of at least 1, and with a stride"),
+        ({"stride": 1, "target_fps": 0}, "a frame rate of at least 1"),
     ],
 )
 def test_clips_that_a_convention_does_not_know(wrong: dict[str, object], said: str) -> None:
