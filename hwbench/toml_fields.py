@@ -99,6 +99,16 @@ class Fields:
             raise self.error(name, "expected a list of whole numbers", value)
         return tuple(self._as_integer(name, v) for v in value)
 
+    def measures(self, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
+        """A list of numbers, as many as the default has; they may repeat."""
+        self._known.add(name)
+        if name not in self._values:
+            return default
+        value = self._take(name)
+        if not isinstance(value, list) or len(value) != len(default):
+            raise self.error(name, f"expected a list of {len(default)} numbers", value)
+        return tuple(self._as_number(name, v) for v in value)
+
     def table(self, name: str, *, required: bool = True) -> Fields:
         """A table, ``[name]`` in the file; an empty one where it may be left out and is."""
         self._known.add(name)

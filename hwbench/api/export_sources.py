@@ -97,6 +97,7 @@ def source_of(path: Path) -> ExportSource:
         classes=checkpoint.classes,
         clip=checkpoint.clip,
         normalisation=checkpoint.normalisation,
+        picture=checkpoint.picture,
         data=checkpoint.source,
         data_seed=recipe.seed,
         views=(recipe.test_clips, recipe.test_crops),
@@ -161,7 +162,7 @@ def _published(
     workspace: Workspace, model: str, path: Path, given: SourceArguments, listener: Listener
 ) -> ExportSource:
     """A network by name with published weights; clips are cut as its card says."""
-    from hwbench.data import SYNTHETIC, ClipSpec, default_clip
+    from hwbench.data import SYNTHETIC, default_clip
     from hwbench.deploy import published
     from hwbench.models import read_published
     from hwbench.spaces import load_card
@@ -175,7 +176,8 @@ def _published(
     card, frames = card_name(model), network.input.t
     if card is None:
         return published(network, weights, default_clip(given.data or SYNTHETIC, frames))
-    return published(network, weights, ClipSpec(frames, stride=load_card(workspace, card).sample_rate))
+    sheet = load_card(workspace, card)
+    return published(network, weights, sheet.clip(frames), sheet.picture(), sheet.normalisation())
 
 
 def _where(workspace: Workspace, model: str) -> str:

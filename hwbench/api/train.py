@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.models import checkpoint_file, resolve_model
+from hwbench.api.models import card_name, checkpoint_file, resolve_model
 from hwbench.api.requests import option, request
 from hwbench.api.resources import resources_for
 from hwbench.api.zoo import PUBLISHED, published_weights
@@ -335,7 +335,8 @@ def train_network(
         InvalidFile: The folder holds another run, or the weights are those of another network.
         InvalidValue: The weights have another number of classes than the data.
     """
-    from hwbench.data import FailurePolicy
+    from hwbench.data import FailurePolicy, Normalisation, PictureSpec
+    from hwbench.spaces import load_card
     from hwbench.training import open_data, run_folder, start_over
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
@@ -343,16 +344,30 @@ def train_network(
     world = world or ALONE
     start: StartingWeights | FineTuning | None = tuning
     with world.leader_first():  # the synthetic set is made once
+        picture, normalisation = PictureSpec(), Normalisation()
         if tuning is None:
             network = _network(workspace, architecture, data, recipe.seed)
-            clip = _clip(network, span, stride)
+            clip, card = _clip(network, span, stride), card_name(architecture)
+            if card is not None and weights is not None:
+                sheet = load_card(workspace, card)
+                picture, normalisation = sheet.picture(), sheet.normalisation()
+                clip = clip or sheet.clip(network.input.t)
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
             start = None if weights is None else _start(weights, network, data, new_head, listener)
         else:
-            network, clip = tuning.checkpoint.network, tuning.checkpoint.clip
-        size = (network.input.t, network.input.h, network.input.w)
-        opened = open_data(workspace, data, size, recipe, clip=clip, policy=policy or FailurePolicy.RAISE)
+            before = tuning.checkpoint
+            network, clip, picture, normalisation = before.network, before.clip, before.picture, before.normalisation
+        opened = open_data(
+            workspace,
+            data,
+            (network.input.t, network.input.h, network.input.w),
+            recipe,
+            clip=clip,
+            policy=policy or FailurePolicy.RAISE,
+            picture=picture,
+            normalisation=normalisation,
+        )
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         if fresh and world.leads:
             start_over(folder)

@@ -1,28 +1,41 @@
 """Decoding, clip sampling, data sets, transforms and the built-in synthetic sets."""
 
 from hwbench.data.builtin import SYNTHETIC
-from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
+from hwbench.data.clips import ClipSpec, Tail, centred_clip, random_clip, random_clips, sliding_clips, uniform_clips
+from hwbench.data.conventions import Convention, conventions
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.synthetic import SyntheticSpec
-from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
+from hwbench.data.transforms import (
+    Normalisation,
+    PictureSpec,
+    RandomResizedCrop,
+    Resize,
+    ScaleJitter,
+    TestTransform,
+    TrainTransform,
+)
 from hwbench.data.videos import Splits, VideoList, read_splits
 
 __all__ = [
     "SYNTHETIC",
     "Batch",
     "ClipSpec",
+    "Convention",
     "DecodingFailure",
     "FailurePolicy",
     "Failures",
     "Normalisation",
+    "PictureSpec",
     "RandomResizedCrop",
+    "Resize",
     "Sample",
     "ScaleJitter",
     "Splits",
     "SyntheticSpec",
+    "Tail",
     "TestClips",
     "TestTransform",
     "TrainTransform",
@@ -30,14 +43,18 @@ __all__ = [
     "VideoFile",
     "VideoInfo",
     "VideoList",
+    "centred_clip",
     "collate",
+    "conventions",
     "default_clip",
     "open_dataset",
     "open_splits",
     "probe",
     "random_clip",
+    "random_clips",
     "read_frames",
     "read_splits",
+    "sliding_clips",
     "uniform_clips",
     "stays_in_memory",
 ]

@@ -1,76 +1,148 @@
-"""Which frames make a clip. All arithmetic is on whole numbers: nothing is lost to rounding at the end of a video.
+"""A clip by its numbers, and the clips of a video: random ones to train on, fixed ones to test with.
 
-A clip has ``frames`` frames, a fixed number of frames apart (``stride``) or evenly over a length of time (``span_s``).
+A clip has ``frames`` frames, a fixed number of frames apart (``stride``) or evenly over a length of time (``span_s``);
+``convention`` says in which way a code base chooses them (``hwbench.data.conventions``). With ``hwbench``:
 
 * By stride: frame ``start + i * stride``. The video's own frame rate decides how long the clip is.
 * By span: the clip covers ``span_s`` seconds from its start; frame ``i`` is the one on screen at
   ``start + i * span / T``, so videos of different or variable rates look alike.
-
-A video shorter than the clip is held at its last frame. Test clips start evenly from the first to the last possible
-start, ``floor(k * last / (n - 1))`` for clip ``k`` of ``n``; a single test clip starts in the middle,
-``floor(last / 2)``. That is the convention of mmaction2 and PyTorchVideo; in PySlowFast the last clip ends earlier.
+* A video shorter than the clip is held at its last frame. Test clips start evenly from the first to the last possible
+  start, ``floor(k * last / (n - 1))`` for clip ``k`` of ``n``; a single test clip starts in the middle.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
+from hwbench.data.conventions import HWBENCH, Indices, conventions, span_of
 from hwbench.data.decoding import VideoInfo
 from hwbench.errors import InvalidValue
 
-Indices = tuple[int, ...]
+__all__ = [
+    "ClipSpec",
+    "Indices",
+    "Tail",
+    "centred_clip",
+    "random_clip",
+    "random_clips",
+    "sliding_clips",
+    "uniform_clips",
+]
+
+# Fields that files and messages of before do not have; they are written where they say something.
+_ADDED: dict[str, Any] = {"convention": HWBENCH, "target_fps": None}
 
 
 @dataclass(frozen=True)
 class ClipSpec:
-    """How a clip is cut: number of frames T, and either ``stride`` in frames or ``span_s`` in seconds, not both."""
+    """How a clip is cut: ``frames`` frames T, and either a ``stride`` or a span, not both.
+
+    Attributes:
+        frames: Number of frames T.
+        stride: Frames from one of the clip to the next.
+        span_s: Seconds that the clip covers.
+        convention: Which frames are chosen; a name of ``hwbench.data.conventions``.
+        target_fps: Frame rate in which ``stride`` counts: the clip then covers ``frames * stride / target_fps`` seconds
+            of any video. None: frames of the video itself.
+    """
 
     frames: int
     stride: int | None = None
     span_s: float | None = None
+    convention: str = HWBENCH
+    target_fps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.frames < 1 or (self.stride is None) == (self.span_s is None):
+        if self.frames < 1 or (self.stride is not None and self.span_s is not None):
             raise InvalidValue(f"clip: expected at least one frame, and a stride or a span in seconds, got {self}")
-        length = self.stride if self.span_s is None else self.span_s
-        if length is None or not 0 < length < float("inf"):
-            raise InvalidValue(f"clip: stride and span must be greater than 0, got {self}")
+        for length in (self.stride, self.span_s):
+            if length is not None and not 0 < length < float("inf"):
+                raise InvalidValue(f"clip: stride and span must be greater than 0, got {self}")
+        if self.target_fps is not None and (self.stride is None or self.target_fps < 1):
+            raise InvalidValue(f"clip: expected a frame rate of at least 1, and with a stride, got {self}")
+        conventions.get(self.convention)().check(self)
 
     def __str__(self) -> str:
-        return f"{self.frames}x{self.stride}" if self.stride else f"{self.frames} frames over {self.span_s} s"
+        text = f"{self.frames}x{self.stride}" if self.stride else f"{self.frames} frames over {self.span_s} s"
+        if self.stride is None and self.span_s is None:
+            text = f"{self.frames} frames"
+        rate = "" if self.target_fps is None else f" at {self.target_fps} fps"
+        return f"{text}{rate}" + ("" if self.convention == HWBENCH else f", {self.convention}")
+
+    @property
+    def span(self) -> Fraction | None:
+        """Seconds that the clip covers, exactly as written in decimals; None where frames of the video are counted."""
+        if self.span_s is not None:
+            # Not the nearest binary fraction: 0.1 s at 1/90000 s is 9000 ticks.
+            return Fraction(str(self.span_s))
+        if self.target_fps is None or self.stride is None:
+            return None
+        return Fraction(self.frames * self.stride, self.target_fps)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields by name, without those added later that have their default: texts of before stay as they were."""
+        return {name: value for name, value in asdict(self).items() if name not in _ADDED or value != _ADDED[name]}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> ClipSpec:
+        """The clip of ``to_plain``."""
+        return cls(**values)
+
+
+class Tail(StrEnum):
+    """What becomes of the end of a video that no whole clip of a sliding window covers."""
+
+    DROP = "drop"
+    BACKPAD = "backpad"
 
 
 def random_clip(info: VideoInfo, spec: ClipSpec, rng: np.random.Generator) -> Indices:
     """Frame indices of one clip that starts anywhere in the video, all starts equally likely."""
-    return _clip_at(info, spec, int(rng.integers(0, _last_start(info, spec) + 1)))
+    return random_clips(info, spec, 1, rng)[0]
+
+
+def random_clips(info: VideoInfo, spec: ClipSpec, count: int, rng: np.random.Generator) -> tuple[Indices, ...]:
+    """Frame indices of ``count`` random clips, drawn as the convention does it."""
+    return conventions.get(spec.convention)().random(info, spec, count, rng)
 
 
 def uniform_clips(info: VideoInfo, spec: ClipSpec, count: int) -> tuple[Indices, ...]:
-    """Frame indices of ``count`` clips spread evenly over the video; the convention is told above."""
-    last = _last_start(info, spec)
-    starts = [last // 2] if count == 1 else [k * last // (count - 1) for k in range(count)]
-    return tuple(_clip_at(info, spec, start) for start in starts)
+    """Frame indices of ``count`` clips spread evenly over the video, as the convention does it."""
+    return conventions.get(spec.convention)().uniform(info, spec, count)
 
 
-def _last_start(info: VideoInfo, spec: ClipSpec) -> int:
-    """The latest start whose clip fits: a frame index by stride, a time in ticks of the video's time base by span."""
-    if spec.stride is not None:
-        return max(0, info.num_frames - 1 - (spec.frames - 1) * spec.stride)
-    return max(0, info.duration - int(_ticks(info, spec)))
+def centred_clip(info: VideoInfo, spec: ClipSpec, moment: Fraction) -> Indices:
+    """Frame indices of the clip around a moment, a time in the units and from the origin of ``info.pts``."""
+    return conventions.get(spec.convention)().centred(info, spec, moment)
 
 
-def _clip_at(info: VideoInfo, spec: ClipSpec, start: int) -> Indices:
-    if spec.stride is not None:
-        return tuple(min(start + i * spec.stride, info.num_frames - 1) for i in range(spec.frames))
-    span, first = _ticks(info, spec), int(info.pts[0])
-    # The first frame is on screen from its time stamp; a frame stays until the next one comes.
-    times = [first + start + int(i * span / spec.frames) for i in range(spec.frames)]
-    return tuple(int(i) for i in np.searchsorted(info.pts, times, side="right") - 1)
+def sliding_clips(
+    info: VideoInfo, spec: ClipSpec, *, every_s: Fraction | None = None, tail: Tail = Tail.DROP
+) -> tuple[Indices, ...]:
+    """Frame indices of the clips of a sliding window: at 0, ``every_s``, 2 ``every_s``, ... as long as a clip fits.
 
+    Args:
+        info: The video; one shorter than the clip gives one clip.
+        spec: How a clip is cut.
+        every_s: Seconds from one start to the next; None: the span, so that clips touch.
+        tail: ``BACKPAD`` adds a clip that ends with the video, unless one does.
 
-def _ticks(info: VideoInfo, spec: ClipSpec) -> Fraction:
-    # The span as written in decimals, not as the nearest binary fraction: 0.1 s at 1/90000 s is 9000 ticks.
-    return Fraction(str(spec.span_s)) / info.time_base
+    Raises:
+        InvalidValue: ``every_s`` is not more than 0.
+    """
+    span, duration = span_of(info, spec), info.duration * info.time_base
+    step = span if every_s is None else every_s
+    if step <= 0:
+        raise InvalidValue(f"clip: expected more than 0 s from one start to the next, got {step}")
+    last = max(Fraction(0), duration - span)
+    starts = [k * step for k in range(int(last / step) + 1)]
+    if tail is Tail.BACKPAD and starts[-1] < last:
+        starts.append(last)
+    convention = conventions.get(spec.convention)()
+    return tuple(convention.starting(info, spec, start) for start in starts)

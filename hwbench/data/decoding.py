@@ -3,7 +3,10 @@
 Frames are numbered in presentation order from 0. A read decodes forward and converts to RGB only what it keeps; where
 the next wanted frame lies behind a later keyframe it seeks there. Frames are found by their time stamps, so B-frames,
 variable frame rates and streams that start late are exact. Files whose packets carry no usable time stamps (raw
-streams, AVI with B-frames) are read from the start and counted instead.
+streams, AVI with B-frames) are read from the start and counted instead. Frames before the first one that can be decoded
+(a recording that was cut between keyframes) do not count.
+
+Pictures are turned and mirrored as the file's display matrix says. Deep colour comes as 8 bits; HDR is not tone-mapped.
 
 Of several video streams the one is read that FFmpeg takes for the best, and never a cover picture; its number may be
 given instead, as ``ffprobe`` prints it.
@@ -26,6 +29,7 @@ from typing import Any
 import av
 import numpy as np
 import numpy.typing as npt
+from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import VideoReformatter
 
 from hwbench.errors import InvalidValue, VideoError
@@ -71,6 +75,11 @@ class VideoInfo:
     def fps(self) -> float:
         """Frames per second on average."""
         return self.num_frames / self.duration_s
+
+    @property
+    def exact_fps(self) -> Fraction:
+        """Frames per second on average, as a fraction."""
+        return self.num_frames / (self.duration * self.time_base)
 
     def between(self, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int, VideoInfo]:
         """The frames that begin in a part of the video, as a video of its own.
@@ -183,11 +192,12 @@ class VideoFile:
 
     def _probe(self) -> VideoInfo:
         stream, container = self._stream, self._container
-        packets = [_Packet.of(p) for p in container.demux(stream) if p.size]
+        codec = _codec_name(stream)
+        packets = [_Packet.of(p, codec) for p in container.demux(stream) if p.size]
         claimed = _claimed_packets(container, stream)
         if packets and (packets[-1].corrupt or len(packets) < claimed):
             raise _Cause(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
-        packets = [p for p in packets if not p.discard]
+        packets = [p for p in packets if p.shown and not p.discard]
         if not packets:
             raise _Cause("no frames")
         info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting()
@@ -196,10 +206,22 @@ class VideoFile:
 
     def _info_by_pts(self, packets: Sequence[_Packet]) -> VideoInfo:
         ordered = sorted(packets, key=lambda p: p.pts)
+        if not ordered[0].key:
+            first = self._first_time()
+            ordered = [p for p in ordered if p.pts >= first]
         pts = np.array([p.pts for p in ordered], dtype=np.int64)
         last = ordered[-1].duration or _typical_step(pts, self._stream)
         keys = tuple(i for i, p in enumerate(ordered) if p.key)
         return self._info(pts, keys, int(pts[-1] - pts[0]) + last, self._stream.time_base)
+
+    def _first_time(self) -> int:
+        """Time stamp of the first frame that the decoder gives: what lies before refers to frames that are not there.
+
+        Where it gives none, or one without a time stamp, nothing lies before.
+        """
+        self._rewind()
+        frame = next(iter(self._container.decode(self._stream)), None)
+        return -(2**63) if frame is None or frame.pts is None else int(frame.pts)
 
     def _info_by_counting(self) -> VideoInfo:
         rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
@@ -221,16 +243,17 @@ class VideoFile:
         context = self._stream.codec_context
         if not context.width or not context.height:
             raise _Cause("the size of its frames is unknown")
-        codec = getattr(context.codec, "canonical_name", context.name)
         size, number = (context.width, context.height), self._stream.index
-        return VideoInfo(*size, codec, time_base, pts, keys, duration, counted, number)
+        return VideoInfo(*size, _codec_name(self._stream), time_base, pts, keys, duration, counted, number)
 
     def _check_length(self, info: VideoInfo) -> None:
         container = self._container
         if "matroska" not in container.format.name or not container.duration or len(container.streams) > 1:
             return
         expected = container.duration / av.time_base
-        if expected - info.duration_s > max(_SHORTFALL_RATIO * expected, 2 / info.fps):
+        # Some writers count from 0, others from the first frame.
+        end = info.duration_s + max(0.0, float(int(info.pts[0]) * info.time_base))
+        if expected - end > max(_SHORTFALL_RATIO * expected, 2 / info.fps):
             raise _Cause(f"truncated: {expected:.2f} s announced, {info.duration_s:.2f} s in the file")
 
     def _collect(self, wanted: Sequence[int]) -> dict[int, Frames]:
@@ -302,8 +325,7 @@ class VideoFile:
         # One reformatter for all frames: making its tables costs more than converting a small frame.
         picture = self._reformatter.reformat(frame, width=self.info.width, height=self.info.height, format="rgb24")
         array: Frames = picture.to_ndarray()  # type: ignore[assignment]
-        turns = round(getattr(frame, "rotation", 0) / 90) % 4  # counter-clockwise
-        return np.ascontiguousarray(np.rot90(array, turns) if turns else array)
+        return np.ascontiguousarray(_upright(array, _display_matrix(frame)))
 
     @contextlib.contextmanager
     def _naming(self) -> Iterator[None]:
@@ -336,9 +358,10 @@ class _Packet:
     key: bool
     corrupt: bool
     discard: bool
+    shown: bool
 
     @classmethod
-    def of(cls, packet: Any) -> _Packet:
+    def of(cls, packet: Any, codec: str) -> _Packet:
         missing = -(2**63)
         return cls(
             missing if packet.pts is None else packet.pts,
@@ -347,7 +370,32 @@ class _Packet:
             packet.is_keyframe,
             packet.is_corrupt,
             packet.is_discard,
+            # Alternate reference frames of VP8 are decoded and never shown: bit 4 of the first byte (RFC 6386, 9.1).
+            codec != "vp8" or bool(bytes(packet)[0] & 0x10),
         )
+
+
+def _display_matrix(frame: Any) -> tuple[int, int, int, int]:
+    """Signs of a, b, c, d of the display matrix: a picture's (x, y) is shown at (a x + c y, b x + d y)."""
+    data = next((bytes(item) for item in frame.side_data if item.type is SideData.DISPLAYMATRIX), b"")
+    if len(data) < 36:
+        return (1, 0, 0, 1)
+    values = np.frombuffer(data[:36], dtype=np.int32)
+    a, b, c, d = (int(np.sign(round(int(values[place]) / 0x10000))) for place in (0, 1, 3, 4))
+    return (a, b, c, d)
+
+
+def _upright(array: Frames, matrix: tuple[int, int, int, int]) -> Frames:
+    """A picture (H, W, 3) turned by quarters and mirrored; any other matrix leaves it as it is."""
+    a, b, c, d = matrix
+    if b and c and not a and not d:
+        array = array.transpose(1, 0, 2)
+        across, down = c, b
+    elif a and d and not b and not c:
+        across, down = a, d
+    else:
+        return array
+    return array[:: (-1 if down < 0 else 1), :: (-1 if across < 0 else 1)]
 
 
 def _check_file(path: Path) -> None:
@@ -357,6 +405,12 @@ def _check_file(path: Path) -> None:
         raise _Cause("is a directory, expected a video file")
     if path.is_file() and path.stat().st_size == 0:
         raise _Cause("the file is empty (0 bytes)")
+
+
+def _codec_name(stream: Any) -> str:
+    context = stream.codec_context
+    name: str = getattr(context.codec, "canonical_name", context.name)
+    return name
 
 
 def _video_stream(container: Any, number: int | None) -> Any:

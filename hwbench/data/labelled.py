@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
-from hwbench.data.clips import ClipSpec, Indices, random_clip, uniform_clips
+from hwbench.data.clips import ClipSpec, Indices, centred_clip, random_clip, uniform_clips
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.readers import Box, Part
 from hwbench.errors import VideoError
@@ -20,12 +21,14 @@ _AROUND = 0.25
 class LabelledPart:
     """A part as frames: ``info`` of the part alone, ``first`` the index of its first frame in the video.
 
-    ``box`` is the place that is labelled, as shares of the frame; None: all of it.
+    ``box`` is the place that is labelled, as shares of the frame; None: all of it. ``keyframe`` is the moment that is
+    labelled, in the units and from the origin of ``info.pts``; None: no moment of its own.
     """
 
     info: VideoInfo
     first: int = 0
     box: Box | None = None
+    keyframe: Fraction | None = None
 
     @classmethod
     def of(cls, info: VideoInfo, part: Part | None, name: str) -> LabelledPart:
@@ -43,14 +46,19 @@ class LabelledPart:
                 "is the list that of other files?"
             )
         first, within = info.between(part.start_s, part.end_s)
-        return cls(within, first, part.box)
+        moment = None if part.keyframe_s is None else int(info.pts[0]) + part.keyframe_s / info.time_base
+        return cls(within, first, part.box, moment)
 
     def random_clip(self, spec: ClipSpec, rng: np.random.Generator) -> Indices:
-        """Frame indices, in the video, of a clip that starts anywhere in the part."""
+        """Frame indices, in the video, of a clip that starts anywhere in the part, or of the one at its keyframe."""
+        if self.keyframe is not None:
+            return self._in_video(centred_clip(self.info, spec, self.keyframe))
         return self._in_video(random_clip(self.info, spec, rng))
 
     def uniform_clips(self, spec: ClipSpec, count: int) -> tuple[Indices, ...]:
-        """Frame indices, in the video, of clips spread evenly over the part."""
+        """Frame indices, in the video, of clips spread evenly over the part; with a keyframe all are those at it."""
+        if self.keyframe is not None:
+            return (self._in_video(centred_clip(self.info, spec, self.keyframe)),) * count
         return tuple(self._in_video(clip) for clip in uniform_clips(self.info, spec, count))
 
     def cut(self, frames: Frames) -> Frames:

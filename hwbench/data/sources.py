@@ -13,7 +13,7 @@ from hwbench.data.failures import FailurePolicy
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.readers import Reader, reader_of
 from hwbench.data.readers import get as get_reader
-from hwbench.data.transforms import ScaleJitter, Size, TestTransform
+from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.workspace import Workspace
@@ -116,6 +116,8 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TrainingClips: ...
 
 
@@ -131,6 +133,8 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TestClips: ...
 
 
@@ -145,11 +149,14 @@ def open_dataset(
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
     ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
+    ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
 
     Raises:
         UnknownName: Neither a synthetic set nor an existing path.
@@ -158,6 +165,7 @@ def open_dataset(
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
     if views is None:
-        return TrainingClips(videos, clip, ScaleJitter(size), seed=seed, policy=policy, cache_bytes=cache_bytes)
-    transform = TestTransform(size, crops=views[1])
+        jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
+        return TrainingClips(videos, clip, jitter, seed=seed, policy=policy, cache_bytes=cache_bytes)
+    transform = picture.test_transform(size, views[1], normalisation)
     return TestClips(videos, clip, transform, clips=views[0], policy=policy, cache_bytes=cache_bytes)

@@ -2,14 +2,16 @@
 
 A transform takes uint8 frames (T, H, W, 3) and gives float32 (3, T, h, w). It draws from the generator it is handed and
 from nothing else, so a sample depends on its seed alone. All frames of a clip get the same box. Pixels stay uint8 until
-the last step.
+the last step. ``Resize`` says in which order a frame is cut and scaled, and with which filter.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -33,6 +35,82 @@ class Normalisation:
         scale = torch.tensor([1 / (255 * s) for s in self.std]).view(3, 1, 1, 1)
         shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)]).view(3, 1, 1, 1)
         return torch.addcmul(shift, frames.transpose(0, 1).to(torch.float32), scale)
+
+
+class Resize(StrEnum):
+    """How a frame becomes a picture of the output size.
+
+    Attributes:
+        BOX: The box is cut out of the frame and resized, bilinear with antialiasing.
+        SHORT_SIDE: The whole frame is scaled so that its shorter side has a length, bilinear without antialiasing, the
+            longer side rounded down; then the picture is cut out. PyTorchVideo and PySlowFast do so.
+        SHORT_SIDE_ANTIALIASED: The same with antialiasing.
+    """
+
+    BOX = "box"
+    SHORT_SIDE = "short-side"
+    SHORT_SIDE_ANTIALIASED = "short-side-antialiased"
+
+    @property
+    def antialias(self) -> bool:
+        """Whether the filter grows where pictures are made smaller."""
+        return self is not Resize.SHORT_SIDE
+
+
+@dataclass(frozen=True)
+class PictureSpec:
+    """How frames are scaled and cut, in training and in a test.
+
+    Attributes:
+        train_scale: The shorter side of a training frame over the crop, drawn from this range.
+        test_scale: The shorter side of a test frame over the crop; three crops cover the shorter side whole.
+        resize: The order of cutting and scaling, and the filter.
+    """
+
+    train_scale: tuple[float, float] = (1.0, 1.25)
+    test_scale: float = 1.0
+    resize: Resize = Resize.BOX
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.train_scale[0] <= self.train_scale[1] or self.test_scale < 1:
+            raise InvalidValue(f"picture: expected scales of at least 1, the smaller one first, got {self}")
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields by name, for a file."""
+        return {"train_scale": list(self.train_scale), "test_scale": self.test_scale, "resize": str(self.resize)}
+
+    @classmethod
+    def from_plain(cls, values: Mapping[str, Any]) -> PictureSpec:
+        """What ``to_plain`` wrote.
+
+        Raises:
+            ValueError: A value that no picture has.
+        """
+        low, high = (float(value) for value in values["train_scale"])
+        return cls((low, high), float(values["test_scale"]), Resize(values["resize"]))
+
+    def test_transform(self, size: Size, crops: int, normalisation: Normalisation) -> TestTransform:
+        """The test views of a network that takes any size: one centre crop of ``size``, or three of the shorter side.
+
+        Three crops are ``test_scale`` times as large: X3D-XS is tested with one crop of 160 of frames of 182, or with
+        three of 182.
+        """
+        if crops == 1:
+            return self.fixed_transform(size, crops, normalisation)
+        whole = (round(size[0] * self.test_scale), round(size[1] * self.test_scale))
+        return TestTransform(whole, crops, 1.0, normalisation, self.resize)
+
+    def fixed_transform(self, size: Size, crops: int, normalisation: Normalisation) -> TestTransform:
+        """The test views of a network that takes one size, as a deployed file does."""
+        return TestTransform(size, crops, self.test_scale, normalisation, self.resize)
+
+
+# What a function takes unless it is told otherwise.
+PICTURE = PictureSpec()
+NORMALISATION = Normalisation()
+
+# Fields that texts of runs of before do not have; they are written where they say something.
+_ADDED: dict[str, Any] = {"resize": Resize.BOX}
 
 
 @dataclass(frozen=True)
@@ -67,6 +145,10 @@ class ScaleJitter:
     scale: tuple[float, float] = (1.0, 1.25)
     flip: float = 0.0
     normalisation: Normalisation = Normalisation()
+    resize: Resize = Resize.BOX
+
+    def __repr__(self) -> str:
+        return _text(self)
 
     def __post_init__(self) -> None:
         if not 1 <= self.scale[0] <= self.scale[1] or not 0 <= self.flip <= 1:
@@ -74,10 +156,17 @@ class ScaleJitter:
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""
+        picture = self.crop(frames, rng)
+        return self.normalisation(picture.flip(3) if rng.uniform() < self.flip else picture)
+
+    def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
+        """A random place at a random scale: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
         factor = math.exp(rng.uniform(math.log(self.scale[0]), math.log(self.scale[1])))
+        if self.resize is not Resize.BOX:
+            scaled = _scaled(frames, self.size, factor, self.resize)
+            return _picture(scaled, _place((scaled.shape[2], scaled.shape[3]), *self.size, rng))
         height, width = _cover(frames.shape[1:3], self.size, factor)
-        box = _place(frames.shape[1:3], height, width, rng)
-        return self.normalisation(_cut(frames, box, self.size, flip=rng.uniform() < self.flip))
+        return _cut(frames, _place(frames.shape[1:3], height, width, rng), self.size)
 
 
 @dataclass(frozen=True)
@@ -99,8 +188,12 @@ class RandomResizedCrop:
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""
-        box = self._box(frames.shape[1], frames.shape[2], rng)
-        return self.normalisation(_cut(frames, box, self.size, flip=rng.uniform() < self.flip))
+        picture = self.crop(frames, rng)
+        return self.normalisation(picture.flip(3) if rng.uniform() < self.flip else picture)
+
+    def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
+        """A random box at the output size: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
+        return _cut(frames, self._box(frames.shape[1], frames.shape[2], rng), self.size)
 
     def _box(self, height: int, width: int, rng: np.random.Generator) -> Box:
         for _ in range(10):
@@ -125,6 +218,10 @@ class TestTransform:
     crops: int = 1
     scale: float = 1.0
     normalisation: Normalisation = Normalisation()
+    resize: Resize = Resize.BOX
+
+    def __repr__(self) -> str:
+        return _text(self)
 
     def __post_init__(self) -> None:
         if self.crops not in (1, 3) or self.scale < 1:
@@ -132,11 +229,29 @@ class TestTransform:
 
     def __call__(self, frames: Frames) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (crops, 3, T, h, w); the crops in the order first end, centre, last end."""
-        boxes = self.boxes(frames.shape[1], frames.shape[2])
-        return torch.stack([self.normalisation(_cut(frames, box, self.size)) for box in boxes])
+        return torch.stack([self.normalisation(picture) for picture in self.pictures(frames)])
+
+    def pictures(self, frames: Frames) -> list[torch.Tensor]:
+        """The crops before they are normalised: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w) each."""
+        if self.resize is Resize.BOX:
+            boxes = self.boxes(frames.shape[1], frames.shape[2])
+            return [_cut(frames, box, self.size) for box in boxes]
+        scaled = _scaled(frames, self.size, self.scale, self.resize)
+        return [_picture(scaled, box) for box in self._places((scaled.shape[2], scaled.shape[3]))]
+
+    def _places(self, frame: Size) -> tuple[Box, ...]:
+        """The crops in a scaled frame, at the places of PyTorchVideo's ``CenterCrop`` and ``UniformCropVideo``."""
+        rooms = [full - crop for full, crop in zip(frame, self.size)]
+        if self.crops == 1:
+            top, left = (round(room / 2) for room in rooms)  # halves to even
+            return (Box(top, left, *self.size),)
+        top, left = (math.ceil(room / 2) for room in rooms)
+        if frame[0] > frame[1]:
+            return tuple(Box(place, left, *self.size) for place in (0, top, rooms[0]))
+        return tuple(Box(top, place, *self.size) for place in (0, left, rooms[1]))
 
     def boxes(self, height: int, width: int) -> tuple[Box, ...]:
-        """The crops in pixels of a frame."""
+        """The crops in pixels of a frame, where the box is cut first."""
         box = _cover((height, width), self.size, self.scale)
         centre = _centre((height, width), box)
         if self.crops == 1:
@@ -163,11 +278,34 @@ def _centre(frame: Size, box: Size) -> Box:
     return Box((frame[0] - box[0]) // 2, (frame[1] - box[1]) // 2, *box)
 
 
-def _cut(frames: Frames, box: Box, size: Size, *, flip: bool = False) -> torch.Tensor:
+def _scaled(frames: Frames, size: Size, factor: float, resize: Resize) -> torch.Tensor:
+    """Whole frames whose side that limits a crop of ``size`` is ``factor`` times as long: uint8 (T, 3, h, w)."""
+    frame = (frames.shape[1], frames.shape[2])
+    limit = 1 if frame[1] / size[1] < frame[0] / size[0] else 0
+    side = round(size[limit] * factor)
+    # The float operations in PyTorchVideo's order: a length that is a whole number may come out one shorter.
+    other = max(size[1 - limit], math.floor(frame[1 - limit] / frame[limit] * side))
+    target = [side, other] if limit == 0 else [other, side]
+    tensor = torch.from_numpy(frames).permute(0, 3, 1, 2)
+    return vision.resize(tensor, target, antialias=resize.antialias)  # type: ignore[no-any-return]
+
+
+def _picture(scaled: torch.Tensor, box: Box) -> torch.Tensor:
+    return scaled[:, :, box.top : box.top + box.height, box.left : box.left + box.width]
+
+
+def _text(transform: Any) -> str:
+    """The text of a transform without the fields that were added later and have their default."""
+    values = ((field.name, getattr(transform, field.name)) for field in fields(transform))
+    kept = (f"{name}={value!r}" for name, value in values if name not in _ADDED or value != _ADDED[name])
+    return f"{type(transform).__qualname__}({', '.join(kept)})"
+
+
+def _cut(frames: Frames, box: Box, size: Size) -> torch.Tensor:
     """The box of every frame at the output size: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
     cut = frames[:, box.top : box.top + box.height, box.left : box.left + box.width]
     # A contiguous box, channels last in memory: the layout for which the uint8 resize is vectorised.
     tensor = torch.from_numpy(np.ascontiguousarray(cut)).permute(0, 3, 1, 2)
     if (box.height, box.width) != size:
         tensor = vision.resize(tensor, list(size), antialias=True)
-    return tensor.flip(3) if flip else tensor
+    return tensor

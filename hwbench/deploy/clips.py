@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hwbench.data import FailurePolicy, TestClips, TestTransform, VideoList, open_splits
+from hwbench.data import FailurePolicy, TestClips, VideoList, open_splits
 from hwbench.data.loading import Loader, in_order
 from hwbench.data.sources import CACHE_BYTES
 from hwbench.deploy.source import ExportSource
@@ -132,5 +132,5 @@ def _dataset(videos: VideoList, original: ExportSource, views: tuple[int, int], 
     _, _, frames, height, width = original.network.input.shape
     if original.clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {original.clip.frames}")
-    transform = TestTransform((height, width), crops=views[1], normalisation=original.normalisation)
+    transform = original.picture.fixed_transform((height, width), views[1], original.normalisation)
     return TestClips(videos, original.clip, transform, clips=views[0], policy=policy, cache_bytes=CACHE_BYTES)

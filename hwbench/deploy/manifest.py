@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.data import ClipSpec, Normalisation
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
+from hwbench.data.transforms import PICTURE
 from hwbench.deploy.atomic_export import settle
 from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.records import from_plain, to_plain
@@ -33,6 +34,9 @@ AXES = ("frame of the clip, first to last", "colour: R, G, B", "row, top to bott
 RESIZE = (
     "the largest centred box of the shape H:W in the frame, resized to HxW (bilinear, antialiased), before normalising"
 )
+# The same where frames are scaled first.
+SHORT_SIDE = "the frame scaled so that its shorter side has {side} pixels, the longer one rounded down, {filter}, and "
+CENTRE = "the centred HxW of it, before normalising"
 VALUES = "(pixel / value_scale - mean) / std per colour, pixels 0 to value_scale"
 OUTPUT = "logits (1, classes) float32 in the order of labels"
 
@@ -74,10 +78,30 @@ class InputForm:
     std: tuple[float, float, float]
 
     @classmethod
-    def of(cls, network: Network | ForeignNetwork, clip: ClipSpec, normalisation: Normalisation) -> InputForm:
+    def of(
+        cls,
+        network: Network | ForeignNetwork,
+        clip: ClipSpec,
+        normalisation: Normalisation,
+        picture: PictureSpec = PICTURE,
+    ) -> InputForm:
         """The input of a network of this package."""
-        mean, std = normalisation.mean, normalisation.std
-        return cls(LAYOUT, network.input.folded, AXES, clip, RESIZE, VALUES, 255.0, mean, std)
+        mean, std, shape = normalisation.mean, normalisation.std, network.input.folded
+        return cls(LAYOUT, shape, AXES, clip, resize_text(picture, shape[2:]), VALUES, 255.0, mean, std)
+
+
+def resize_text(picture: PictureSpec, size: tuple[int, int]) -> str:
+    """How a frame becomes a picture of the size (H, W), in words."""
+    antialias = "bilinear, antialiased" if picture.resize.antialias else "bilinear, not antialiased"
+    if picture.resize is not Resize.BOX:
+        side = round(min(size) * picture.test_scale)
+        return SHORT_SIDE.format(side=side, filter=antialias) + CENTRE
+    if picture.test_scale == 1:
+        return RESIZE
+    return (
+        f"the largest centred box of the shape H:W in the frame, divided by {picture.test_scale:g}, resized to HxW "
+        f"({antialias}), before normalising"
+    )
 
 
 @dataclass(frozen=True)
@@ -256,6 +280,7 @@ class Manifest:
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
         values = to_plain(self)
+        values["input"]["clip"] = self.input.clip.to_plain()  # without what was added later and says nothing
         if self.quantization is not None and not self.quantization.observers:
             del values["quantization"]["observers"]  # as in files of before, which anybody reads
         write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
@@ -285,6 +310,11 @@ def _updated(values: Any) -> Any:
     """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
     if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
         values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
+    if isinstance(values, dict) and isinstance(values.get("input"), dict):
+        form = values["input"]
+        if isinstance(form.get("clip"), dict):
+            added = {"convention": "hwbench", "target_fps": None}
+            values = {**values, "input": {**form, "clip": {**added, **form["clip"]}}}
     if not isinstance(values, dict) or values.get("schema") != 1 or not isinstance(values.get("parity"), dict):
         return values
     quantization = (

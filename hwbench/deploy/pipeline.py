@@ -163,7 +163,7 @@ class _Report:
             variant=self.variant,
             architecture=NetworkRecord.of(original.network),
             weights=original.weights,
-            input=InputForm.of(original.network, original.clip, original.normalisation),
+            input=InputForm.of(original.network, original.clip, original.normalisation, original.picture),
             output=OUTPUT,
             labels=original.classes,
             versions=_versions(artifact.runtime),

@@ -7,8 +7,10 @@ import re
 from importlib import resources
 from pathlib import Path
 
+from hwbench.data import ClipSpec
+from hwbench.data.conventions import HWBENCH
 from hwbench.deploy.file_names import MANIFEST, model_name
-from hwbench.deploy.manifest import Manifest
+from hwbench.deploy.manifest import RESIZE, Manifest
 from hwbench.printable import printable
 from hwbench.runtimes import get
 
@@ -32,6 +34,7 @@ def run_page(manifest: Manifest) -> str:
         "H": str(height),
         "W": str(width),
         "CLIP": _clip(manifest),
+        "RESIZE": _resize(manifest),
         "SCALE": f"{form.value_scale:g}",
         "SCALE_F": _float(form.value_scale),
         "MEANS": ", ".join(map(_float, form.mean)),
@@ -58,11 +61,40 @@ def _template(place: str) -> str:
 
 def _clip(manifest: Manifest) -> str:
     clip = manifest.input.clip
+    if clip.convention != HWBENCH or clip.target_fps is not None:
+        return _published_clip(clip)
     if clip.stride is None:
         return f"evenly over {clip.span_s:g} s, in the middle of the video where one clip stands for it"
     if clip.stride == 1:
         return "one after the other, in the middle of the video where one clip stands for it"
     return f"each {clip.stride} after the one before, in the middle of the video where one clip stands for it"
+
+
+def _resize(manifest: Manifest) -> str:
+    """How a frame becomes a picture, as a sentence of two lines at most."""
+    _, _, height, width = manifest.input.shape
+    if manifest.input.resize != RESIZE:
+        text = manifest.input.resize.replace("HxW", f"{height} x {width} pixels")
+        return (
+            "Make the picture of each: "
+            + text.replace("H:W", f"{height}:{width}").removesuffix(", before normalising")
+            + "."
+        )
+    return (
+        f"Cut the largest centred box of the shape {height}:{width} (height to width) out of each, and resize it to "
+        f"{height} x {width} pixels\n   (bilinear, antialiased)."
+    )
+
+
+def _published_clip(clip: ClipSpec) -> str:
+    """A clip cut as another code base does it; its convention is a name of ``hwbench.data.conventions``."""
+    length = f"{clip.span_s:g} s" if clip.span_s is not None else ""
+    if clip.target_fps is not None and clip.stride is not None:
+        length = f"{clip.frames * clip.stride / clip.target_fps:g} s"
+    chosen = f"by the convention `{clip.convention}`"
+    if length:
+        return f"evenly over {length}, {chosen}"
+    return f"each {clip.stride} after the one before, {chosen}" if clip.stride else f"over the whole video, {chosen}"
 
 
 def _float(value: float) -> str:

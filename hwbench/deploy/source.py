@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, Normalisation
+from hwbench.data import ClipSpec, Normalisation, PictureSpec
+from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.deploy.manifest import WeightsOrigin
 from hwbench.specs import AUTO, Network
 
@@ -36,6 +37,7 @@ class ExportSource:
         data: Name of the data it was trained on; None with random and with published weights.
         data_seed: Seed by which that data was split into training and validation videos.
         views: Test views (clips, crops) of a video that its accuracy is measured with.
+        picture: How frames are scaled and cut.
         fine_tuned: After quantisation-aware training, where ``module`` computes with the rounding of int8; else None.
     """
 
@@ -49,6 +51,7 @@ class ExportSource:
     data_seed: int = 0
     views: tuple[int, int] = (1, 1)
     fine_tuned: FineTuned | None = None
+    picture: PictureSpec = field(default_factory=PictureSpec)
 
     def deployed(self, variant: str = AUTO) -> nn.Module:
         """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""
@@ -89,16 +92,23 @@ def trained(
     sha256: str,
     recipe: Mapping[str, object],
     fine_tuned: FineTuned | None = None,
+    picture: PictureSpec = PICTURE,
 ) -> ExportSource:
     """The original of a checkpoint: its fields, and the digest of its file."""
     weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
     return ExportSource(
-        network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned
+        network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned, picture
     )
 
 
-def published(network: Network, weights: PublishedWeights, clip: ClipSpec) -> ExportSource:
-    """A network with weights from elsewhere: no class names, no data, pixels normalised as X3D's are.
+def published(
+    network: Network,
+    weights: PublishedWeights,
+    clip: ClipSpec,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
+) -> ExportSource:
+    """A network with weights from elsewhere: no class names, no data; pixels are normalised as X3D's are by default.
 
     Raises:
         InvalidFile: They are not the weights of this network.
@@ -107,7 +117,8 @@ def published(network: Network, weights: PublishedWeights, clip: ClipSpec) -> Ex
 
     module: nn.Module = models.network(network)
     module.load_state_dict(weights.of(network))
-    return ExportSource(network, module.eval(), clip, WeightsOrigin(f"published:{weights.form}", sha256=weights.sha256))
+    origin = WeightsOrigin(f"published:{weights.form}", sha256=weights.sha256)
+    return ExportSource(network, module.eval(), clip, origin, normalisation=normalisation, picture=picture)
 
 
 def randomly_weighted(network: Network, clip: ClipSpec, *, seed: int = 0) -> ExportSource:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hwbench.errors import InvalidValue
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
 from hwbench.spaces.families import families
 from hwbench.spaces.space import InputSize, blocks_of
 from hwbench.specs import BlockSpec, Network
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
+
+if TYPE_CHECKING:
+    from hwbench.data import ClipSpec, Normalisation, PictureSpec
 
 # Families of cards that share their table and their blocks with another: they differ in their published weights.
 _SAME = {"efficient-x3d": "x3d"}
@@ -42,15 +46,44 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class Card:
-    """What a zoo card says. ``sample_rate`` is the step between the frames of a clip, in frames of the video."""
+class PublishedInput:
+    """How published weights saw videos; the defaults are what cards of before meant.
 
+    Attributes:
+        sample_rate: Step between the frames of a clip, in frames of the video, or of ``target_fps`` per second; None
+            where the clip has a span.
+        span_s: Seconds that a clip covers.
+        target_fps: Nominal frame rate of the videos that ``sample_rate`` counts in.
+        convention: Which frames make a clip; a name of ``hwbench.data.conventions``.
+        train_scale: Range of the shorter side of training frames over the crop.
+        test_scale: The shorter side of test frames over the crop.
+        resize: How a frame becomes a picture; a name of ``hwbench.data.Resize``.
+        mean: Of R, G, B, pixels from 0 to 1.
+        std: The same.
+    """
+
+    sample_rate: int | None
+    span_s: float | None = None
+    target_fps: int | None = None
+    convention: str = "hwbench"
+    train_scale: tuple[float, float] = (1.0, 1.25)
+    test_scale: float = 1.0
+    resize: str = "box"
+    mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
+    std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a zoo card says; ``path`` is its file."""
+
+    path: Path
     name: str
     family: str
     licence: str
     source: str
     classes: int
-    sample_rate: int
+    published_input: PublishedInput
     cell: InputSize
     blocks: tuple[BlockSpec, ...]
     published: tuple[PublishedFigure, ...]
@@ -60,6 +93,49 @@ class Card:
         """The network called ``zoo:NAME``; with its published number of classes unless another is given."""
         network = Network(f"zoo:{self.name}", self.blocks, self.cell.clip)
         return network if num_classes is None else network.with_classes(num_classes)
+
+    @property
+    def sample_rate(self) -> int | None:
+        """Step between the frames of a clip; None where the clip has a span."""
+        return self.published_input.sample_rate
+
+    def clip(self, frames: int) -> ClipSpec:
+        """How the published weights' clips of so many frames were cut.
+
+        Raises:
+            InvalidFile: The card says what no clip can be.
+        """
+        from hwbench.data import ClipSpec
+
+        form = self.published_input
+        try:
+            return ClipSpec(frames, form.sample_rate, form.span_s, form.convention, form.target_fps)
+        except HwbenchError as error:
+            raise InvalidFile(f"{self.path}: input: {error}") from None
+
+    def picture(self) -> PictureSpec:
+        """How the published weights' frames were scaled and cut.
+
+        Raises:
+            InvalidFile: The card names a way of resizing that there is not, or scales below 1.
+        """
+        from hwbench.data import PictureSpec, Resize
+
+        form = self.published_input
+        if form.resize not in list(Resize):
+            raise InvalidFile(
+                f"{self.path}: input.resize: unknown {form.resize!r}; {suggest(form.resize, map(str, Resize))}"
+            )
+        try:
+            return PictureSpec(form.train_scale, form.test_scale, Resize(form.resize))
+        except InvalidValue as error:
+            raise InvalidFile(f"{self.path}: input: {error}") from None
+
+    def normalisation(self) -> Normalisation:
+        """What pixels went through before the published weights."""
+        from hwbench.data import Normalisation
+
+        return Normalisation(self.published_input.mean, self.published_input.std)
 
 
 def load_card(workspace: Workspace, name: str) -> Card:
@@ -90,7 +166,7 @@ def read_card(path: Path) -> Card:
     classes = fields.integer("classes")
     inputs = fields.table("input")
     cell = InputSize(inputs.integer("frames"), inputs.integer("resolution"))
-    sample_rate = inputs.integer("sample_rate")
+    published_input = _published_input(inputs)
     inputs.done()
     try:
         cell.clip  # noqa: B018  # refuses an empty clip
@@ -101,12 +177,13 @@ def read_card(path: Path) -> Card:
     except InvalidValue as error:
         raise fields.error(f"input, {described}", str(error), name) from None
     card = Card(
+        path=path,
         name=name,
         family=family,
         licence=fields.text("licence"),
         source=fields.text("source"),
         classes=classes,
-        sample_rate=sample_rate,
+        published_input=published_input,
         cell=cell,
         blocks=blocks,
         published=tuple(_published(table) for table in fields.tables("published", required=False)),
@@ -114,6 +191,31 @@ def read_card(path: Path) -> Card:
     )
     fields.done()
     return card
+
+
+def _published_input(fields: Fields) -> PublishedInput:
+    """Table ``[input]`` without the size; a clip has a step or a span."""
+    span_s = fields.number("span_s") if "span_s" in fields else None
+    sample_rate = fields.integer("sample_rate") if span_s is None or "sample_rate" in fields else None
+    if span_s is not None and sample_rate is not None:
+        raise fields.error("span_s", "expected sample_rate or span_s, not both", span_s)
+    target_fps = fields.integer("target_fps") if "target_fps" in fields else None
+    before = PublishedInput(None)
+    low, high = fields.measures("train_scale", before.train_scale)
+    mean, std = fields.measures("mean", before.mean), fields.measures("std", before.std)
+    if not all(std):
+        raise fields.error("std", "expected numbers of more than 0", list(std))
+    return PublishedInput(
+        sample_rate=sample_rate,
+        span_s=span_s,
+        target_fps=target_fps,
+        convention=fields.text("convention", before.convention),
+        train_scale=(low, high),
+        test_scale=fields.number("test_scale", before.test_scale),
+        resize=fields.text("resize", before.resize),
+        mean=(mean[0], mean[1], mean[2]),
+        std=(std[0], std[1], std[2]),
+    )
 
 
 def _published(fields: Fields) -> PublishedFigure:

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, Normalisation
+from hwbench.data import ClipSpec, Normalisation, PictureSpec
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError, InvalidFile
 from hwbench.models.files import read_tensors
@@ -49,6 +49,7 @@ class Checkpoint:
         facts: What made the run this one (``hwbench.training.loop.fingerprint``), name -> text.
         unreadable: Videos that could not be read, path -> cause.
         normalisation: What the pixels go through before the network.
+        picture: How frames are scaled and cut.
         quantization: How it was trained with the rounding of int8 in it; None where it was not.
         path: The file; empty before it is saved. ``sha256`` is the digest of that file.
     """
@@ -65,6 +66,7 @@ class Checkpoint:
     quantization: Quantization | None = None
     path: Path = field(default_factory=Path)
     sha256: str = ""
+    picture: PictureSpec = field(default_factory=PictureSpec)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Checkpoint:
@@ -156,13 +158,15 @@ def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
     network, quantization = checkpoint.network, checkpoint.quantization
     return {
         **({} if quantization is None else {"quantization": asdict(quantization)}),
+        # Fields that were added later are written where they say something, so that files of before stay as they were.
+        **({} if checkpoint.picture == PictureSpec() else {"picture": checkpoint.picture.to_plain()}),
         "network": network.name,
         "blocks": [block.key for block in network.blocks],
         "input": network.input.key,
         "classes": list(checkpoint.classes),
         "recipe": asdict(checkpoint.recipe),
         "metrics": dict(checkpoint.metrics),
-        "clip": asdict(checkpoint.clip),
+        "clip": checkpoint.clip.to_plain(),
         "source": checkpoint.source,
         "facts": dict(checkpoint.facts),
         "unreadable": dict(checkpoint.unreadable),
@@ -179,12 +183,13 @@ def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
         classes=tuple(str(name) for name in meta["classes"]),
         recipe=Recipe(**meta["recipe"]),
         metrics={str(key): float(value) for key, value in meta["metrics"].items()},
-        clip=ClipSpec(**meta["clip"]),
+        clip=ClipSpec.from_plain(meta["clip"]),
         source=str(meta["source"]),
         facts={str(key): str(value) for key, value in meta["facts"].items()},
         unreadable={str(key): str(value) for key, value in meta["unreadable"].items()},
         normalisation=Normalisation((mean[0], mean[1], mean[2]), (std[0], std[1], std[2])),
         quantization=None if quantization is None else _quantization(quantization),
+        picture=PictureSpec() if "picture" not in meta else PictureSpec.from_plain(meta["picture"]),
     )
 
 

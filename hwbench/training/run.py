@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, FailurePolicy, default_clip, open_dataset
+from hwbench.data import ClipSpec, FailurePolicy, Normalisation, PictureSpec, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
@@ -49,11 +50,16 @@ class Trained:
 
 @dataclass(frozen=True)
 class Data:
-    """What a run reads: its name as the user gave it, and the clips to train and to validate on."""
+    """What a run reads: its name as the user gave it, and the clips to train and to validate on.
+
+    ``picture`` and ``normalisation`` are how both scale, cut and normalise frames.
+    """
 
     source: str
     training: TrainingClips
     validation: TestClips
+    picture: PictureSpec = PICTURE
+    normalisation: Normalisation = NORMALISATION
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,8 @@ def open_data(
     *,
     clip: ClipSpec | None = None,
     policy: FailurePolicy = FailurePolicy.RAISE,
+    picture: PictureSpec = PICTURE,
+    normalisation: Normalisation = NORMALISATION,
 ) -> Data:
     """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
 
@@ -125,13 +133,30 @@ def open_data(
     clip = clip or default_clip(source, frames)
     if clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {clip.frames}")
-    seed, views = recipe.seed, (recipe.test_clips, recipe.test_crops)
-    shape = (height, width)
-    training = open_dataset(workspace, source, split="train", size=shape, clip=clip, seed=seed, policy=policy)
-    validation = open_dataset(
-        workspace, source, split="val", size=shape, clip=clip, views=views, seed=seed, policy=policy
+    training = open_dataset(
+        workspace,
+        source,
+        split="train",
+        size=(height, width),
+        clip=clip,
+        seed=recipe.seed,
+        policy=policy,
+        picture=picture,
+        normalisation=normalisation,
     )
-    return Data(source, training, validation)
+    validation = open_dataset(
+        workspace,
+        source,
+        split="val",
+        size=(height, width),
+        clip=clip,
+        views=(recipe.test_clips, recipe.test_crops),
+        seed=recipe.seed,
+        policy=policy,
+        picture=picture,
+        normalisation=normalisation,
+    )
+    return Data(source, training, validation, picture, normalisation)
 
 
 def train(
@@ -210,7 +235,18 @@ def train(
         **({} if result.scores.by_video is None else result.scores.by_video.measures()),
     }
     clip, source = data.training.clip, data.source
-    checkpoint = Checkpoint(network, classes, recipe, clip, metrics, source, facts, failures.causes)
+    checkpoint = Checkpoint(
+        network,
+        classes,
+        recipe,
+        clip,
+        metrics,
+        source,
+        facts,
+        failures.causes,
+        data.normalisation,
+        picture=data.picture,
+    )
     weights: Weights = module.state_dict()
     if isinstance(start, FineTuning):
         checkpoint = replace(checkpoint, quantization=start.quantization)
@@ -337,6 +373,8 @@ def score(
         views=views,
         seed=checkpoint.recipe.seed,
         policy=policy,
+        picture=checkpoint.picture,
+        normalisation=checkpoint.normalisation,
     )
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(

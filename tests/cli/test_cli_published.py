@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hwbench.cli.main import main
-from hwbench.data import SyntheticSpec
+from hwbench.data import ClipSpec, PictureSpec, Resize, SyntheticSpec, TestTransform
 from hwbench.data.synthetic import prepare
 from hwbench.deploy import DeployedModel
 from hwbench.models import WeightsForm, network, read_published, translated
@@ -126,6 +126,44 @@ def test_training_begins_with_them(workspace: Workspace, capsys: pytest.CaptureF
     torch.testing.assert_close(weights[name], stored[name], rtol=0, atol=1e-6)
     assert weights["projection.model.weight"].shape == (8, 64)
     assert "without the last layer" in checkpoint.facts["weights"]
+
+
+def test_training_and_testing_see_what_the_card_says(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frames, scales and filter of the card, also in ``hwbench test``; a stride of one's own is a clip of one's own."""
+    train = ("train", "zoo:x3d-mini", "--data", "videos", "--epochs", 1, "--threads", 1, "--weights", "x3d-8.pyth")
+    assert run(capsys, *train, "--out", "as-published")[0] == 0
+    stored, _ = load_checkpoint(workspace.root / "as-published" / "checkpoint.pt")
+    card = load_card(workspace, "x3d-mini")
+    assert stored.clip == card.clip(4) == ClipSpec(4, stride=3, target_fps=30, convention="pytorchvideo")
+    assert stored.picture == card.picture() == PictureSpec((1.1375, 1.425), 1.1375, Resize.SHORT_SIDE)
+    assert stored.facts["clip"] == "4x3 at 30 fps, pytorchvideo"
+    seen = []
+    called = TestTransform.__call__
+    monkeypatch.setattr(
+        TestTransform, "__call__", lambda self, frames: seen.append((self.size, self.scale)) or called(self, frames)
+    )
+    test = ("test", "as-published/checkpoint.pt", "--clips", 1, "--threads", 1, "--workers", 0)
+    assert run(capsys, *test, "--crops", 1)[0] == 0
+    assert run(capsys, *test, "--crops", 3)[0] == 0
+    # one crop of 32 of frames of 36, or three of 36
+    assert set(seen) == {((32, 32), 1.1375), ((36, 36), 1.0)}
+    assert run(capsys, *train, "--stride", 2, "--out", "own-stride")[0] == 0
+    stored, _ = load_checkpoint(workspace.root / "own-stride" / "checkpoint.pt")
+    assert (stored.clip, stored.picture) == (ClipSpec(4, stride=2), card.picture())
+
+
+def test_a_file_is_fed_as_the_card_says(workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    export = ("export", "zoo:x3d-mini", "--weights", "x3d-8.pyth", "--precision", "fp32", "--data", "videos")
+    assert run(capsys, *export, "--out", "fed", "--threads", 1)[0] == 0
+    manifest = DeployedModel.open(workspace.root / "fed").manifest
+    assert manifest.input.clip == load_card(workspace, "x3d-mini").clip(4)
+    assert "shorter side has 36 pixels" in manifest.input.resize
+    assert "not antialiased" in manifest.input.resize
+    page = (workspace.root / "fed" / "RUN.md").read_text()
+    assert "evenly over 0.4 s, by the convention `pytorchvideo`" in page
+    assert "Make the picture of each: the frame scaled so that its shorter side has 36 pixels" in page
 
 
 def test_published_by_name(

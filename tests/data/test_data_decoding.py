@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -201,3 +202,93 @@ def test_a_cover_picture_cannot_be_named_either(tmp_path: Path) -> None:
     path = write_cover(tmp_path / "cover.mp4", (48, 64), (96, 128))
     with pytest.raises(VideoError, match=r"stream 1 is no video stream; its video streams: 0 \(64x48\)"):
         probe(path, stream=1)
+
+
+def remuxed(source: Path, target: Path, *, first: int = 0, hidden: frozenset[int] = frozenset()) -> Path:
+    """The packets of a file from ``first`` on; those of VP8 with these numbers are decoded and not shown."""
+    with av.open(str(source)) as before, av.open(str(target), "w") as after:
+        stream = before.streams.video[0]
+        copy = after.add_stream_from_template(stream)
+        for number, packet in enumerate(p for p in before.demux(stream) if p.size):
+            if number < first:
+                continue
+            if number in hidden:
+                data = bytearray(bytes(packet))
+                data[0] &= ~0x10
+                changed = av.Packet(bytes(data))
+                changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
+                packet = changed
+            packet.stream = copy
+            after.mux(packet)
+    return target
+
+
+@pytest.mark.parametrize("name", ["cut.mp4", "cut.mkv", "cut.ts"])
+def test_frames_before_the_first_keyframe_do_not_count(make_video: MakeVideo, tmp_path: Path, name: str) -> None:
+    """A recording that was cut between keyframes: what can be decoded is read, by its own numbers."""
+    whole = make_video("whole.mp4", gop=10, options={"sc_threshold": "0"})
+    first = probe(whole).keyframes[1]
+    path = remuxed(whole, tmp_path / name, first=3)
+    info = probe(path)
+    assert info.num_frames == 30 - first
+    assert info.keyframes[0] == 0
+    assert frame_numbers(read_frames(path, range(info.num_frames))) == list(range(first, 30))
+    assert frame_numbers(read_frames(path, [12, 0])) == [first + 12, first]
+
+
+def test_alternate_reference_frames_of_vp8_are_no_frames(make_video: MakeVideo, tmp_path: Path) -> None:
+    whole = make_video("whole.webm", codec="libvpx", options={"deadline": "realtime", "auto-alt-ref": "0"})
+    assert probe(whole).num_frames == 30
+    path = remuxed(whole, tmp_path / "hidden.webm", hidden=frozenset({5, 17}))
+    kept = [number for number in range(30) if number not in (5, 17)]
+    info = probe(path)
+    assert (info.num_frames, info.counted) == (28, False)
+    assert frame_numbers(read_frames(path, range(28))) == kept
+
+
+@pytest.mark.parametrize(
+    ("matrix", "shown"),
+    [
+        ((1, 0, 0, 1), lambda x: x),
+        ((0, 1, -1, 0), lambda x: np.rot90(x, -1)),
+        ((-1, 0, 0, -1), lambda x: np.rot90(x, 2)),
+        ((0, -1, 1, 0), lambda x: np.rot90(x, 1)),
+        ((-1, 0, 0, 1), lambda x: x[:, ::-1]),
+        ((1, 0, 0, -1), lambda x: x[::-1]),
+        ((0, 1, 1, 0), lambda x: x.transpose(1, 0, 2)),
+        ((0, -1, -1, 0), lambda x: x.transpose(1, 0, 2)[::-1, ::-1]),
+    ],
+)
+def test_the_eight_ways_to_hold_and_mirror_a_camera(
+    make_video: MakeVideo, matrix: tuple[int, int, int, int], shown: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    path = make_video("video.mp4")
+    (plain,) = read_frames(path, [7])
+    a, b, c, d = (value * 0x10000 for value in matrix)
+    data = bytearray(path.read_bytes())
+    place = data.index(b"tkhd") + 44
+    values = (a, b, 0, c, d, 0, 0, 0, 0x40000000)
+    data[place : place + 36] = b"".join(value.to_bytes(4, "big", signed=True) for value in values)
+    path.write_bytes(data)
+    assert np.array_equal(read_frames(path, [7])[0], shown(plain))
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx264", {}),
+        ("libx265", {"x265-params": "log-level=none"}),
+        # BT.2020 with the transfer curves of HDR10 (16) and HLG (18)
+        ("libx265", {"x265-params": "log-level=none:colorprim=9:transfer=16:colormatrix=9"}),
+        ("libx265", {"x265-params": "log-level=none:colorprim=9:transfer=18:colormatrix=9"}),
+    ],
+    ids=["h264", "h265", "hdr10", "hlg"],
+)
+def test_deep_colour_and_hdr(make_video: MakeVideo, codec: str, options: dict[str, str]) -> None:
+    """Ten bits come as eight; frames of HDR keep their order and their brightness in code values."""
+    path = make_video("deep.mp4", codec=codec, pix_fmt="yuv420p10le", options=options, size=(64, 96), count=20)
+    frames = read_frames(path, range(20))
+    assert frames.dtype == np.uint8
+    assert frame_numbers(frames) == list(range(20))
+    with av.open(str(path)) as file:
+        assert next(file.decode(video=0)).format.name == "yuv420p10le"

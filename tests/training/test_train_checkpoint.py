@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hwbench.data import ClipSpec, Normalisation
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
 from hwbench.errors import InvalidFile
 from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import Checkpoint, Recipe, load_checkpoint, save_checkpoint
@@ -53,6 +53,20 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     for name, tensor in weights.items():
         assert tensor.dtype == WEIGHTS[name].dtype
         assert torch.equal(tensor, WEIGHTS[name])
+
+
+def test_a_clip_and_a_picture_of_another_code_base_are_kept(tmp_path: Path) -> None:
+    clip = ClipSpec(4, stride=12, target_fps=30, convention="pytorchvideo")
+    picture = PictureSpec((1.1375, 1.425), 1.1375, Resize.SHORT_SIDE)
+    saved = save_checkpoint(tmp_path / "file.pt", replace(CHECKPOINT, clip=clip, picture=picture), WEIGHTS)
+    loaded, _ = load_checkpoint(saved.path)
+    assert (loaded.clip, loaded.picture) == (clip, picture)
+
+
+def test_what_says_nothing_new_is_written_as_before(file: Path) -> None:
+    meta = json.loads(torch.load(file, weights_only=True)["meta"])
+    assert meta["clip"] == {"frames": 4, "stride": None, "span_s": 1.5}
+    assert "picture" not in meta
 
 
 def test_every_way_to_damage_it_names_the_file(file: Path) -> None:

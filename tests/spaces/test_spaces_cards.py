@@ -1,0 +1,89 @@
+"""What cards say of the input of published weights."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
+from hwbench.errors import InvalidFile
+from hwbench.spaces.cards import PublishedInput, read_card
+from hwbench.workspace import shipped
+
+SHIPPED = sorted((shipped() / "zoo").glob("*/model.toml"))
+# Seconds of a clip, shorter sides in training and in a test: the recipes of X3D and of R(2+1)D.
+RECIPES = {
+    "x3d-xs": (Fraction(8, 5), (182, 228), 182),
+    "x3d-s": (Fraction(13, 5), (182, 228), 182),
+    "x3d-m": (Fraction(8, 3), (256, 320), 256),
+    "x3d-l": (Fraction(8, 3), (356, 446), 356),
+    "r2plus1d-r50": (Fraction(32, 15), (256, 320), 256),
+}
+OPTIONS = ("target_fps", "convention", "train_scale", "test_scale", "resize", "mean", "std")
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.parent.name)
+def test_every_card_says_how_its_weights_saw_videos(path: Path) -> None:
+    card = read_card(path)
+    span, train, test = RECIPES[card.name.removeprefix("efficient-")]
+    crop, picture, clip = card.cell.clip.h, card.picture(), card.clip(card.cell.clip.t)
+    assert clip.span == span
+    assert clip.convention == "pytorchvideo"
+    assert tuple(round(crop * scale) for scale in picture.train_scale) == train
+    assert picture.resize is Resize.SHORT_SIDE
+    assert picture.test_transform((crop, crop), 3, card.normalisation()).size == (test, test)
+    assert card.normalisation() == Normalisation()
+
+
+def card_with(tmp_path: Path, text: str, *without: str) -> Path:
+    """The card of X3D-XS with other lines in the place of those keys."""
+    lines = (shipped() / "zoo" / "x3d-xs" / "model.toml").read_text().splitlines()
+    kept = [line for line in lines if line.partition(" =")[0] not in (without or OPTIONS)]
+    kept.insert(kept.index("[input]") + 1, text)
+    path = tmp_path / "x3d-xs" / "model.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(kept))
+    return path
+
+
+def test_a_card_of_before_means_what_it_meant(tmp_path: Path) -> None:
+    card = read_card(card_with(tmp_path, ""))
+    assert card.published_input == PublishedInput(12)
+    assert card.clip(4) == ClipSpec(4, stride=12)
+    assert card.picture() == PictureSpec()
+    assert card.normalisation() == Normalisation()
+
+
+def test_a_clip_may_have_a_span(tmp_path: Path) -> None:
+    card = read_card(card_with(tmp_path, "span_s = 1.6", *OPTIONS, "sample_rate"))
+    assert card.clip(4) == ClipSpec(4, span_s=1.6)
+    assert card.sample_rate is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('convention = "pytorchvide"', "unknown clip convention 'pytorchvide'; did you mean"),
+        ('convention = "mmaction2"\ntarget_fps = 30', "takes a stride in frames of the video"),
+        ("span_s = 1.6", "expected sample_rate or span_s, not both"),
+        ('resize = "shortside"', "input.resize: unknown 'shortside'; did you mean 'short-side'"),
+        ("train_scale = [1.4, 1.1]", "expected scales of at least 1, the smaller one first"),
+        ("test_scale = 0.5", "expected scales of at least 1"),
+        ("train_scale = 1.2", "expected a list of 2 numbers"),
+        ("mean = [0.5, 0.5]", "expected a list of 3 numbers"),
+        ("std = [0.2, 0, 0.2]", "expected numbers of more than 0"),
+        ("antialias = true", "unknown key 'antialias' in"),
+    ],
+)
+def test_what_a_card_cannot_say(tmp_path: Path, text: str, said: str) -> None:
+    path = card_with(tmp_path, text)
+    with pytest.raises(InvalidFile) as caught:
+        used(path)
+    assert said in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def used(path: Path) -> None:
+    card = read_card(path)
+    card.clip(4)
+    card.picture()
