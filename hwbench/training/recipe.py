@@ -47,7 +47,7 @@ class Recipe:
         decay_at: Of ``step``: shares of the run after which the rate is multiplied by ``decay_factor``.
         decay_factor: Of ``step``.
         accumulate: Parts of a batch that are computed one after the other, for less memory. The step is that of the
-            whole batch, but batch normalisation and MixUp's neighbours see one part and one batch, respectively.
+            whole batch; batch normalisation sees one part at a time.
         loss: ``cross-entropy`` of classes (or of shares of classes that sum to 1), or ``bce``: a binary cross-entropy
             for each class, for videos of several classes.
         mixup: Parameter of the Beta distribution of MixUp (Zhang et al. 2018); 0: no MixUp.

@@ -32,9 +32,12 @@ class StepReport:
 
     def __init__(self, step: int, epoch: int, rate: float, loss: torch.Tensor, norm: torch.Tensor) -> None:
         self.step, self.epoch, self.rate = step, epoch, rate
-        self._values = torch.stack((loss.detach().float(), norm.detach().float())).to("cpu", non_blocking=True)
-        self._ready = torch.cuda.Event() if loss.is_cuda else None  # type: ignore[no-untyped-call]
-        if self._ready is not None:
+        self._values = torch.stack((loss.detach().float(), norm.detach().float()))
+        self._ready: torch.cuda.Event | None = None
+        if self._values.is_cuda:
+            # a copy into memory that can be paged out would wait for the GPU
+            self._values = torch.empty(2, pin_memory=True).copy_(self._values, non_blocking=True)
+            self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._ready.record()
 
     def numbers(self) -> tuple[float, float]:

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hwbench.api.models import resolve_model
 from hwbench.data import FailurePolicy
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
 from hwbench.interpreter import python_environment
+from hwbench.specs import TensorSpec
 from hwbench.training import Resources, load_checkpoint
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.teacher import Teacher
@@ -126,11 +128,12 @@ def test_a_network_learns_from_another(workspace: Workspace, trained: Trained) -
     assert taught.checkpoint.parent != trained[0].checkpoint.parent
     facts = load_checkpoint(taught.checkpoint)[0].facts
     assert facts["teacher"] == f"sha256 {load_checkpoint(trained[0].checkpoint)[0].sha256}"
-    larger = NETWORK.replace("frames=4", "frames=8")
+    network = resolve_model(workspace, NETWORK, 8)
+    longer = replace(network, input=TensorSpec(1, 3, 8, 32, 32))
     with pytest.raises(InvalidValue, match=r"--teacher: .* sees clips 3x4x32x32, .*8"):
-        Teacher.of(trained[0].checkpoint).module(resolve_model(workspace, larger, 8), kept_classes(trained))
+        Teacher.of(trained[0].checkpoint).module(longer, kept_classes(trained))
     with pytest.raises(InvalidValue, match="--teacher: the classes of"):
-        Teacher.of(trained[0].checkpoint).module(resolve_model(workspace, NETWORK, 8), ("a", "b"))
+        Teacher.of(trained[0].checkpoint).module(network, ("a", "b"))
 
 
 def kept_classes(trained: Trained) -> tuple[str, ...]:
