@@ -88,23 +88,28 @@ def time_workers(dataset: TrainingClips, workers: int, *, seconds: float) -> Rea
 
 
 def time_stages(dataset: TrainingClips, *, seconds: float) -> ReadingStages:
-    """Reads clips in this process, and times what is done with each."""
+    """Reads clips in this process, and times what is done with each.
+
+    Raises:
+        VideoError: No video can be read.
+    """
     spent = dict.fromkeys(STAGES, 0.0)
     end = time.monotonic() + seconds
-    clips, samples = 0, []
+    clips, samples, fault = 0, [], ""
     for video in _endless(len(dataset), dataset.seed):
         try:
             samples.append(_timed_sample(dataset, video, np.random.default_rng([dataset.seed, clips]), spent))
-        except VideoError:
-            continue
-        finally:
             clips += 1
+        except VideoError as error:
+            fault = str(error)
         if len(samples) == BATCH:
             with _timing(spent, "collate"):
                 collate(samples)
             samples = []
         if time.monotonic() >= end:
             break
+    if not clips:
+        raise VideoError(f"{fault}; no video can be read: hwbench data check says what is wrong with each")
     return ReadingStages(clips, spent)
 
 
@@ -139,7 +144,7 @@ def torchcodec_reader() -> ReadFrames:
 def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) -> ReadingRate:
     infos: dict[int, Any] = {}
     clips, samples = 0, []
-    started = None
+    started, begun = None, time.monotonic()
     for number, video in enumerate(_endless(len(dataset), dataset.seed)):
         source, rng = dataset.videos.source(video), np.random.default_rng([dataset.seed, number])
         try:
@@ -149,6 +154,8 @@ def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) ->
             part = LabelledPart.of(infos[video], dataset.videos.parts.get(video), source.name)
             frames = part.cut(read(source, part.random_clip(dataset.clip, rng)))
         except VideoError:
+            if time.monotonic() - begun > 10 * seconds:
+                raise
             continue
         samples.append(Sample(dataset.transform(frames, rng).unsqueeze(0), dataset.videos.target(video), video))
         if len(samples) < BATCH:
