@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, Any, Self
 
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult, TransportKind, transports
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
@@ -179,6 +179,26 @@ class LocalProcess:
         self._stderr.close()
 
 
+class _Leader(subprocess.Popen[bytes]):
+    """A process that does not outlive an interrupt of its start: from the fork to the program takes long where the
+    machine is busy, and nobody has the process yet.
+    """
+
+    def __init__(self, argv: Sequence[str], **options: Any) -> None:
+        try:
+            super().__init__(argv, **options)
+        except Exception:
+            raise  # it did not start, and was waited for
+        except BaseException:
+            pid: int | None = getattr(self, "pid", None)
+            if pid is not None and self.returncode is None:
+                with contextlib.suppress(ProcessLookupError):  # it may not lead its group yet
+                    os.killpg(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+                self.wait()
+            raise
+
+
 class _Group:
     """A command and what it starts: the process group that the command leads.
 
@@ -191,7 +211,7 @@ class _Group:
         self, argv: Sequence[str], env: Mapping[str, str] | None, stdin: int | IO[bytes], stderr: int | IO[bytes]
     ) -> None:
         # A session of its own: Ctrl-C at the terminal reaches only us, and its children are found by its group.
-        self._leader = subprocess.Popen(
+        self._leader = _Leader(
             list(argv),
             stdin=stdin,
             stdout=subprocess.PIPE,

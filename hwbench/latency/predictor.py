@@ -9,7 +9,7 @@ from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import NOMINAL, Calibration, Observation, Piece
 from hwbench.latency.table import LatencyTable, Role
-from hwbench.specs import BlockRole, Estimate, Workload
+from hwbench.specs import AUTO, BlockRole, Estimate, Workload
 
 # Fewer say nothing about the spread.
 MIN_NETWORKS = 3
@@ -78,9 +78,11 @@ class AdditivePredictor:
         ]
         least = min(MIN_NETWORKS, members or MIN_NETWORKS)
         if len(networks) < least:
+            plain = (row.workload for row in table if row.workload.variant == AUTO)
+            head = next((workload for workload in plain if workload.blocks[-1].role.gives_logits), None)
             raise NotMeasured(
                 f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
-                f"{least} are needed; measure them: {table.command(space)}"
+                f"{least} are needed; measure them: {table.command(space, head)}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
         return cls(table, boundary, calibration, space)

@@ -64,3 +64,19 @@ def test_an_interrupt_does_not_leave_the_command_running(tmp_path):
     process.wait(30)
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
+
+
+def test_19_29_an_interrupt_while_a_command_starts_ends_it(monkeypatch):
+    """A busy machine takes long from the fork to the program; Ctrl-C in between."""
+    started, real = [], subprocess.Popen._execute_child
+
+    def interrupted(self, *arguments):
+        real(self, *arguments)
+        started.append(self.pid)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "_execute_child", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        LocalTransport().run(["sleep", "60"], timeout_s=60)
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)

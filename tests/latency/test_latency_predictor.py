@@ -187,6 +187,12 @@ def test_without_calibration_networks_nothing_is_promised(device):
         AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]))
 
 
+def test_the_command_for_calibration_networks_has_the_classes_of_the_heads(device):
+    parts = list(SPACE.parts(Precision.INT8, num_classes=9))
+    with pytest.raises(NotMeasured, match=r"hwbench profile .* --classes 9$"):
+        AdditivePredictor.fit(device.table(parts, [], []))
+
+
 def test_emulated_rows_predict_no_real_latency(device, target):
     table = LatencyTable(target, Precision.INT8, device.table(PARTS, CHAINS, NETWORKS), emulated=True)
     with pytest.raises(InvalidValue, match="under emulation"):
