@@ -279,7 +279,7 @@ def train_network(
 
     start: StartingWeights | FineTuning | None = tuning
     if tuning is None:
-        network = _network(workspace, architecture, data, recipe.seed)
+        network = _network(workspace, architecture, data, recipe.seed, listener)
         clip = _clip(network, span, stride)
         start = None if weights is None else _start(weights, network, data, new_head, listener)
     else:
@@ -320,12 +320,15 @@ def _seed(request: TrainRequest, tuning: FineTuning | None) -> int:
     return before
 
 
-def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
-    """The network that was named, with as many classes as the data has."""
+def _network(workspace: Workspace, text: str, data: str, seed: int, listener: Listener) -> Network:
+    """The network that was named, with as many classes as the data has; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
     network = resolve_model(workspace, text, 1)  # an unknown name is better known before videos are made or listed
-    classes = len(open_splits(workspace, data, seed=seed).train.classes)
+    splits = open_splits(workspace, data, seed=seed)
+    for note in splits.notes:
+        listener.say(note)
+    classes = len(splits.train.classes)
     return network if network.num_classes == classes else resolve_model(workspace, text, classes)
 
 

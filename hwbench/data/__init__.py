@@ -4,6 +4,7 @@ from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
+from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
 from hwbench.data.sources import SYNTHETIC, default_clip, open_dataset, open_splits
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
@@ -16,7 +17,10 @@ __all__ = [
     "DecodingFailure",
     "FailurePolicy",
     "Failures",
+    "ListedVideo",
+    "Listing",
     "Normalisation",
+    "Part",
     "RandomResizedCrop",
     "Sample",
     "ScaleJitter",
@@ -31,6 +35,7 @@ __all__ = [
     "VideoList",
     "collate",
     "default_clip",
+    "listing_of",
     "open_dataset",
     "open_splits",
     "probe",
