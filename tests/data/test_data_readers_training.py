@@ -5,11 +5,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
 
 from hwbench.cli.main import main
+from hwbench.data import open_splits
 from hwbench.testing.datasets import COPIES
+from hwbench.workspace import Workspace
 
 LITTLE = "little_reader_network:network@1x3x4x32x32"
 NETWORK = """from torch import nn
@@ -30,25 +30,31 @@ def named(name: str) -> object:
     return pytest.param(name, marks=[skip, *several])
 
 
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict, str]:
+    """What ``hwbench ... --json`` prints, and what it says."""
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "--device", "cpu", "--threads", "1", "--workers", "0", "--json"])
+    printed = capsys.readouterr()
+    assert not end.value.code, printed.err
+    return json.loads(printed.out), printed.err
+
+
 @pytest.mark.parametrize("name", [named(name) for name in sorted(COPIES)])
 def test_a_network_is_trained_and_tested_on_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    Workspace.create(tmp_path)
     (tmp_path / "data").mkdir()
     data = COPIES[name].make(tmp_path / "data")
     (tmp_path / "little_reader_network.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    few = ["--threads", "1", "--device", "cpu"]
-    where = ["--data", f"{name}:{data}", "--out", "run", "--epochs", "1", "--batch-size", "2", "--workers", "0"]
-    assert main(["init", "."]) in (0, None)
-    assert main(["train", LITTLE, *where, *few, "--json"]) in (0, None)
-    trained = json.loads(capsys.readouterr().out.splitlines()[-1])
+    how = "--epochs", "1", "--batch-size", "2"
+    trained, said = run(capsys, "train", LITTLE, "--data", f"{name}:{data}", "--out", "run", *how)
+    assert trained["epochs"] == 1
     assert trained["unreadable"] == []
-    assert main(["test", "run/checkpoint.pt", "--made-by", LITTLE, *few, "--json"]) in (0, None)
-    tested = json.loads(capsys.readouterr().out)
-    assert tested["videos"] == trained["videos"] if "videos" in trained else tested["videos"] > 0
-
-
-def test_small_copies_can_be_told_apart() -> None:
-    assert isinstance(nn.Identity()(torch.zeros(1)), torch.Tensor)
+    assert ("2 of 8 listed videos are not there" in said) == (name == "kinetics")
+    tested, _ = run(capsys, "test", "run/checkpoint.pt", "--made-by", LITTLE, "--clips", "2", "--crops", "1")
+    splits = open_splits(Workspace.find(), f"{name}:{data}")
+    assert tested["videos"] == len(splits.val)
+    assert trained["chance"] == 1 / len(splits.train.classes)
