@@ -91,7 +91,9 @@ def _file(path: Path) -> Path:
 def _segments(row: Row, media: MediaIndex) -> Iterator[tuple[str, Part]]:
     """Label and part of each annotation of a video."""
     annotations = row.values.get("annotations", [])
-    for annotation in annotations if isinstance(annotations, list) else [annotations]:
+    if not isinstance(annotations, list):
+        raise row.fault(f"expected a list of annotations, got {shown(annotations, 80)}")
+    for annotation in annotations:
         segment = annotation.get("segment") if isinstance(annotation, dict) else None
         if not isinstance(segment, list) or len(segment) != 2:
             raise row.fault(f"expected annotations with a segment of two times, got {shown(annotation, 80)}")

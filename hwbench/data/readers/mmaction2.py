@@ -98,7 +98,7 @@ class Mmaction2:
         """Where a video lies."""
         roots = (self.prefix,) if self.prefix else ("", f"videos_{side}", "videos", f"rawframes_{side}", "rawframes")
         paths = (folder / root / name for root in roots)
-        return next((path for path in paths if path.exists()), None)
+        return next((path for path in paths if _exists(path)), None)
 
     def _frames(self, row: Row, path: Path, numbers: list[str]) -> FrameFolder:
         if len(numbers) < 2:
@@ -109,6 +109,14 @@ class Mmaction2:
             holds = f"optical flow ({min(flow)}), which is not read" if flow else f"no images {self.images}*"
             raise row.fault(f"{path} holds {holds}; expected RGB images, whose names begin as option images says")
         return FrameFolder(path, Fraction(self.fps), self.images, int(numbers[0]) or None)
+
+
+def _exists(path: Path) -> bool:
+    """Whether something lies there; nothing does under names that no file can have."""
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False
 
 
 def _files(path: Path) -> tuple[Path, Path | None]:
