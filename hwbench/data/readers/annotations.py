@@ -19,6 +19,8 @@ from hwbench.printable import shown
 _SECONDS = re.compile(r"(?:([0-9]{1,4}):)?(?:([0-9]{1,4}):)?([0-9]{1,9}(?:\.[0-9]{1,18})?)")
 _NEXT_VALUE = re.compile(r"[\s,]*([^\s,\]])")
 _LONGEST_S = 1e9
+# Halves of characters, which JSON may hold and no file.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"[0-9]{1,15}")
 
 
@@ -42,7 +44,7 @@ class Row:
     def text(self, column: str) -> str:
         """A value that is text and not empty."""
         value = self.values.get(column)
-        if not isinstance(value, str) or not value.strip():
+        if not isinstance(value, str) or not value.strip() or _SURROGATE.search(value):
             raise self.fault(f"expected text as {column!r}, got {shown(value, 80)}")
         return value.strip()
 

@@ -68,7 +68,7 @@ class MediaIndex:
             return []
         self._there.add(there)
         paths = self._paths[there]
-        path = next((path for path in paths if folder in path.parent.parts), paths[0])
+        path = paths[0] if len(paths) == 1 else next((one for one in paths if folder in one.parent.parts), paths[0])
         source = FrameFolder(path, fps or self._fps) if path in self._folders else None
         return [ListedVideo(path, label, source=source, part=part, group=group, row=row)]
 

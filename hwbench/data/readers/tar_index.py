@@ -81,7 +81,7 @@ def _stored(place: Path, stamp: dict[str, int]) -> tuple[TarMember, ...] | None:
 def _whole(member: TarMember, archive_bytes: int) -> bool:
     """Whether a member of an index lies within its archive."""
     numbers = member.offset_bytes, member.size_bytes
-    kinds = isinstance(member.name, str) and isinstance(member.text, str | None)
+    kinds = isinstance(member.name, str) and member.name.isprintable() and isinstance(member.text, str | None)
     return kinds and all(type(one) is int and one >= 0 for one in numbers) and sum(numbers) <= archive_bytes
 
 
