@@ -16,6 +16,11 @@ _PACKAGE = Path(__file__).resolve().parent
 _SAFE_PATH = "PYTHONSAFEPATH"
 
 
+def cores() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def python_command(module: str, *words: str) -> tuple[str, ...]:
     """The command that runs a module of Python in a process of its own, ``words`` being its arguments."""
     return (sys.executable, "-P", "-m", module, *words)

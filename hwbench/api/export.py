@@ -61,7 +61,7 @@ class ExportRequest:
     data: str | None = option(default=None, help="Data to validate on; default: what the checkpoint was trained on.")
     weights: str | None = option(
         default=None,
-        help="Of a network by name: a file of published weights (torchvision, own: a state dict), or random.",
+        help="published (of the zoo: fetched), a file of published weights or of a state dict, or random.",
     )
     variant: str = option(default=AUTO, help="Layout of convolutions over time.")
     device: str | None = option(

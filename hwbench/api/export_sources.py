@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import ModelArgument, card_name, checkpoint_file, resolve_model
+from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class SourceArguments:
     """What is said of the network to export, beside its name.
 
     Attributes:
-        weights: A file of published weights, of a model from elsewhere of its state dict; ``random``; None: none.
+        weights: A file of published weights, of a model from elsewhere of its state dict; ``published``: the file
+            that the card of a zoo network names; ``random``; None: none.
         classes: Width of the logits; None: that of the weights, of the model or of its family.
         input: One clip of a model from elsewhere.
         data: Name of the data whose clips it will see; None: the synthetic set.
@@ -110,10 +112,12 @@ def _named(workspace: Workspace, model: str, given: SourceArguments, listener: L
     from hwbench.deploy import randomly_weighted
     from hwbench.specs.network import DEFAULT_CLASSES
 
+    if given.weights == PUBLISHED:
+        given = replace(given, weights=str(published_weights(workspace, model, listener)))
     if given.file is not None and not given.file.is_file():
         raise InvalidValue(
-            f"--weights: expected the file of published weights, or random; got {given.weights!r}, which is no file. "
-            "Trained weights come as a checkpoint"
+            f"--weights: expected the file of published weights, published or random; got {given.weights!r}, which is "
+            "no file. Trained weights come as a checkpoint"
         )
     if given.file is not None:
         return _published(workspace, model, given.file, given, listener)
@@ -180,4 +184,4 @@ def _where(workspace: Workspace, model: str) -> str:
 
     card = card_name(model)
     weights = None if card is None else load_card(workspace, card).weights
-    return "" if weights is None else f"Published weights: fetch {weights.url} and add --weights FILE. "
+    return "" if weights is None else f"Add --weights published (they are fetched from {weights.url}). "

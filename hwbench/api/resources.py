@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from hwbench.interpreter import cores
 
 if TYPE_CHECKING:
     from hwbench.training import Resources
@@ -14,28 +15,24 @@ if TYPE_CHECKING:
 _MOST_READERS = 8
 
 
-def cores() -> int:
-    """Processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def resources_for(
     data: str, *, device: str = "auto", threads: int | None = None, workers: int | None = None
 ) -> Resources:
     """Resources to train or test with on data by name.
 
     Args:
-        data: ``synthetic``, a folder of class folders, a list file, or ``READER:PATH``.
+        data: ``synthetic``, ``synthetic:NAME``, a folder of class folders, a list file, or ``READER:PATH``.
         device: ``cpu``, ``cuda`` or ``auto``.
         threads: Threads of torch; None: all cores.
-        workers: Processes that read videos; None: none for the synthetic set, else one less than there are cores.
+        workers: Processes that read videos; None: none for a synthetic set that stays in memory,
+            else one less than there are cores.
     """
-    from hwbench.data import SYNTHETIC
+    from hwbench.data import stays_in_memory
     from hwbench.training import Resources
 
     if workers is None:
-        # The synthetic set stays in memory after the first pass; large sets keep other cores busy with decoding.
-        workers = 0 if data == SYNTHETIC else min(_MOST_READERS, max(1, cores() - 1))
+        # What stays in memory after the first pass is decoded once; large sets keep other cores busy with decoding.
+        workers = 0 if stays_in_memory(data) else min(_MOST_READERS, max(1, cores() - 1))
     return Resources(device, threads or cores(), workers)
 
 

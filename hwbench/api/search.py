@@ -50,7 +50,7 @@ class SearchRequest:
     study: str | None = option(default=None, help="Name of the study; a study of that name goes on.")
     seed: int = option(default=0, min=0, help="Of everything random.")
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
-    data: str = option(default="synthetic", help="For short-train: synthetic, or a path.")
+    data: str = option(default="synthetic", help="For short-train: synthetic, synthetic:NAME, or a path.")
     epochs: int = option(default=2, min=1, help="For short-train: epochs of a training.")
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")

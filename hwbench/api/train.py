@@ -14,6 +14,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import checkpoint_file, resolve_model
 from hwbench.api.requests import option, request
 from hwbench.api.resources import resources_for
+from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO
 from hwbench.units import parse_duration
@@ -48,7 +49,7 @@ class TrainRequest:
     )
     data: str | None = option(
         default=None,
-        help="synthetic (default), a folder of class folders, a list, or READER:PATH; with --qat as before.",
+        help="synthetic (default), synthetic:NAME, class folders, a list, or READER:PATH; with --qat as before.",
     )
     qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
     epochs: int | None = option(default=None, min=1, help="Passes over the training videos; default: 16, with --qat 2.")
@@ -68,7 +69,9 @@ class TrainRequest:
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
-    weights: Path | None = option(default=None, help="A file of published weights to begin with.")
+    weights: Path | None = option(
+        default=None, help="Weights to begin with: published (of a network of the zoo: fetched), or a file of them."
+    )
     new_head: bool = option(default=False, help="Leave out the last layer of --weights, which has other classes.")
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
@@ -255,7 +258,7 @@ def train_network(
         workspace: Holds studies, spaces, the synthetic set and runs.
         architecture: A printed key, ``STUDY:best`` or ``zoo:NAME``; its head gets as many classes as the data has.
         recipe: How.
-        data: ``synthetic``, a folder of class folders, a list file, or ``READER:PATH``.
+        data: ``synthetic``, ``synthetic:NAME``, a folder of class folders, a list file, or ``READER:PATH``.
         tuning: What goes on with the rounding of int8 in it; its network is trained, and ``architecture`` not read.
         span: Length of a clip, with a unit.
         stride: Frames from one of a clip to the next.
@@ -281,6 +284,8 @@ def train_network(
     if tuning is None:
         network = _network(workspace, architecture, data, recipe.seed, listener)
         clip = _clip(network, span, stride)
+        if weights == Path(PUBLISHED) and not weights.is_file():
+            weights = published_weights(workspace, architecture, listener)
         start = None if weights is None else _start(weights, network, data, new_head, listener)
     else:
         network, clip = tuning.checkpoint.network, tuning.checkpoint.clip

@@ -12,4 +12,5 @@ import hwbench.cli.report
 import hwbench.cli.search
 import hwbench.cli.train
 import hwbench.cli.validate
-import hwbench.cli.verify  # noqa: F401
+import hwbench.cli.verify
+import hwbench.cli.zoo  # noqa: F401

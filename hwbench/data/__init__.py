@@ -1,11 +1,12 @@
-"""Decoding, clip sampling, data sets, transforms and the built-in synthetic set."""
+"""Decoding, clip sampling, data sets, transforms and the built-in synthetic sets."""
 
+from hwbench.data.builtin import SYNTHETIC
 from hwbench.data.clips import ClipSpec, random_clip, uniform_clips
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
-from hwbench.data.sources import SYNTHETIC, default_clip, open_dataset, open_splits
+from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.data.transforms import Normalisation, RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
 from hwbench.data.videos import Splits, VideoList, read_splits
@@ -43,4 +44,5 @@ __all__ = [
     "read_frames",
     "read_splits",
     "uniform_clips",
+    "stays_in_memory",
 ]

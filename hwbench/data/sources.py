@@ -6,18 +6,17 @@ import re
 from pathlib import Path
 from typing import Literal, overload
 
+from hwbench.data.builtin import PREFIX, SYNTHETIC, find_builtin
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
+from hwbench.data.generation import SPLITS, generate
 from hwbench.data.readers import Reader
 from hwbench.data.readers import get as get_reader
-from hwbench.data.synthetic import SyntheticSpec, prepare
 from hwbench.data.transforms import ScaleJitter, Size, TestTransform
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.workspace import Workspace
-
-SYNTHETIC = "synthetic"
 
 Split = Literal["train", "val"]
 
@@ -26,26 +25,28 @@ _READER = re.compile(r"[a-z][a-z0-9-]+")
 
 # The X3D recipes look at 1.6 s (XS) to 2.7 s (M) of a video.
 _SPAN_S = 2.0
-# A synthetic clip covers 16 of the 24 frames, so that a random clip has room to start.
-_SYNTHETIC_FRAMES = 16
-# The synthetic set whole, and of a set of one's own as much as is there.
+# The synthetic set and motion48:small whole. A set that does not fit is decoded again in each pass.
 CACHE_BYTES = 512 * 2**20
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
-    """The training and validation lists of ``synthetic`` (encoded on first use), of a path, or of ``READER:PATH``.
+    """The training and validation lists of ``synthetic`` or ``synthetic:NAME`` (encoded on first use), of a path, or of
+    ``READER:PATH``.
 
     Raises:
         UnknownName: None of these.
         InvalidFile: A path that is not laid out as its reader expects.
     """
-    if data == SYNTHETIC:
-        return read_splits(prepare(workspace, SyntheticSpec()))
+    builtin = find_builtin(data)
+    if builtin is not None:
+        return read_splits(generate(workspace, builtin.spec))
     try:
         reader, path = _named(data)
         return read_splits(path, reader=reader, seed=seed)
     except UnknownName as error:
-        raise UnknownName(f"{error}; write --data {SYNTHETIC}, --data PATH or --data READER:PATH") from None
+        raise UnknownName(
+            f"{error}; write --data {SYNTHETIC}, --data {PREFIX}NAME, --data PATH or --data READER:PATH"
+        ) from None
 
 
 def _named(data: str) -> tuple[Reader | None, Path]:
@@ -77,9 +78,16 @@ def _options(data: str, text: str) -> dict[str, str]:
 
 def default_clip(data: str, frames: int) -> ClipSpec:
     """How clips of ``frames`` frames are cut unless the user says otherwise."""
-    if data == SYNTHETIC:
-        return ClipSpec(frames, stride=max(1, _SYNTHETIC_FRAMES // frames))
+    builtin = find_builtin(data)
+    if builtin is not None:
+        return builtin.clip(frames)
     return ClipSpec(frames, span_s=_SPAN_S)
+
+
+def stays_in_memory(data: str) -> bool:
+    """Whether data by name is a synthetic set whose decoded videos fit into the memory that a data set may take."""
+    builtin = find_builtin(data)
+    return builtin is not None and all(builtin.spec.decoded_bytes(split) <= CACHE_BYTES for split in SPLITS)
 
 
 @overload
@@ -124,12 +132,13 @@ def open_dataset(
     policy: FailurePolicy = FailurePolicy.RAISE,
     cache_bytes: int = CACHE_BYTES,
 ) -> TrainingClips | TestClips:
-    """Clips of ``synthetic``, a path or ``READER:PATH``, (3, T, h, w) with T from ``clip`` and (h, w) = ``size``.
+    """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
+    ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
 
     Raises:
-        UnknownName: Neither ``synthetic`` nor an existing path.
+        UnknownName: Neither a synthetic set nor an existing path.
         InvalidFile: A path whose folders or lists are not as they should be.
     """
     splits = open_splits(workspace, data, seed=seed)

@@ -12,32 +12,21 @@ the same scenes: one that is complete stays in use, so that what was begun with 
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from hwbench.data.encoding import write_video
+from hwbench.data.generation import SPLITS, Floats, Frames, SetSpec, coverage, generate
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
-from hwbench.workspace import Workspace, write_text, writing
-
-Frames = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.floating[Any]]
+from hwbench.workspace import Workspace
 
 # forwards, backwards
 PAIRS = (("move-right", "move-left"), ("grow", "shrink"), ("turn-right", "turn-left"), ("brighten", "darken"))
 CLASSES = tuple(sorted(name for pair in PAIRS for name in pair))
-SPLITS = ("train", "val")
 
-_STAMP = "synthetic.json"
 # Raised whenever the pixels change, so that files of two versions never lie in one set. 1: H.264; 2: MPEG-4 part 2.
 _VERSION = 2
 _KEPT_VERSION = 1
@@ -46,7 +35,7 @@ _SCENES = 1
 
 
 @dataclass(frozen=True)
-class SyntheticSpec:
+class SyntheticSpec(SetSpec):
     """What the set holds: videos per class in each split, of ``frames`` square frames of ``size`` pixels at ``fps``."""
 
     train_per_class: int = 48
@@ -56,31 +45,17 @@ class SyntheticSpec:
     fps: int = 12
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if min(self.train_per_class, self.val_per_class, self.frames, self.fps) < 1 or self.seed < 0:
-            raise InvalidValue(f"synthetic set: counts must be at least 1 and the seed not negative, got {self}")
-        if self.size < 16 or self.size % 2:
-            raise InvalidValue(f"synthetic set: the size must be even and at least 16 pixels, got {self.size}")
+    kind = "synthetic"
+    version = _VERSION
+    kept_version = _KEPT_VERSION
+    classes = CLASSES
 
-    @property
-    def name(self) -> str:
-        """Folder name of the set; holds every parameter."""
-        return self._name(_VERSION)
-
-    @property
-    def kept_name(self) -> str:
-        """Folder name of the same set as it was encoded before."""
-        return self._name(_KEPT_VERSION)
-
-    def _name(self, version: int) -> str:
-        return (
-            f"synthetic-v{version}-{self.train_per_class}+{self.val_per_class}-{self.size}px-{self.frames}f"
-            f"-{self.fps}fps-seed{self.seed}"
-        )
-
-    def per_class(self, split: str) -> int:
-        """Videos per class in ``train`` or ``val``."""
-        return {"train": self.train_per_class, "val": self.val_per_class}[split]
+    def films(self, split: str, class_name: str, index: int) -> Iterator[tuple[str, Frames]]:
+        # The two videos of a pair are one drawing, which comes with the class that runs forwards.
+        if not _place(class_name)[1]:
+            frames = render(class_name, split, index, self)
+            yield class_name, frames
+            yield partner(class_name), frames[::-1]
 
 
 @dataclass(frozen=True)
@@ -131,75 +106,8 @@ def partner(class_name: str) -> str:
 
 
 def prepare(workspace: Workspace, spec: SyntheticSpec | None = None) -> Path:
-    """Folder of the set (``train/CLASS/*.mp4``, ``val/CLASS/*.mp4``), made on first use.
-
-    Encodes into a temporary folder which gets its name when it is complete, so an interruption leaves nothing half
-    done; a set that lost files is made again. Two processes may do this at the same time. A complete set of an older
-    hwbench is taken as it is.
-
-    Raises:
-        WorkspaceError: No rights or no room.
-    """
-    spec = spec or SyntheticSpec()
-    root = workspace.data / spec.name
-    for made in (root, workspace.data / spec.kept_name):
-        if _complete(made, spec):
-            return made
-    with writing(root):
-        root.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(root)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{spec.name}.", suffix=".tmp", dir=root.parent))
-        try:
-            _encode(temporary, spec)
-            _move(temporary, root, spec)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-    return root
-
-
-def _encode(folder: Path, spec: SyntheticSpec) -> None:
-    for split, name, index in _videos(spec):
-        if _place(name)[1]:
-            continue
-        frames = render(name, split, index, spec)
-        for one, film in ((name, frames), (partner(name), frames[::-1])):
-            path = folder / split / one / f"{index:05d}.mp4"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_video(path, np.ascontiguousarray(film), fps=spec.fps)
-    write_text(folder / _STAMP, json.dumps({"version": _VERSION, **asdict(spec)}, indent=2) + "\n")
-
-
-def _move(temporary: Path, root: Path, spec: SyntheticSpec) -> None:
-    """Gives the finished folder its name; if another process was faster its set stays, a damaged one goes."""
-    temporary.chmod(0o755)  # mkdtemp makes private folders
-    if root.exists() and not _complete(root, spec):
-        shutil.rmtree(root)
-    try:
-        temporary.rename(root)
-    except OSError:
-        if not _complete(root, spec):
-            raise
-
-
-def _sweep(root: Path) -> None:
-    """Removes what encodings killed more than an hour ago left behind; a living one takes seconds."""
-    for folder in root.parent.glob(f".{root.name}.*.tmp"):
-        if time.time() - folder.stat().st_mtime > 3600:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _complete(root: Path, spec: SyntheticSpec) -> bool:
-    if not (root / _STAMP).is_file():
-        return False
-    sizes = {(p.parent.parent.name, p.parent.name, p.name): p.stat().st_size for p in root.glob("*/*/*.mp4")}
-    return all(sizes.get((split, name, f"{index:05d}.mp4"), 0) > 0 for split, name, index in _videos(spec))
-
-
-def _videos(spec: SyntheticSpec) -> Iterator[tuple[str, str, int]]:
-    for split in SPLITS:
-        for name in CLASSES:
-            for index in range(spec.per_class(split)):
-                yield split, name, index
+    """Folder of the set, made on first use as ``hwbench.data.generation.generate`` does."""
+    return generate(workspace, spec or SyntheticSpec())
 
 
 def _place(class_name: str) -> tuple[int, bool]:
@@ -226,18 +134,12 @@ def _draw(action: str, scene: _Scene, spec: SyntheticSpec) -> Frames:
     # Object coordinates in units of its size: u along the pointer, v across it.
     u, v = cos * dx + sin * dy, cos * dy - sin * dx
     soft = 1.5 / (spec.size * scale[:, None, None])  # edges are blurred over 1.5 pixels
-    head = _inside(0.5 - np.hypot(u - 0.5, v), soft)
-    tail = _inside(0.22 - np.hypot(u - np.clip(u, -1.0, 0.3), v), soft)
+    head = coverage(0.5 - np.hypot(u - 0.5, v), soft)
+    tail = coverage(0.22 - np.hypot(u - np.clip(u, -1.0, 0.3), v), soft)
     picture = np.broadcast_to(_background(scene.waves, axis), (spec.frames, spec.size, spec.size, 3))
     picture = picture + tail[..., None] * (scene.tail - picture)
     picture = picture + head[..., None] * (scene.head - picture)
     return np.rint(np.clip(picture * gain[:, None, None, None], 0, 1) * 255).astype(np.uint8)
-
-
-def _inside(distance: Floats, soft: Floats) -> Floats:
-    """1 where the distance to the edge is positive, 0 where negative, a ramp of width ``soft`` between."""
-    share: Floats = np.clip(distance / soft + 0.5, 0, 1)
-    return share
 
 
 def _background(waves: Floats, axis: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """Search spaces: what may be chosen, which networks fit a budget, what a name stands for. Loads no torch."""
 
 from hwbench.spaces.cards import Card, load_card, read_card
+from hwbench.spaces.downloads import FetchedWeights, fetch_weights
 from hwbench.spaces.family import Ends, Family, families
 from hwbench.spaces.loader import load_named, load_space, open_space, read_space
 from hwbench.spaces.resolve import load_result, resolve
@@ -11,11 +12,13 @@ __all__ = [
     "Card",
     "InputSize",
     "Ends",
+    "FetchedWeights",
     "Family",
     "Stage",
     "StageChoice",
     "StagedSpace",
     "families",
+    "fetch_weights",
     "load_card",
     "load_result",
     "load_named",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,10 +31,14 @@ class PublishedFigure:
 
 @dataclass(frozen=True)
 class Weights:
-    """Where published weights lie; ``form`` says how the file is laid out (``state_dict`` or ``model_state``)."""
+    """Where published weights lie; ``form`` says how the file is laid out (``state_dict`` or ``model_state``).
+
+    ``sha256`` is the digest of the file; empty where it is not known.
+    """
 
     url: str
     form: str
+    sha256: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,11 @@ def _published(fields: Fields) -> PublishedFigure:
 
 
 def _weights(fields: Fields) -> Weights:
-    weights = Weights(fields.text("url"), fields.text("form"))
+    weights = Weights(fields.text("url"), fields.text("form"), fields.text("sha256", default=""))
+    if not re.fullmatch("https://[!-~]+", weights.url):
+        raise fields.error("url", "expected an address with https://", weights.url)
+    if weights.sha256 and not re.fullmatch("[0-9a-f]{64}", weights.sha256):
+        raise fields.error("sha256", "expected 64 hexadecimal digits in lower case", weights.sha256)
     if weights.form not in ("state_dict", "model_state"):
         raise fields.error("form", "expected state_dict or model_state", weights.form)
     fields.done()

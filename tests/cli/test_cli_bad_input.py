@@ -169,8 +169,8 @@ OTHERS = [
     (("profile", "--variants", "onehot"), 2, ("unknown variant 'onehot'", "did you mean 'one-hot'")),
     ((*EXPORT, "--weights", "random"), 2, ("trained.pt is a checkpoint", "leave out --weights")),
     (("export", f"{STUDY}:best", "--out", "x"), 2, ("without weights", "hwbench train done:best", "--weights random")),
-    (("export", f"{STUDY}:best", "--out", "x", "--weights", "best"), 2, ("published weights, or random; got 'best'",)),
-    (("export", "zoo:x3d-xs", "--out", "x"), 2, ("fetch https://", "X3D_XS.pyth and add --weights FILE")),
+    (("export", f"{STUDY}:best", "--out", "x", "--weights", "best"), 2, ("published or random; got 'best'",)),
+    (("export", "zoo:x3d-xs", "--out", "x"), 2, ("Add --weights published", "fetched from https://", "X3D_XS.pyth")),
     *[((*c, "--weights", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "weights of an X3D"))
       for c in (("export", "zoo:x3d-xs", "--out", "x"), ("train", "zoo:x3d-xs", "--data", VIDEOS))],
     (("export", "zoo:x3d-xs", "--out", "x", "--weights", CHECKPOINT), 2,

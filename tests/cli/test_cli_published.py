@@ -126,3 +126,33 @@ def test_training_begins_with_them(workspace: Workspace, capsys: pytest.CaptureF
     torch.testing.assert_close(weights[name], stored[name], rtol=0, atol=1e-6)
     assert weights["projection.model.weight"].shape == (8, 64)
     assert "without the last layer" in checkpoint.facts["weights"]
+
+
+def test_published_by_name(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mirror is a folder here; tests/spaces has a server."""
+    place = workspace.root / "mirror" / "pytorchvideo" / "model_zoo" / "kinetics"
+    place.mkdir(parents=True)
+    (place / "X3D_XS.pyth").write_bytes((workspace.root / "x3d-8.pyth").read_bytes())
+    monkeypatch.setenv("HWBENCH_ZOO_MIRROR", str(workspace.root / "mirror"))
+    rows = {card["name"]: card for card in json.loads(run(capsys, "zoo", "list", "--json")[1])["cards"]}
+    assert rows["x3d-mini"]["weights"] == "published"
+    assert rows["efficient-x3d-l"]["weights"] == "none"
+    assert (rows["x3d-xs"]["input"], rows["x3d-xs"]["top1"]) == ("4x160x160", 0.6912)
+    assert rows["x3d-xs"]["macs"] == pytest.approx(0.61e9, rel=0.01)
+    export = ("export", "zoo:x3d-mini", "--precision", "fp32", "--threads", 1, "--json", "--weights", "published")
+    status, out, err = run(capsys, *export, "--out", "by-name")
+    assert status == 0, err
+    assert json.loads(out)["weights"] == "published:x3d"
+    assert "the card names no SHA-256; this file is taken on first use" in err
+    status, out, _ = run(capsys, "zoo", "get", "zoo:x3d-mini", "--json")
+    values = json.loads(out)
+    assert (status, values["fetched"], values["bytes"]) == (0, False, Path(values["path"]).stat().st_size)
+    assert "zoo:x3d-mini" in (listed := run(capsys, "zoo")[1])
+    assert "here" in next(line for line in listed.splitlines() if "x3d-mini" in line)
+    train = ("train", "zoo:x3d-mini", "--data", "videos", "--epochs", 1, "--threads", 1, "--weights", "published")
+    status, out, err = run(capsys, *train, "--out", "from-name", "--json")
+    assert status == 0, err
+    status, _, err = run(capsys, "train", "x3d-tiny:frames=8", "--data", "videos", "--weights", "published")
+    assert status == 2

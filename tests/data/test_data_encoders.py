@@ -66,7 +66,7 @@ def test_19_28_the_same_frames_give_the_same_file_in_another_process(tmp_path: P
 def test_19_28_a_complete_set_of_before_stays_in_use_and_is_never_mixed(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     new = prepare(workspace, SMALL)
-    old = new.rename(new.with_name(SMALL.kept_name))
+    old = new.rename(new.with_name(SMALL.names[1]))
     assert prepare(workspace, SMALL) == old
     before = {path: path.read_bytes() for path in old.rglob("*.mp4")}
     next(iter(before)).unlink()

@@ -3,14 +3,14 @@ from pathlib import Path
 import pytest
 from video_files import MakeVideo
 
-import hwbench.data.sources
+import hwbench.data.builtin
 from hwbench.data import ClipSpec, SyntheticSpec, default_clip, open_dataset
 from hwbench.errors import UnknownName
 from hwbench.workspace import Workspace
 
 
 def test_the_synthetic_set_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SyntheticSpec(1, 1, 32, 20))
+    monkeypatch.setattr(hwbench.data.builtin, "SyntheticSpec", lambda: SyntheticSpec(1, 1, 32, 20))
     workspace = Workspace(tmp_path)
     training = open_dataset(workspace, "synthetic", split="train", size=(24, 24), clip=default_clip("synthetic", 8))
     assert training[0].views.shape == (1, 3, 8, 24, 24)

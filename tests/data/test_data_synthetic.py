@@ -151,7 +151,7 @@ def test_a_full_or_forbidden_disk_is_one_clear_error(workspace: Workspace, monke
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device", "somewhere")
 
-    monkeypatch.setattr("hwbench.data.synthetic.write_video", full)
+    monkeypatch.setattr("hwbench.data.generation.write_video", full)
     with pytest.raises(WorkspaceError, match="no space is left"):
         prepare(workspace, SMALL)
     assert list(workspace.data.iterdir()) == []

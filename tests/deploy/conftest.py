@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-import hwbench.data.sources
+import hwbench.data.builtin
 from hwbench.api.export_sources import source_of
 from hwbench.data import SyntheticSpec
 from hwbench.deploy import DeployedModel, ExportSource, export, open_calibration, open_validation
@@ -24,7 +24,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory, runner_cache: Path) -> I
     """A workspace whose synthetic set is small, with the runner that was made already."""
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
+        patch.setattr(hwbench.data.builtin, "SyntheticSpec", lambda: SPEC)
         made = Workspace.create(tmp_path_factory.mktemp("deploy") / "workspace")
         made.cache.symlink_to(runner_cache)
         yield made

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-import hwbench.data.sources
+import hwbench.data.builtin
 from hwbench.data import SyntheticSpec, default_clip
 from hwbench.deploy import export, open_calibration, randomly_weighted
 from hwbench.latency import LatencyTable
@@ -50,7 +50,7 @@ def model(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
     torch.set_num_threads(1)
     network = NETWORKS[request.param]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
+        patch.setattr(hwbench.data.builtin, "SyntheticSpec", lambda: SPEC)
         original = randomly_weighted(network, default_clip("synthetic", network.input.t))
         calibration = open_calibration(workspace, "synthetic", original, count=2, seed=0)
         made = export(original, workspace.root / network.name, precision=Precision.INT8, calibration=calibration)

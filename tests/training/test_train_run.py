@@ -12,7 +12,7 @@ from torch import nn
 
 import hwbench
 import hwbench.cli.train  # registers the commands
-import hwbench.data.sources
+import hwbench.data.builtin
 from hwbench.cli.main import main
 from hwbench.data import ClipSpec
 from hwbench.errors import InvalidFile, InvalidValue
@@ -61,7 +61,7 @@ def workspace(data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     models.network = small_network
     monkeypatch.setitem(sys.modules, "hwbench.models", models)
     monkeypatch.setattr(hwbench, "models", models, raising=False)
-    monkeypatch.setattr(hwbench.data.sources, "SyntheticSpec", lambda: SPEC)
+    monkeypatch.setattr(hwbench.data.builtin, "SyntheticSpec", lambda: SPEC)
     workspace = Workspace.create(tmp_path / "workspace")
     workspace.data.parent.mkdir(exist_ok=True)
     (data_root / ".hwbench" / "data").mkdir(parents=True, exist_ok=True)

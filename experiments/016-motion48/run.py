@@ -1,0 +1,202 @@
+"""What ``synthetic:motion48`` costs, what one frame is worth on it, and whether it tells networks apart. See README.md.
+
+python experiments/016-motion48/run.py make                      # times both sets in a workspace of its own
+python experiments/016-motion48/run.py train middle --seed 0     # one run on motion48:small, one thread
+python experiments/016-motion48/run.py train small --one-frame   # the control: clips of one frame, repeated
+python experiments/016-motion48/run.py summary                   # results.json from all rows in rows/
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hwbench.data import open_splits
+from hwbench.data.builtin import find_builtin
+from hwbench.data.decoding import Frames
+from hwbench.data.transforms import Size, TestTransform, TrainTransform
+from hwbench.spaces.resolve import resolve
+from hwbench.specs import Network
+from hwbench.training import Data, Recipe, Resources, build, load_checkpoint, open_data, train
+from hwbench.workspace import Workspace
+
+HERE = Path(__file__).resolve().parent
+ROWS = HERE / "rows"
+SMALL = "synthetic:motion48:small"
+# Depth, expansion, kernels and last width of members of x3d-tiny.
+NETWORKS = {
+    "small": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "96"},
+    "middle": {"depth": "2", "expansion": "2", "first": "1x3x3+3x1x1", "kernel": "1x3x3+3x1x1", "width": "96"},
+    "large": {"depth": "2", "expansion": "4", "first": "1x3x3+3x1x1", "kernel": "3x3x3", "width": "128"},
+}
+
+
+def network(workspace: Workspace, name: str, num_classes: int) -> Network:
+    depth, expansion, first, kernel, width = NETWORKS[name].values()
+    choices = {"frames": "8", "resolution": "64"}
+    for stage in (1, 2, 3):
+        choices |= {
+            f"s{stage}.depth": depth,
+            f"s{stage}.width": ("32", "64", width)[stage - 1],
+            f"s{stage}.expansion": expansion if stage < 3 else "3",
+            f"s{stage}.kernel": first if stage == 1 else kernel,
+            f"s{stage}.se": "0",
+            f"s{stage}.act": "relu",
+        }
+    return resolve(workspace, "x3d-tiny:" + ",".join(f"{k}={v}" for k, v in choices.items()), num_classes)
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of its children that have ended."""
+    return sum(
+        u.ru_utime + u.ru_stime for u in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def make() -> None:
+    rows = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for data in ("synthetic:motion48", SMALL):
+            wall, cpu = time.monotonic(), cpu_s()
+            splits = open_splits(Workspace(Path(folder)), data)
+            row = {"wall_s": round(time.monotonic() - wall, 1), "cpu_s": round(cpu_s() - cpu, 1)}
+            wall = time.monotonic()
+            open_splits(Workspace(Path(folder)), data)
+            row["again_s"] = round(time.monotonic() - wall, 2)
+            row["bytes"] = sum(path.stat().st_size for part in (splits.train, splits.val) for path in part.paths)
+            rows[data] = row | {"train": len(splits.train), "val": len(splits.val), "load": os.getloadavg()[0]}
+            print(data, rows[data], flush=True)
+    write("make", rows)
+
+
+@dataclass(frozen=True)
+class OneFrame:
+    """Copies of one frame in place of a clip: a random one in training, the middle one in a test."""
+
+    inner: TrainTransform | TestTransform
+
+    @property
+    def size(self) -> Size:
+        return self.inner.size
+
+    def __call__(self, frames: Frames, *rng: np.random.Generator) -> torch.Tensor:
+        at = int(rng[0].integers(len(frames))) if rng else len(frames) // 2
+        return self.inner(np.broadcast_to(frames[at], frames.shape), *rng)
+
+
+def run(name: str, seed: int, epochs: int, one_frame: bool) -> None:
+    workspace = Workspace.find()
+    recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
+    data = open_data(workspace, SMALL, (8, 64, 64), recipe)
+    if one_frame:
+        for part in (data.training, data.validation):
+            part.transform = OneFrame(part.transform)
+    net = network(workspace, name, len(data.training.classes))
+    label = f"{name}-{'one-frame-' if one_frame else ''}seed{seed}"
+    wall, cpu = time.monotonic(), time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        trained = train(recipe, net, data, Path(folder), resources=Resources("cpu", 1, 0), progress=tell)
+        row = {"wall_s": round(time.monotonic() - wall), "cpu_s": round(time.process_time() - cpu)}
+        row |= {"top1": trained.checkpoint.metrics["top1"], "top5": trained.checkpoint.metrics["top5"]}
+        row |= parts(trained.checkpoint.path, data)
+    row |= {"network": name, "one_frame": one_frame, "architecture": net.name, "recipe": asdict(recipe)}
+    print(label, row, flush=True)
+    write(label, row)
+
+
+def tell(progress) -> None:
+    if progress.step % 60 == 0:
+        print(f"step {progress.step} of {progress.steps}: loss {progress.loss:.2f}", flush=True)
+
+
+def parts(path: Path, data: Data) -> dict[str, object]:
+    """Top-1 of the shape and of the motion alone, and of each motion among the classes of its shape and partner."""
+    checkpoint, weights = load_checkpoint(path)
+    module = build(checkpoint, weights).eval()
+    answers, truths = [], []
+    with torch.inference_mode():
+        for start in range(0, len(data.validation), 32):
+            samples = [data.validation[i] for i in range(start, min(start + 32, len(data.validation)))]
+            answers += [checkpoint.classes[i] for i in module(torch.cat([s.views for s in samples])).argmax(1)]
+            truths += [checkpoint.classes[s.label] for s in samples]
+    pairs = [(a.split("-", 1), b.split("-", 1)) for a, b in zip(answers, truths)]
+    motions = sorted({truth[1] for _, truth in pairs})
+    return {
+        "shape": round(statistics.fmean(a[0] == b[0] for a, b in pairs), 4),
+        "motion": round(statistics.fmean(a[1] == b[1] for a, b in pairs), 4),
+        "by_motion": {m: round(statistics.fmean(a[1] == m for a, b in pairs if b[1] == m), 3) for m in motions},
+    }
+
+
+def write(name: str, row: object) -> None:
+    ROWS.mkdir(exist_ok=True)
+    (ROWS / f"{name}.json").write_text(json.dumps(row, indent=1) + "\n")
+
+
+def summary() -> None:
+    rows = {path.stem: json.loads(path.read_text()) for path in sorted(ROWS.glob("*.json"))}
+    runs = {name: row for name, row in rows.items() if "network" in row}
+    clips = {n: [r for r in runs.values() if r["network"] == n and not r["one_frame"]] for n in NETWORKS}
+    count = len(list(find_builtin(SMALL).spec.classes)) * find_builtin(SMALL).spec.val_per_class
+    results: dict[str, object] = {"make": rows.get("make")}
+    for name, found in clips.items():
+        if found:
+            mean = statistics.fmean(r["top1"] for r in found)
+            results[name] = {
+                "architecture": found[0]["architecture"],
+                "epochs": found[0]["recipe"]["epochs"],
+                "top1": [round(r["top1"], 4) for r in found],
+                "mean": round(mean, 4),
+                "standard_error": round((mean * (1 - mean) / count) ** 0.5, 4),
+                "shape": [r["shape"] for r in found],
+                "motion": [r["motion"] for r in found],
+                "cpu_s": [r["cpu_s"] for r in found],
+                "wall_s": [r["wall_s"] for r in found],
+            }
+    results["one_frame"] = {
+        n: {k: r[k] for k in ("top1", "shape", "motion")} for n, r in runs.items() if r["one_frame"]
+    }
+    several = [[r["top1"] for r in found] for found in clips.values() if len(found) > 1]
+    if len(several) > 1:
+        seeds = statistics.fmean(statistics.variance(top1) for top1 in several)
+        # the variance of means holds a share of that of the seeds
+        means = statistics.variance([statistics.fmean(top1) for top1 in several])
+        results["variance"] = {
+            "between_networks": means,
+            "of_seeds": seeds,
+            "ratio": round(means / seeds, 1) if seeds else None,
+        }
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1))
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = options.add_subparsers(dest="command", required=True)
+    commands.add_parser("make")
+    one = commands.add_parser("train")
+    one.add_argument("network", choices=NETWORKS)
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--epochs", type=int, default=Recipe.epochs)
+    one.add_argument("--one-frame", action="store_true")
+    commands.add_parser("summary")
+    given = options.parse_args()
+    torch.set_num_threads(1)
+    if given.command == "make":
+        make()
+    elif given.command == "train":
+        run(given.network, given.seed, given.epochs, given.one_frame)
+    else:
+        summary()
+
+
+if __name__ == "__main__":
+    main()

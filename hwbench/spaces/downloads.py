@@ -1,0 +1,278 @@
+"""Published weights by name: the file that a card names is fetched once, checked, and kept in the workspace.
+
+A fetch that breaks off goes on where it stopped, also after ``kill -9``. A file is believed by its SHA-256: that of the
+card, or where the card has none that of the first fetch, which is written beside the file. ``HWBENCH_ZOO_MIRROR`` names
+another place that has the files: a folder or an address, in front of the path that the card's address has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import http.client
+import os
+import re
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from hwbench import __version__
+from hwbench.durable import make_folder, sync_folder
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.spaces.cards import Weights, load_card
+from hwbench.workspace import Workspace, write_text, writing
+
+MIRROR = "HWBENCH_ZOO_MIRROR"
+# The largest published file is 0.5 GB; what claims to be ten times that is not one of them.
+MAX_BYTES = 5 * 10**9
+# A connection that brings no byte for so long is given up.
+STALL_S = 30.0
+_PIECE_BYTES = 1 << 20
+_TRIES = 3
+
+Progress = Callable[[int, int | None], None]
+
+
+@dataclass(frozen=True)
+class FetchedWeights:
+    """A file of published weights in the workspace.
+
+    Attributes:
+        path: The file.
+        sha256: Its digest.
+        bytes: Its size.
+        source: Where it came from.
+        pinned: The card names the digest; else it is that of the first fetch.
+        fetched: It was fetched now; else it was there.
+    """
+
+    path: Path
+    sha256: str
+    bytes: int
+    source: str
+    pinned: bool
+    fetched: bool
+
+
+def weights_of(workspace: Workspace, name: str) -> Weights:
+    """Where the published weights of a card lie.
+
+    Raises:
+        UnknownName: No such card.
+        InvalidFile: The card does not validate.
+        InvalidValue: No weights of it were published.
+    """
+    card = load_card(workspace, name)
+    if card.weights is None:
+        others = [other for other in workspace.names("zoo") if other != name and load_card(workspace, other).weights]
+        raise InvalidValue(f"zoo:{name} has no published weights; these have: {', '.join(others)}")
+    return card.weights
+
+
+def stored_weights(workspace: Workspace, name: str) -> Path:
+    """Where the file of a card's weights is kept in the workspace; it need not be there."""
+    address = urllib.parse.urlsplit(weights_of(workspace, name).url)
+    return workspace.state / "weights" / name / Path(urllib.parse.unquote(address.path)).name
+
+
+def fetch_weights(workspace: Workspace, name: str, progress: Progress | None = None) -> FetchedWeights:
+    """The published weights of a card, fetched where they are not in the workspace.
+
+    Args:
+        workspace: Has the card, and keeps the file.
+        name: Of the card.
+        progress: Called with bytes there and bytes in all (None: not known).
+
+    Raises:
+        UnknownName: No such card.
+        InvalidValue: No weights of it were published, or HWBENCH_ZOO_MIRROR is neither a folder nor an address.
+        InvalidFile: What came, or what is kept, has another digest.
+        HwbenchError: The place cannot be reached, or has no such file.
+        WorkspaceError: No rights or no room.
+    """
+    weights, path = weights_of(workspace, name), stored_weights(workspace, name)
+    source = mirrored(weights.url)
+    with writing(path):
+        make_folder(path.parent)
+    with _alone(path):
+        fetched = not path.is_file()
+        if fetched:
+            _fetch(source, path, weights, progress)
+        sha256 = _checked(path, weights)
+        return FetchedWeights(path, sha256, path.stat().st_size, source, bool(weights.sha256), fetched)
+
+
+def mirrored(url: str) -> str:
+    """The address or file that is read in the place of an address; the address itself without ``HWBENCH_ZOO_MIRROR``.
+
+    Raises:
+        InvalidValue: The mirror is neither a folder nor an http address.
+    """
+    mirror = os.environ.get(MIRROR, "").strip().rstrip("/")
+    if not mirror:
+        return url
+    place = urllib.parse.urlsplit(url).path.lstrip("/")
+    if re.match(r"https?://", mirror):
+        return f"{mirror}/{place}"
+    folder = Path(mirror).expanduser()
+    if not folder.is_dir():
+        raise InvalidValue(f"{MIRROR}: expected a folder or an address with http:// or https://, got {mirror!r}")
+    return str(folder / urllib.parse.unquote(place))
+
+
+def _fetch(source: str, path: Path, weights: Weights, progress: Progress | None) -> None:
+    """Brings the file, going on with what an earlier fetch left; it has its name when it is whole and checked."""
+    part = path.with_name(f"{path.name}.part")
+    if not re.match(r"https?://", source):
+        _copy(Path(source), part, weights.url)
+    else:
+        for attempt in range(1, _TRIES + 1):
+            try:
+                _download(source, part, progress)
+                break
+            except _BrokenOff as error:
+                if attempt == _TRIES:
+                    raise HwbenchError(
+                        f"{source}: {error}, after {part.stat().st_size if part.exists() else 0} bytes; the same "
+                        "command goes on there"
+                    ) from error
+    if weights.sha256 and _sha256(part) != weights.sha256:
+        got = _sha256(part)
+        _remove(part)
+        raise InvalidFile(f"{source}: expected SHA-256 {weights.sha256}, got {got}; nothing was kept")
+    with writing(path):
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        part.replace(path)
+        sync_folder(path.parent)
+    _remove(_tag(part))
+
+
+class _BrokenOff(Exception):
+    """The connection ended before the file did."""
+
+
+def _download(url: str, part: Path, progress: Progress | None) -> None:
+    """One request, for what is missing of the file."""
+    there, tag = _begun(part)
+    headers = {"User-Agent": f"hwbench/{__version__}"}
+    if there:
+        headers |= {"Range": f"bytes={there}-", "If-Range": tag}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=STALL_S) as answer:
+            going_on = answer.status == http.HTTPStatus.PARTIAL_CONTENT
+            there = there if going_on else 0
+            length = answer.headers.get("Content-Length", "")
+            total = there + int(length) if length.isascii() and length.isdigit() else None
+            if total is not None and total > MAX_BYTES:
+                raise InvalidFile(f"{url}: {total} bytes announced; expected weights of at most {MAX_BYTES}")
+            with writing(part):
+                write_text(_tag(part), answer.headers.get("ETag") or answer.headers.get("Last-Modified") or "")
+                with part.open("ab" if going_on else "wb") as file:
+                    there = _pour(answer, file, url, there, total, progress)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:  # what is there is longer than the file
+            _remove(part)
+            raise _BrokenOff("the file there has changed") from error
+        raise HwbenchError(f"{url}: the server answers {error.code} {error.reason}; {_way_out(url)}") from error
+    except (urllib.error.URLError, TimeoutError, http.client.HTTPException, ConnectionError) as error:
+        if part.exists() and part.stat().st_size > there:
+            raise _BrokenOff(_reason(error)) from error
+        host = urllib.parse.urlsplit(url).netloc
+        raise HwbenchError(f"cannot reach {host}: {_reason(error)}; {_way_out(url)}") from None
+    if total is not None and there < total:
+        raise _BrokenOff(f"the connection ended, {total} bytes were announced")
+
+
+def _pour(answer: Any, file: IO[bytes], url: str, there: int, total: int | None, progress: Progress | None) -> int:
+    """Writes what comes; the bytes that are there then."""
+    while True:
+        try:
+            piece = answer.read(_PIECE_BYTES)
+        except (TimeoutError, http.client.HTTPException, ConnectionError) as error:
+            partial = getattr(error, "partial", b"")
+            file.write(partial)
+            raise _BrokenOff(_reason(error)) from error
+        if not piece:
+            return there
+        there += len(piece)
+        if there > MAX_BYTES:
+            raise InvalidFile(f"{url}: more than {MAX_BYTES} bytes came; expected weights")
+        file.write(piece)
+        if progress is not None:
+            progress(there, total)
+
+
+def _begun(part: Path) -> tuple[int, str]:
+    """Bytes of a fetch that broke off, and what the server called that version; none where it did not say."""
+    try:
+        tag = _tag(part).read_text(encoding="utf-8", errors="replace").strip()
+        # A weak tag does not promise the same bytes.
+        return (part.stat().st_size, tag) if tag and not tag.startswith("W/") and tag.isprintable() else (0, "")
+    except OSError:
+        return 0, ""
+
+
+def _tag(part: Path) -> Path:
+    return part.with_name(f"{part.name}.tag")
+
+
+def _copy(source: Path, part: Path, url: str) -> None:
+    if not source.is_file():
+        raise HwbenchError(f"{source}: no such file in {MIRROR}; put {url} there")
+    with writing(part):
+        shutil.copyfile(source, part)
+
+
+def _checked(path: Path, weights: Weights) -> str:
+    """The digest of a kept file, which is the one it should have."""
+    sha256, beside = _sha256(path), path.with_name(f"{path.name}.sha256")
+    expected = weights.sha256
+    if not expected:
+        with contextlib.suppress(OSError):
+            expected = beside.read_text(encoding="ascii", errors="replace").split()[0] if beside.stat().st_size else ""
+    if expected and sha256 != expected:
+        raise InvalidFile(
+            f"{path}: expected SHA-256 {expected}, got {sha256}; damaged or replaced: remove the folder {path.parent} "
+            "to fetch the file again"
+        )
+    if not expected:
+        write_text(beside, f"{sha256}  {path.name}\n")
+    return sha256
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
+
+
+def _reason(error: BaseException) -> str:
+    inner = getattr(error, "reason", error)
+    return " ".join(str(inner).split()) or type(error).__name__
+
+
+def _way_out(url: str) -> str:
+    return (
+        f"fetch {url} elsewhere and give it with --weights FILE, or name a folder or address that has the files: "
+        f"export {MIRROR}=DIR"
+    )
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Waits for another process that fetches the same file."""
+    with writing(path):
+        lock = path.with_name(".lock").open("w")
+    with lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX)
+        yield

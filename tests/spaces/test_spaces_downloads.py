@@ -1,0 +1,222 @@
+"""Published weights by name, fetched from a real server that breaks off, changes the file, or is not there."""
+
+import hashlib
+import http.server
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName
+from hwbench.spaces import downloads, fetch_weights, read_card
+from hwbench.spaces.downloads import MIRROR, mirrored, stored_weights
+from hwbench.workspace import Workspace, shipped
+
+PLACE = "pytorchvideo/model_zoo/kinetics/X3D_XS.pyth"
+DATA = bytes(range(256)) * 20_000  # 5 MB
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves one file; ``cut`` bytes of each answer, where it is not None, and ``pause_s`` between pieces."""
+
+    daemon_threads = True
+    data = DATA
+    tag = '"first"'
+    cut: int | None = None
+    pause_s = 0.0
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        server = self.server
+        asked = self.headers.get("Range", "")
+        server.asked.append(asked)
+        if self.path != f"/{PLACE}":
+            self.send_error(404)
+            return
+        start = int(match[1]) if (match := re.fullmatch(r"bytes=(\d+)-", asked)) else 0
+        if self.headers.get("If-Range") not in (None, server.tag):
+            start = 0
+        body = server.data[start:]
+        self.send_response(206 if start else 200)
+        self.send_header("ETag", server.tag)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        sent = body if server.cut is None else body[: server.cut]
+        for at in range(0, len(sent), 1 << 16):
+            self.wfile.write(sent[at : at + (1 << 16)])
+            time.sleep(server.pause_s)
+        if server.cut is not None:
+            self.close_connection = True
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with Server() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        monkeypatch.setenv(MIRROR, server.address)
+        for proxy in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+            monkeypatch.delenv(proxy, raising=False)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "workspace")
+
+
+def pin(workspace: Workspace, sha256: str) -> None:
+    """Writes the digest into the card."""
+    card = workspace.root / "zoo" / "x3d-xs" / "model.toml"
+    text = card.read_text()
+    card.write_text(text.replace("[[weights]]\n", f'[[weights]]\nsha256 = "{sha256}"\n', 1))
+
+
+def test_a_file_is_fetched_once_and_checked_each_time(workspace: Workspace, server: Server) -> None:
+    told: list[tuple[int, int | None]] = []
+    got = fetch_weights(workspace, "x3d-xs", lambda done, total: told.append((done, total)))
+    assert got.path == workspace.state / "weights" / "x3d-xs" / "X3D_XS.pyth"
+    assert got.path.read_bytes() == DATA
+    assert (got.bytes, got.fetched, got.pinned) == (len(DATA), True, False)
+    assert got.sha256 == hashlib.sha256(DATA).hexdigest()
+    assert told[-1] == (len(DATA), len(DATA))
+    again = fetch_weights(workspace, "x3d-xs")
+    assert (again.sha256, again.fetched) == (got.sha256, False)
+    assert server.asked == [""]
+    assert {path.name for path in got.path.parent.iterdir()} == {"X3D_XS.pyth", "X3D_XS.pyth.sha256", ".lock"}
+    got.path.write_bytes(DATA[:-1])  # the card names no digest: that of the first fetch holds
+    with pytest.raises(InvalidFile, match=r"expected SHA-256 .* damaged or replaced: remove the folder"):
+        fetch_weights(workspace, "x3d-xs")
+
+
+def test_a_connection_that_breaks_off_is_taken_up_again(workspace: Workspace, server: Server) -> None:
+    server.cut = 2_000_000
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA
+    assert server.asked == ["", "bytes=2000000-", "bytes=4000000-"]
+
+
+def test_the_same_command_goes_on_where_three_tries_ended(workspace: Workspace, server: Server) -> None:
+    server.cut = 1_000_000
+    with pytest.raises(HwbenchError, match=r"after 3000000 bytes; the same command goes on there"):
+        fetch_weights(workspace, "x3d-xs")
+    assert not stored_weights(workspace, "x3d-xs").exists()
+    server.cut = None
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA
+    assert server.asked[-1] == "bytes=3000000-"
+
+
+def test_a_file_that_has_changed_meanwhile_is_begun_anew(workspace: Workspace, server: Server) -> None:
+    server.cut = 1_000_000
+    with pytest.raises(HwbenchError):
+        fetch_weights(workspace, "x3d-xs")
+    server.cut, server.data, server.tag = None, DATA[::-1], '"second"'
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA[::-1]
+
+
+def test_a_fetch_that_was_killed_goes_on(workspace: Workspace, server: Server) -> None:
+    server.pause_s = 0.02
+    code = "import sys; from hwbench.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, "zoo", "get", "x3d-xs"]
+    process = subprocess.Popen(command, cwd=workspace.root, stderr=subprocess.DEVNULL, env={**os.environ})
+    part = stored_weights(workspace, "x3d-xs").with_name("X3D_XS.pyth.part")
+    deadline = time.monotonic() + 60
+    while not (part.exists() and part.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    server.pause_s = 0.0
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == DATA
+    assert re.fullmatch(r"bytes=[1-9]\d*-", server.asked[-1])
+
+
+def test_a_digest_in_the_card_is_held(workspace: Workspace, server: Server) -> None:
+    pin(workspace, hashlib.sha256(DATA).hexdigest())
+    assert fetch_weights(workspace, "x3d-xs").pinned
+    other = Workspace.create(workspace.root.parent / "other")
+    pin(other, "0" * 64)
+    with pytest.raises(InvalidFile, match=rf"{PLACE}: expected SHA-256 0000.*nothing was kept"):
+        fetch_weights(other, "x3d-xs")
+    assert {path.name for path in stored_weights(other, "x3d-xs").parent.iterdir()} <= {".lock", "X3D_XS.pyth.part.tag"}
+
+
+def test_what_cannot_be_had_says_the_way_out(
+    workspace: Workspace, server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(MIRROR, f"{server.address}/nothing")
+    with pytest.raises(HwbenchError, match=r"the server answers 404 .*--weights FILE"):
+        fetch_weights(workspace, "x3d-xs")
+    monkeypatch.setenv(MIRROR, "http://127.0.0.1:9")  # nobody listens there
+    with pytest.raises(HwbenchError, match=r"cannot reach 127\.0\.0\.1:9: .*refused.*; fetch .* elsewhere"):
+        fetch_weights(workspace, "x3d-xs")
+    monkeypatch.setenv(MIRROR, str(tmp_path / "none"))
+    with pytest.raises(InvalidValue, match="expected a folder or an address"):
+        fetch_weights(workspace, "x3d-xs")
+    monkeypatch.setenv(MIRROR, str(tmp_path))
+    with pytest.raises(HwbenchError, match=r"no such file in HWBENCH_ZOO_MIRROR; put https://"):
+        fetch_weights(workspace, "x3d-xs")
+    with pytest.raises(InvalidValue, match=r"zoo:efficient-x3d-m has no published weights; these have: .*x3d-xs"):
+        fetch_weights(workspace, "efficient-x3d-m")
+    with pytest.raises(UnknownName, match="did you mean 'x3d-xs'"):
+        fetch_weights(workspace, "x3d-xss")
+
+
+def test_a_server_that_sends_without_end_is_left(
+    workspace: Workspace, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "MAX_BYTES", 1_000_000)
+    with pytest.raises(InvalidFile, match="5120000 bytes announced"):
+        fetch_weights(workspace, "x3d-xs")
+
+
+def test_a_folder_takes_the_place_of_the_address(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"https://dl.fbaipublicfiles.com/{PLACE}"
+    monkeypatch.delenv(MIRROR, raising=False)
+    assert mirrored(url) == url
+    file = tmp_path / "mirror" / PLACE
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"weights")
+    monkeypatch.setenv(MIRROR, str(tmp_path / "mirror"))
+    assert fetch_weights(workspace, "x3d-xs").path.read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('url = "https://', 'url = "file:///', "expected an address with https://"),
+        ("[[weights]]\n", '[[weights]]\nsha256 = "ABC"\n', "expected 64 hexadecimal digits"),
+    ],
+)
+def test_cards_name_safe_addresses_and_whole_digests(tmp_path: Path, before: str, after: str, message: str) -> None:
+    text = (shipped() / "zoo" / "x3d-xs" / "model.toml").read_text()
+    assert before in text
+    card = tmp_path / "x3d-xs" / "model.toml"
+    card.parent.mkdir()
+    card.write_text(text.replace(before, after))
+    with pytest.raises(InvalidFile, match=message):
+        read_card(card)
