@@ -14,8 +14,9 @@ from hwbench.testing.datasets import COPIES, folders, lists
 from hwbench.testing.readers import ReaderConformance
 from hwbench.workspace import Workspace
 
+INSTALL = "pip install hwbench[huggingface]"
 NAMED = [
-    pytest.param(name, marks=pytest.mark.skipif(bool(copy.needs) and not find_spec(copy.needs), reason=copy.needs))
+    pytest.param(name, marks=[pytest.mark.skipif(bool(copy.needs) and not find_spec(copy.needs), reason=INSTALL)])
     for name, copy in COPIES.items()
 ]
 
