@@ -346,7 +346,7 @@ def train_network(
     with world.leader_first():  # the synthetic set is made once
         picture, normalisation = PictureSpec(), Normalisation()
         if tuning is None:
-            network = _network(workspace, architecture, data, recipe.seed)
+            network = _network(workspace, architecture, data, recipe.seed, listener)
             clip, card = _clip(network, span, stride), card_name(architecture)
             if card is not None and weights is not None:
                 sheet = load_card(workspace, card)
@@ -429,12 +429,15 @@ def _recipe(request: TrainRequest, tuning: FineTuning | None) -> Recipe:
     return recipe
 
 
-def _network(workspace: Workspace, text: str, data: str, seed: int) -> Network:
-    """The network that was named, with as many classes as the data has."""
+def _network(workspace: Workspace, text: str, data: str, seed: int, listener: Listener) -> Network:
+    """The network that was named, with as many classes as the data has; ``listener`` hears what the data lacks."""
     from hwbench.data import open_splits
 
     network = resolve_model(workspace, text, 1)  # an unknown name is better known before videos are made or listed
-    classes = len(open_splits(workspace, data, seed=seed).train.classes)
+    splits = open_splits(workspace, data, seed=seed)
+    for note in splits.notes:
+        listener.say(note)
+    classes = len(splits.train.classes)
     return network if network.num_classes == classes else resolve_model(workspace, text, classes)
 
 

@@ -6,6 +6,7 @@ from hwbench.data.conventions import Convention, conventions
 from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
+from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
 from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.data.transforms import (
@@ -27,7 +28,10 @@ __all__ = [
     "DecodingFailure",
     "FailurePolicy",
     "Failures",
+    "ListedVideo",
+    "Listing",
     "Normalisation",
+    "Part",
     "PictureSpec",
     "RandomResizedCrop",
     "Resize",
@@ -47,6 +51,7 @@ __all__ = [
     "collate",
     "conventions",
     "default_clip",
+    "listing_of",
     "open_dataset",
     "open_splits",
     "probe",

@@ -18,13 +18,14 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import av
 import numpy as np
@@ -140,19 +141,29 @@ class VideoFile:
         path: The file.
         info: Of who has probed the same file before, for the stream that was probed: opening is cheaper then.
         stream: Number of the stream in the file; None: that of ``info``, or else the best one.
+        content: The bytes of a video that is no file of its own, open for reading; ``path`` is then its name in
+            messages. Closed with the video.
 
     Raises:
         VideoError: As ``probe``; every failure of a method is one too, and names the file and the cause in one line.
     """
 
-    def __init__(self, path: Path | str, info: VideoInfo | None = None, *, stream: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path | str,
+        info: VideoInfo | None = None,
+        *,
+        stream: int | None = None,
+        content: BinaryIO | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._content = content
         self._number = info.stream if stream is None and info is not None else stream
         self._close = contextlib.ExitStack()
         self._reformatter = VideoReformatter()
         try:
             with self._naming():
-                _check_file(self.path)
+                _check_file(self.path) if content is None else _check_content(content)
                 self._open()
                 self.info = info or self._probe()
         except VideoError:
@@ -175,6 +186,8 @@ class VideoFile:
     def close(self) -> None:
         """Closes the file."""
         self._close.close()
+        if self._content is not None:
+            self._content.close()
 
     def __enter__(self) -> VideoFile:
         return self
@@ -185,7 +198,9 @@ class VideoFile:
         self.close()
 
     def _open(self) -> None:
-        self._container = self._close.enter_context(av.open(str(self.path)))
+        if self._content is not None:
+            self._content.seek(0)
+        self._container = self._close.enter_context(av.open(self._content or str(self.path)))
         self._stream = _video_stream(self._container, self._number)
         self._number = self._stream.index
         self._stream.codec_context.thread_count = 1
@@ -411,6 +426,11 @@ def _codec_name(stream: Any) -> str:
     context = stream.codec_context
     name: str = getattr(context.codec, "canonical_name", context.name)
     return name
+
+
+def _check_content(content: BinaryIO) -> None:
+    if not content.seek(0, io.SEEK_END):
+        raise _Cause("the video is empty (0 bytes)")
 
 
 def _video_stream(container: Any, number: int | None) -> Any:

@@ -110,10 +110,11 @@ class VideoList:
 
 @dataclass(frozen=True)
 class Splits:
-    """Videos to train on and videos to validate on, with the same classes."""
+    """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing."""
 
     train: VideoList
     val: VideoList
+    notes: tuple[str, ...] = ()
 
 
 Listed = Sequence[ListedVideo]
@@ -160,6 +161,7 @@ def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
     return Splits(
         _listed(root, train, classes, directional=listing.directional),
         _listed(root, val, classes, directional=listing.directional),
+        listing.notes,
     )
 
 

@@ -1,5 +1,8 @@
 """hwbench's own readers pass the suite that readers of other packages pass, and ``--data READER:PATH`` finds them."""
 
+import functools
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -7,54 +10,50 @@ import pytest
 from hwbench.data import open_splits
 from hwbench.data.readers import OWN, reader_of, readers
 from hwbench.errors import InvalidFile, UnknownName
+from hwbench.testing.datasets import COPIES, folders, lists
 from hwbench.testing.readers import ReaderConformance
 from hwbench.workspace import Workspace
 
-
-def folders(root: Path) -> Path:
-    for part in ("train", "val"):
-        for name in ("jump", "run"):
-            for number in range(2):
-                path = root / part / name / f"{number}.mp4"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(b"x")
-    return root
+INSTALL = "pip install hwbench[huggingface]"
+NAMED = [
+    pytest.param(name, marks=[pytest.mark.skipif(bool(copy.needs) and not find_spec(copy.needs), reason=INSTALL)])
+    for name, copy in COPIES.items()
+]
 
 
-def lists(root: Path) -> Path:
-    folders(root)
-    for part in ("train", "val"):
-        videos = sorted((root / part).rglob("*.mp4"))
-        lines = [f"{video.relative_to(root)} {video.parent.name}\n" for video in videos]
-        (root / f"{part}.txt").write_text("".join(lines))
-    return root
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Paths of the small copies, each made once."""
 
+    @functools.cache
+    def copy(name: str) -> Path:
+        return COPIES[name].make(tmp_path_factory.mktemp(name))
 
-LAYOUTS = {"folders": folders, "lists": lists}
+    return copy
 
 
 class TestOwnReaders(ReaderConformance):
-    @pytest.fixture(params=sorted(LAYOUTS))
+    @pytest.fixture(params=NAMED)
     def reader(self, request: pytest.FixtureRequest) -> str:
         return request.param
 
     @pytest.fixture
-    def data(self, reader: str, tmp_path: Path) -> Path:
-        return LAYOUTS[reader](tmp_path / "data")
+    def data(self, reader: str, copies: Callable[[str], Path]) -> Path:
+        return copies(reader)
 
 
 def test_every_reader_of_hwbench_is_tested_here() -> None:
-    assert {readers.get(name) for name in LAYOUTS} == set(OWN)
+    assert {readers.get(name) for name in COPIES} == set(OWN)
 
 
 def test_a_path_without_a_name_is_recognised_and_a_name_overrides_that(tmp_path: Path) -> None:
-    both = lists(tmp_path)
+    both = lists(folders(tmp_path))
     assert type(reader_of(both)) is readers.get("lists")
     assert type(reader_of(both / "train")) is readers.get("folders")
     (both / "val.txt").write_text("val/run/0.mp4 run\n")
     workspace = Workspace.create(tmp_path / "workspace")
     assert len(open_splits(workspace, str(both)).val) == 1
-    assert len(open_splits(workspace, f"folders:{both}").val) == 4
+    assert len(open_splits(workspace, f"folders:{both}").val) == 2
 
 
 def test_a_path_that_exists_is_a_path_though_it_has_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

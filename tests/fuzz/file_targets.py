@@ -2,6 +2,7 @@
 
 import io
 import json
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import torch
 
 from hwbench.api.bench import _manifest
 from hwbench.data import ClipSpec
+from hwbench.data.readers import get as get_reader
 from hwbench.data.videos import read_splits
 from hwbench.deploy.manifest import DeployedModel
 from hwbench.devices import lease, load_device, virtual
@@ -26,6 +28,7 @@ from hwbench.spaces.cards import load_card
 from hwbench.studies.journal import JOURNAL, open_study
 from hwbench.studies.settings import Settings
 from hwbench.testing import fuzz
+from hwbench.testing.datasets import COPIES
 from hwbench.testing.models import artifact
 from hwbench.training.checkpoint import Checkpoint, _digest, _to_meta, load_checkpoint
 from hwbench.training.recipe import Recipe
@@ -124,6 +127,22 @@ def cards() -> list[str]:
 def checkpoint_meta(workspace: Workspace) -> str:
     network = resolve(workspace, "zoo:x3d-xs")
     return json.dumps(_to_meta(Checkpoint(network, ("a", "b"), Recipe(), ClipSpec(4, 12), {"top1": 0.5}, "synthetic")))
+
+
+def data_sets(folder: Path) -> list[tuple[str, str, Path, Path, str]]:
+    """The text files of the small copies of data sets: name, reader, data path, file, and what stands in it."""
+    files = []
+    for reader, copy in COPIES.items():
+        if copy.needs:
+            continue
+        (folder / reader).mkdir(parents=True)
+        root = copy.make(folder / reader)
+        read_splits(root, reader=get_reader(reader))  # makes indices of archives
+        for path in sorted((folder / reader).rglob("*")):
+            if path.suffix in (".txt", ".csv", ".json", ".pbtxt"):
+                name = path.relative_to(folder).as_posix()
+                files.append((name, reader, root, path, path.read_text(encoding="utf-8")))
+    return files
 
 
 def targets(folder: Path) -> list[fuzz.FuzzTarget]:
@@ -250,6 +269,20 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         path = written(folder / "videos.txt", text)
         naming(path, lambda: read_splits(path))
 
+    copies = data_sets(folder / "data-sets")
+
+    def data_set(text: str) -> None:
+        name, _, content = text.partition("\n")
+        place = next(
+            (one for one in copies if one[0] == name), copies[zlib.crc32(name.encode("utf-8", "replace")) % len(copies)]
+        )
+        _, reader, root, file, before = place
+        written(file, content)
+        try:
+            naming(root, lambda: read_splits(root, reader=get_reader(reader)))
+        finally:
+            written(file, before)
+
     entries = recorded([GOLDEN / "study" / "journal.log"])[0].splitlines(keepends=True)
     manifests = recorded(sorted((GOLDEN / "manifest").glob("*.json")))
     texts = (UsageError,)
@@ -272,4 +305,5 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         fuzz.FuzzTarget("build-cache", described, [json.dumps(artifact_to_json(small))], ()),
         fuzz.FuzzTarget("lab-record", lab, ['{"pid": 1, "adb": null}'], ()),
         fuzz.FuzzTarget("video-list", videos, VIDEOS, texts),
+        fuzz.FuzzTarget("data-set", data_set, [f"{name}\n{before}" for name, *_, before in copies], texts),
     ]

@@ -6,13 +6,31 @@ import inspect
 from collections.abc import Mapping
 from pathlib import Path
 
+from hwbench.data.readers.activitynet import ActivityNet
+from hwbench.data.readers.ava import Ava
 from hwbench.data.readers.base import Box, ListedVideo, Listing, Part, Reader, readers
+from hwbench.data.readers.charades import Charades
+from hwbench.data.readers.domsev import Domsev
+from hwbench.data.readers.epic_kitchens import EpicKitchens
 from hwbench.data.readers.folders import ClassFolders
+from hwbench.data.readers.frames import ImageFolders
+from hwbench.data.readers.hmdb51 import Hmdb51
+from hwbench.data.readers.huggingface import HuggingFace
+from hwbench.data.readers.kinetics import Kinetics
 from hwbench.data.readers.lists import VideoLists
+from hwbench.data.readers.mmaction2 import Mmaction2
+from hwbench.data.readers.something_something import SomethingSomething
+from hwbench.data.readers.table import Table, listing_of
+from hwbench.data.readers.ucf101 import Ucf101
+from hwbench.data.readers.webdataset import WebDataset
 from hwbench.errors import UnknownName
 from hwbench.registry import suggest
 
-OWN: tuple[type[Reader], ...] = (VideoLists, ClassFolders)
+# In the order in which they are asked: a folder of Kinetics has a train.csv too, and any folder may be class folders.
+OWN: tuple[type[Reader], ...] = (
+    *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava),
+    *(WebDataset, HuggingFace, Table, Mmaction2, ImageFolders, VideoLists, ClassFolders),
+)
 
 
 def get(name: str, options: Mapping[str, str] | None = None) -> Reader:
@@ -43,4 +61,4 @@ def reader_of(path: Path) -> Reader:
     return next((reader for reader in (own() for own in OWN) if reader.recognises(path)), ClassFolders())
 
 
-__all__ = ["Box", "ListedVideo", "Listing", "Part", "Reader", "get", "options_of", "reader_of", "readers"]
+__all__ = ["Box", "ListedVideo", "Listing", "Part", "Reader", "get", "listing_of", "options_of", "reader_of", "readers"]

@@ -75,12 +75,14 @@ class Listing:
         val: Videos to validate on; None where the data set has no such part: then a fifth of each class is taken.
         classes: Names in the order of the labels; empty: those of the training videos in alphabetical order.
         directional: Left and right, or up and down, are told by labels, so that no picture may be flipped.
+        notes: What a person should know of the list, a line each: how many of its videos are not on the disk.
     """
 
     train: tuple[ListedVideo, ...]
     val: tuple[ListedVideo, ...] | None = None
     classes: tuple[str, ...] = ()
     directional: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class Reader(Protocol):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.media_index import ENDINGS
 from hwbench.errors import InvalidFile
 
-ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
 _VALIDATION = ("val", "test")
 
 

@@ -41,9 +41,8 @@ class VideoLists:
         if not files:
             raise InvalidFile(f"{path}: expected a list file, or a folder with train.txt and val.txt (or .csv)")
         train, *others = (read_list(file) for file in files)
-        return Listing(
-            train, others[0] if others else None, _classes({label for video in train for label in video.labels}, path)
-        )
+        labels = {label for video in train for label in video.labels}
+        return Listing(train, others[0] if others else None, class_names(labels, path))
 
 
 def read_list(file: Path) -> tuple[ListedVideo, ...]:
@@ -93,8 +92,12 @@ def _label(text: str) -> str:
     return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
 
 
-def _classes(labels: set[str], path: Path) -> tuple[str, ...]:
-    """Class names of a list in order. Whole numbers keep their value: labels 0 and 2 make three classes."""
+def class_names(labels: set[str], path: Path) -> tuple[str, ...]:
+    """Class names of a list in order. Whole numbers keep their value: labels 0 and 2 make three classes.
+
+    Raises:
+        InvalidFile: Numbers and names, or numbers that are no labels; ``path`` is what the message calls the list.
+    """
     numbers = {label for label in labels if re.fullmatch("-?[0-9]{1,18}", label)}
     if not numbers:
         return tuple(sorted(labels))

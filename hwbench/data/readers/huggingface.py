@@ -1,0 +1,146 @@
+"""Data sets of Hugging Face with a column of videos: saved to disk, or as Parquet files.
+
+* ``save_to_disk``: a folder with ``dataset_dict.json`` and a folder for each split, or with ``state.json``;
+* Parquet: a folder of ``train-*.parquet`` and ``validation-*.parquet`` (or ``val-``, ``test-``), also in ``data/``, or
+  one file.
+
+Read with pyarrow; the package ``datasets`` is not needed. Videos are bytes, or paths relative to the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hwbench.data.arrow import ArrowTable, RowSource, open_table
+from hwbench.data.readers.annotations import read_object
+from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.lists import class_names
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile
+from hwbench.printable import shown
+
+_VALIDATION = ("validation", "val", "valid", "test")
+
+
+@readers.register("huggingface")
+class HuggingFace:
+    """A table with a video and a label in each row.
+
+    Args:
+        video: The column of videos.
+        label: The column of labels: names, numbers, or lists of them.
+    """
+
+    def __init__(self, video: str = "video", label: str = "label") -> None:
+        self.video, self.label = video, label
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path is a folder that was saved by ``datasets``."""
+        return any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+    def read(self, path: Path) -> Listing:
+        """Videos in the order of the rows.
+
+        Raises:
+            InvalidFile: No table, a table without these columns, or a label that is none.
+            MissingDependency: pyarrow is not installed.
+        """
+        splits = _saved(path) or _parquet(path)
+        if not splits:
+            raise InvalidFile(
+                f"{path}: expected a data set of Hugging Face: dataset_dict.json or state.json in a folder, or Parquet"
+            )
+        names = [name for name in ("train", *_VALIDATION) if name in splits] or [next(iter(splits))]
+        train, val = splits[names[0]], splits[names[1]] if len(names) > 1 else None
+        videos, others = self._videos(train), self._videos(val) if val is not None else None
+        labels = {label for video in (*videos, *(others or ())) for label in video.labels}
+        classes = _class_names(open_table(train[0]), self.label) or class_names(labels, path)
+        return Listing(videos, others, classes)
+
+    def _videos(self, files: Sequence[Path]) -> tuple[ListedVideo, ...]:
+        return tuple(video for file in files for video in self._rows(file))
+
+    def _rows(self, file: Path) -> Iterator[ListedVideo]:
+        table = open_table(file)
+        for column in (self.video, self.label):
+            if column not in table.schema.names:
+                known = ", ".join(table.schema.names)[:200]
+                raise InvalidFile(
+                    f"{file}: expected a column {column!r}, the table has {known}; see options video, label"
+                )
+        names = _class_names(table, self.label)
+        paths = str(table.schema.field(self.video).type) in ("string", "large_string")
+        for group in range(table.groups):
+            cells = table.column(group, self.video).to_pylist() if paths else ()
+            for row, value in enumerate(table.column(group, self.label).to_pylist()):
+                source = RowSource(file, self.video, group, row)
+                label = _label(value, names, source.name)
+                if paths:
+                    yield ListedVideo(file.parent / str(cells[row]), label, row=source.name)
+                else:
+                    yield ListedVideo(file, label, source=source, row=source.name)
+
+
+def _saved(path: Path) -> dict[str, list[Path]]:
+    """Split -> files of a data set that was saved to disk."""
+    if (path / "dataset_dict.json").is_file():
+        splits = read_object(path / "dataset_dict.json").get("splits")
+        if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
+            raise InvalidFile(f"{path / 'dataset_dict.json'}: expected a list of 'splits'")
+        return {name: _state(path / name) for name in splits}
+    return {"train": _state(path)} if (path / "state.json").is_file() else {}
+
+
+def _state(folder: Path) -> list[Path]:
+    """The files of one split."""
+    state = read_object(folder / "state.json")
+    files = state.get("_data_files")
+    if not isinstance(files, list) or not files:
+        raise InvalidFile(f"{folder / 'state.json'}: expected a list of '_data_files'")
+    if state.get("_indices_data_files"):
+        raise InvalidFile(f"{folder / 'state.json'}: its rows are indexed; call flatten_indices() before save_to_disk")
+    names = [file.get("filename") if isinstance(file, dict) else None for file in files]
+    paths = [folder / name for name in names if isinstance(name, str)]
+    if len(paths) < len(names):
+        raise InvalidFile(f"{folder / 'state.json'}: expected a 'filename' of each of '_data_files'")
+    return paths
+
+
+def _parquet(path: Path) -> dict[str, list[Path]]:
+    """Split -> Parquet files, by the word that their names begin with."""
+    if path.is_file():
+        return {"train": [path]} if path.suffix in (".parquet", ".arrow") else {}
+    splits: dict[str, list[Path]] = {}
+    for file in sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")]):
+        splits.setdefault(file.stem.partition("-")[0], []).append(file)
+    return splits
+
+
+def _class_names(table: ArrowTable, column: str) -> tuple[str, ...]:
+    """Names of the classes of a column, in the order of their numbers, where the table was told them."""
+    try:
+        feature: Any = read_json((table.schema.metadata or {})[b"huggingface"])["info"]["features"][column]
+        while "names" not in feature:
+            feature = feature["feature"]
+        names = feature["names"]
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return tuple(names) if isinstance(names, list) and all(isinstance(name, str) for name in names) else ()
+
+
+def _label(value: object, names: Sequence[str], place: str) -> str | tuple[str, ...]:
+    if isinstance(value, list):
+        return tuple(dict.fromkeys(_class_name(one, names, place) for one in value))
+    return _class_name(value, names, place)
+
+
+def _class_name(value: object, names: Sequence[str], place: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str) or value == "":
+        raise InvalidFile(f"{place}: expected a name or a whole number as label, got {shown(value, 80)}")
+    if not names or isinstance(value, str):
+        return str(value)
+    if not 0 <= value < len(names):
+        raise InvalidFile(f"{place}: label {value} is none of the {len(names)} classes of the table")
+    return names[value]

@@ -1,0 +1,54 @@
+"""Kinetics-400, -600, -700 and -700-2020: official tables beside folders of clips.
+
+* ``train.csv`` and ``val.csv`` (or ``validate.csv``, ``validation.csv``), in the folder or in ``annotations/``, with
+  the columns ``label,youtube_id,time_start,time_end,split`` and, in Kinetics-400, ``is_cc``; names such as
+  ``kinetics-400_train.csv`` do as well;
+* anywhere below the folder, files ``<youtube_id>_<start, 6 digits>_<end, 6 digits>`` with the ending of a video.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hwbench.data.readers.annotations import find_file, read_table
+from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.media_index import MediaIndex
+from hwbench.errors import InvalidFile
+
+_COLUMNS = ("label", "youtube_id", "time_start", "time_end")
+_TRAIN = ("train.csv", "*[_-]train.csv")
+_VAL = ("val.csv", "validate.csv", "validation.csv", "*[_-]val.csv", "*[_-]validate.csv", "*[_-]validation.csv")
+
+
+@readers.register("kinetics")
+class Kinetics:
+    """Tables of YouTube videos with the seconds that were cut out of them."""
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path is a folder whose table for training has the columns of Kinetics."""
+        train = find_file(path, *_TRAIN) if path.is_dir() else None
+        if train is None:
+            return False
+        with train.open("rb") as file:
+            return file.read(len(b"label,youtube_id")) == b"label,youtube_id"
+
+    def read(self, path: Path) -> Listing:
+        """Clips in the order of the tables; those that are not on the disk are left out and counted.
+
+        Raises:
+            InvalidFile: No table, a row that does not parse, or no clip of any row.
+        """
+        train, val = find_file(path, *_TRAIN), find_file(path, *_VAL)
+        if train is None or val is None:
+            raise InvalidFile(f"{path}: expected the tables train.csv and val.csv of Kinetics")
+        media = MediaIndex(path)
+        videos = _clips(train, media)
+        return Listing(videos, _clips(val, media), notes=media.notes())
+
+
+def _clips(file: Path, media: MediaIndex) -> tuple[ListedVideo, ...]:
+    listed: list[ListedVideo] = []
+    for row in read_table(file, _COLUMNS):
+        name = f"{row.text('youtube_id')}_{row.whole('time_start'):06d}_{row.whole('time_end'):06d}"
+        listed += media.listed(name, row.text("label"), group=row.text("youtube_id"), row=row.place)
+    return tuple(listed)

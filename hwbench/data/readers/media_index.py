@@ -1,0 +1,144 @@
+"""Which videos lie below a folder: files, and folders of images, by their names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
+from hwbench.data.readers.base import ListedVideo, Part
+from hwbench.errors import InvalidFile
+
+ENDINGS = (".3gp", ".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ogv", ".ts", ".webm", ".wmv")
+# A folder that begins with so many images and nothing else holds the frames of a video; the rest is not looked at.
+_ENOUGH_IMAGES = 8
+
+
+class MediaIndex:
+    """Videos below a folder by name: that of a file without its ending, or that of a folder of images.
+
+    Lists of data sets name more videos than anybody can still download: ``listed`` leaves out those that are not there,
+    and ``notes`` counts them.
+
+    Args:
+        root: The folder; links are followed.
+        fps: Frames a second of folders of images.
+    """
+
+    def __init__(self, root: Path, fps: Fraction = Fraction(30)) -> None:
+        self._root, self._fps = root, fps
+        self._paths: dict[str, list[Path]] = {}
+        self._folders: set[Path] = set()
+        self._there: set[str] = set()
+        self._missing: dict[str, None] = {}
+        self._empty: list[str] = []
+        for path, is_folder in _media(root):
+            self._paths.setdefault(path.name if is_folder else path.stem, []).append(path)
+            if is_folder:
+                self._folders.add(path)
+
+    def listed(
+        self,
+        name: str | tuple[str, ...],
+        label: str | tuple[str, ...],
+        *,
+        folder: str = "",
+        part: Part | None = None,
+        group: str = "",
+        row: str = "",
+        fps: Fraction | None = None,
+    ) -> list[ListedVideo]:
+        """The video of that name as a list of one; of none where it is not there.
+
+        Args:
+            name: Without an ending; the first of several names that is there.
+            label: Its class or classes.
+            folder: Of several videos of that name, the one in the folder called so is taken.
+            part: What the label is about.
+            group: See ``ListedVideo``.
+            row: Where it is listed.
+            fps: Of a folder of images; None: as all.
+        """
+        names = (name,) if isinstance(name, str) else name
+        there = next((one for one in names if one in self._paths), None)
+        if there is None:
+            self._missing[names[0]] = None
+            return []
+        self._there.add(there)
+        paths = self._paths[there]
+        path = paths[0] if len(paths) == 1 else next((one for one in paths if folder in one.parent.parts), paths[0])
+        source = FrameFolder(path, fps or self._fps) if path in self._folders else None
+        return [ListedVideo(path, label, source=source, part=part, group=group, row=row)]
+
+    def part(self, start_s: Fraction, end_s: Fraction, row: str) -> Part | None:
+        """A part of a video; None, and counted, where it ends before it begins, as some of official files do."""
+        if start_s < end_s:
+            return Part(start_s, end_s)
+        self._empty.append(row)
+        return None
+
+    def notes(self) -> tuple[str, ...]:
+        """A line about the videos that are listed and not there, and one about parts that end before they begin.
+
+        Raises:
+            InvalidFile: None of them is there.
+        """
+        notes = []
+        if self._empty:
+            notes.append(f"{self._empty[0]}: ends before it begins; {len(self._empty)} such labels are left out")
+        if not self._missing:
+            return tuple(notes)
+        first, count = next(iter(self._missing)), len(self._missing)
+        if not self._there:
+            raise InvalidFile(
+                f"{self._root}: none of the {count} listed videos is there, as a file ({' '.join(ENDINGS)}) or a "
+                f"folder of images; the first is {first!r}"
+            )
+        total = count + len(self._there)
+        notes.append(f"{self._root}: {count} of {total} listed videos are not there, such as {first!r}")
+        return tuple(notes)
+
+
+def frame_folders(root: Path) -> list[Path]:
+    """Folders of images below a folder, sorted."""
+    return sorted(path for path, is_folder in _media(root) if is_folder)
+
+
+def _media(root: Path) -> Iterator[tuple[Path, bool]]:
+    """Videos below a folder, sorted within each, with whether they are folders of images."""
+    seen: set[tuple[int, int]] = set()
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders, videos, images = _content(folder)
+        waiting += [folder / name for name in sorted(folders, reverse=True)]
+        yield from ((folder / name, False) for name in sorted(videos))
+        if images and not folders and not videos and folder != root:
+            yield folder, True
+
+
+def _content(folder: Path) -> tuple[list[str], list[str], int]:
+    """Names of folders and of videos in a folder, and the number of images until it was clear what the folder is."""
+    folders: list[str] = []
+    videos: list[str] = []
+    images = 0
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            end = os.path.splitext(entry.name)[1].lower()
+            if entry.name.startswith("."):
+                continue
+            if end in IMAGE_ENDINGS:
+                images += 1
+                if images >= _ENOUGH_IMAGES and not folders and not videos:
+                    break
+            elif entry.is_dir():
+                folders.append(entry.name)
+            elif end in ENDINGS:
+                videos.append(entry.name)
+    return folders, videos, images

@@ -1,0 +1,158 @@
+"""Tables of one's own: a file, a DataFrame of pandas, or rows in Python.
+
+Columns ``path`` (relative to the folder of the file) and ``label``; and, where one needs them, ``start_s`` and
+``end_s`` (the part of the video that the label is about), ``split`` (``train``, ``val`` or ``test``) and ``group``
+(videos of one group stay on one side of a split). Without ``split`` a fifth of each class is taken to validate on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from numbers import Integral, Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.data.readers.annotations import Row, read_table
+from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
+from hwbench.data.readers.lists import class_names
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
+from hwbench.printable import shown
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_SIDES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
+
+
+@readers.register("table")
+class Table:
+    """A CSV or Parquet file with a row for each video or part of one.
+
+    Args:
+        separator: What stands between the classes of a video that may show several, such as ``|``; empty: a video has
+            one class.
+    """
+
+    def __init__(self, separator: str = "") -> None:
+        self.separator = separator
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path is a Parquet file; CSV files without a name are read as lists."""
+        return path.is_file() and path.suffix == ".parquet"
+
+    def read(self, path: Path) -> Listing:
+        """Videos in the order of the rows.
+
+        Raises:
+            InvalidFile: No table, no column ``path`` or ``label``, or a row that does not parse.
+            MissingDependency: pyarrow, which reads Parquet files, is not installed.
+        """
+        if path.is_dir():
+            raise InvalidFile(f"{path}: expected a table as a file .csv or .parquet, got a folder")
+        rows = _parquet_rows(path) if path.suffix == ".parquet" else read_table(path, ("path", "label"))
+        return _listing(rows, path.parent, path, self.separator)
+
+
+def listing_of(rows: DataFrame | Iterable[Mapping[str, Any] | ListedVideo], root: Path | str = ".") -> Listing:
+    """A list of videos out of Python.
+
+    Args:
+        rows: A DataFrame of pandas, or mappings, with the columns that are told above; a label may be a list of several
+            classes. Or ``ListedVideo`` themselves.
+        root: Folder to which paths are relative.
+
+    Raises:
+        InvalidFile: A row that does not parse; rows are counted from 1.
+        InvalidValue: Rows that are neither mappings nor ``ListedVideo``.
+    """
+    columns = getattr(rows, "columns", None)
+    values = rows if columns is None else rows.to_dict(orient="records")  # type: ignore[union-attr]
+    listed: list[ListedVideo] = []
+    tabled: list[Row] = []
+    for number, row in enumerate(values, start=1):
+        if isinstance(row, ListedVideo):
+            listed.append(row)
+        elif isinstance(row, Mapping):
+            tabled.append(Row(Path("rows"), number, row))
+        else:
+            raise InvalidValue(f"rows:{number}: expected a mapping or a ListedVideo, got {shown(row, 80)}")
+    if listed and tabled:
+        raise InvalidValue("expected rows of one kind, got mappings and ListedVideo")
+    return Listing(tuple(listed)) if listed else _listing(tabled, Path(root), Path("rows"))
+
+
+def _listing(rows: Iterable[Row], root: Path, name: Path, separator: str = "") -> Listing:
+    sides: dict[str, list[ListedVideo]] = {"train": [], "val": [], "test": []}
+    for row in rows:
+        split = _value(row, "split", "train")
+        if split not in _SIDES:
+            raise row.fault(f"expected a split of {', '.join(_SIDES)}, got {shown(split, 40)}")
+        sides[_SIDES[split]].append(_video(row, root, separator))
+    if not sides["train"]:
+        raise InvalidFile(f"{name}: expected rows with videos to train on, found none")
+    val = sides["val"] or sides["test"]
+    labels = {label for video in (*sides["train"], *val) for label in video.labels}
+    return Listing(tuple(sides["train"]), tuple(val) or None, class_names(labels, name))
+
+
+def _video(row: Row, root: Path, separator: str) -> ListedVideo:
+    path = row.values.get("path")
+    if isinstance(path, Path):
+        path = str(path)
+    if not isinstance(path, str) or not path.strip():
+        raise row.fault(f"expected a file as 'path', got {shown(path, 80)}")
+    start, end = (_seconds(row, column) for column in ("start_s", "end_s"))
+    if start is not None and end is not None and start >= end:
+        raise row.fault(f"expected start_s before end_s, got {float(start):g} and {float(end):g}")
+    part = None if start is None and end is None else Part(start, end)
+    label = _label(row, separator)
+    return ListedVideo(root / path.strip(), label, part=part, group=_value(row, "group", ""), row=row.place)
+
+
+def _seconds(row: Row, column: str) -> Any:
+    return None if _value(row, column, "") == "" else row.seconds(column)
+
+
+def _label(row: Row, separator: str) -> str | tuple[str, ...]:
+    value = row.values.get("label")
+    if isinstance(value, str) and separator:
+        return tuple(dict.fromkeys(word.strip() for word in value.split(separator) if word.strip()))
+    if isinstance(value, list | tuple | set | frozenset) or (hasattr(value, "tolist") and not isinstance(value, Real)):
+        values = sorted(value) if isinstance(value, set | frozenset) else list(value)  # type: ignore[arg-type]
+        return tuple(dict.fromkeys(_class_name(row, one) for one in values))
+    return _class_name(row, value)
+
+
+def _class_name(row: Row, value: object) -> str:
+    """A class as text; pandas makes floats of whole numbers where others of their column are missing."""
+    if isinstance(value, Real) and not isinstance(value, bool | Integral) and float(value).is_integer():
+        value = int(value)  # type: ignore[call-overload]
+    if isinstance(value, bool) or not isinstance(value, str | Integral) or not str(value).strip():
+        raise row.fault(f"expected a name or a whole number as 'label', got {shown(value, 80)}")
+    return str(value).strip()
+
+
+def _value(row: Row, column: str, default: str) -> str:
+    """A text that may be missing."""
+    value = row.values.get(column)
+    missing = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
+    return default if missing else str(value).strip()
+
+
+def _parquet_rows(path: Path) -> list[Row]:
+    from pandas import read_parquet
+
+    try:
+        frame = read_parquet(path)
+    except ImportError:
+        raise MissingDependency(
+            f"{path}: reading Parquet needs pyarrow, which is not installed; "
+            "install it with: python -m pip install 'hwbench[huggingface]'"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path}: expected a Parquet file ({' '.join(str(error).split())[:200]})") from None
+    for column in ("path", "label"):
+        if column not in frame.columns:
+            raise InvalidFile(f"{path}:1: expected a column {column!r}, the table has {', '.join(frame.columns)[:200]}")
+    return [Row(path, number, row) for number, row in enumerate(frame.to_dict(orient="records"), start=1)]

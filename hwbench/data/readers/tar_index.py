@@ -1,0 +1,112 @@
+"""Where the members of a tar archive begin: read from the archive once, and kept in a small file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tarfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile, WorkspaceError
+from hwbench.workspace import write_text
+
+_FORMAT = 1
+# Labels are words and numbers; JSON of a sample may hold a description.
+_TEXT_ENDINGS, _MOST_TEXT_BYTES = (".cls", ".txt", ".json"), 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TarMember:
+    """A file of an archive; ``text`` is its content where its name ends like that of a label."""
+
+    name: str
+    offset_bytes: int
+    size_bytes: int
+    text: str | None = None
+
+
+def tar_members(archive: Path) -> tuple[TarMember, ...]:
+    """The files of an archive in their order.
+
+    The first reading goes through the archive and writes ``<archive>.index.json`` beside it, or into the cache of the
+    user (``$XDG_CACHE_HOME/hwbench``) where the folder cannot be written. An index of another size or time of the
+    archive is not used.
+
+    Raises:
+        InvalidFile: No tar archive, a compressed or a truncated one.
+    """
+    try:
+        status = archive.stat()
+    except OSError as error:
+        raise InvalidFile(f"{archive}: {error.strerror}") from None
+    stamp = {"format": _FORMAT, "size_bytes": status.st_size, "modified_ns": status.st_mtime_ns}
+    places = archive.with_name(f"{archive.name}.index.json"), _cache_file(archive)
+    for place in places:
+        members = _stored(place, stamp)
+        if members is not None:
+            return members
+    members = _scan(archive)
+    rows = [[one.name, one.offset_bytes, one.size_bytes, one.text] for one in members]
+    for place in places:
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_text(place, json.dumps({**stamp, "members": rows}))
+        except (OSError, WorkspaceError):
+            continue
+        break
+    return members
+
+
+def _cache_file(archive: Path) -> Path:
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "hwbench" / "archives" / f"{hashlib.sha256(os.fsencode(archive.resolve())).hexdigest()[:32]}.json"
+
+
+def _stored(place: Path, stamp: dict[str, int]) -> tuple[TarMember, ...] | None:
+    """The members as an index has them; None where it is missing, of another archive, or not whole."""
+    try:
+        value: dict[str, Any] = read_json(place.read_bytes())
+        if {name: value[name] for name in stamp} != stamp:
+            return None
+        members = tuple(TarMember(*row) for row in value["members"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return members if all(_whole(one, stamp["size_bytes"]) for one in members) else None
+
+
+def _whole(member: TarMember, archive_bytes: int) -> bool:
+    """Whether a member of an index lies within its archive."""
+    numbers = member.offset_bytes, member.size_bytes
+    kinds = isinstance(member.name, str) and member.name.isprintable() and isinstance(member.text, str | None)
+    return kinds and all(type(one) is int and one >= 0 for one in numbers) and sum(numbers) <= archive_bytes
+
+
+def _scan(archive: Path) -> tuple[TarMember, ...]:
+    members: list[TarMember] = []
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            for member in tar:
+                if not member.isreg() or member.issparse():
+                    continue
+                text = None
+                if member.name.endswith(_TEXT_ENDINGS) and member.size <= _MOST_TEXT_BYTES:
+                    file = tar.extractfile(member)
+                    text = file.read().decode("utf-8") if file else None
+                members.append(TarMember(_name(archive, member.name), member.offset_data, member.size, text))
+    except UnicodeDecodeError:
+        raise InvalidFile(f"{archive}!{member.name}: expected text in UTF-8") from None
+    except (tarfile.TarError, OSError, EOFError, ValueError) as error:
+        cause = " ".join(str(error).split())[:200]
+        raise InvalidFile(f"{archive}: expected a tar archive, whole and not compressed ({cause})") from None
+    return tuple(members)
+
+
+def _name(archive: Path, name: str) -> str:
+    """The name of a member, fit to be written and shown."""
+    if not name.isprintable():
+        raise InvalidFile(f"{archive}: the name {name!r} of a member has characters that cannot be shown")
+    return name

@@ -1,0 +1,130 @@
+"""WebDataset: tar archives ("shards") with a video and its label beside each other, read without unpacking.
+
+* ``KEY.mp4`` (or another ending of a video) and ``KEY.cls``, ``KEY.txt`` or ``KEY.json`` are one video; the key is the
+  path of a member up to the first dot of its name. In JSON, ``label`` is the label, or a list of several;
+* one archive, or a folder of archives ``*.tar``; those in ``train/`` and ``val/``, or with ``train`` and ``val`` as a
+  word of their names, are the two parts of the data set;
+* ``classes.txt`` beside them, where it is there: names of the classes by number, a line for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hwbench.data.archives import ArchiveMember
+from hwbench.data.readers.annotations import read_lines
+from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.lists import class_names
+from hwbench.data.readers.media_index import ENDINGS
+from hwbench.data.readers.tar_index import TarMember, tar_members
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile
+from hwbench.printable import shown
+
+_LABELS = (".cls", ".json", ".txt")
+_VALIDATION = ("val", "validation", "valid", "test")
+
+
+@readers.register("webdataset")
+class WebDataset:
+    """Videos inside of tar archives.
+
+    Args:
+        label: The key of the label in members ``KEY.json``.
+    """
+
+    def __init__(self, label: str = "label") -> None:
+        self.label = label
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the path is a tar archive, or a folder of them."""
+        return path.suffix == ".tar" if path.is_file() else any(path.glob("*.tar"))
+
+    def read(self, path: Path) -> Listing:
+        """Videos in the order of the archives and their members.
+
+        Raises:
+            InvalidFile: No archive, one that cannot be read, or a video without a label.
+        """
+        train, val = _shards(path)
+        names = (path if path.is_dir() else path.parent) / "classes.txt"
+        classes = tuple(row.text("line") for row in read_lines(names, "names of classes")) if names.is_file() else ()
+        videos, others = self._videos(train, classes), self._videos(val, classes) if val else None
+        labels = {label for video in (*videos, *(others or ())) for label in video.labels}
+        return Listing(videos, others, classes or class_names(labels, path))
+
+    def _videos(self, shards: Sequence[Path], classes: Sequence[str]) -> tuple[ListedVideo, ...]:
+        listed: list[ListedVideo] = []
+        for shard in shards:
+            for video, label in _samples(shard):
+                source = ArchiveMember(shard, video.name, video.offset_bytes, video.size_bytes)
+                names = [_named(one, classes, source.name) for one in self._labels(label, f"{shard}!{label.name}")]
+                several = label.name.endswith(".json") and isinstance(read_json(label.text or "")[self.label], list)
+                listed.append(ListedVideo(shard, tuple(names) if several else names[0], source=source, row=source.name))
+        if not listed:
+            raise InvalidFile(f"{shards[0]}: expected videos ({' '.join(ENDINGS)}) with labels beside them, found none")
+        return tuple(listed)
+
+    def _labels(self, member: TarMember, place: str) -> list[str]:
+        """The labels that a member tells."""
+        text = member.text or ""
+        if not member.name.endswith(".json"):
+            if not text.strip():
+                raise InvalidFile(f"{place}: expected a label, found nothing")
+            return [text.strip()]
+        try:
+            value = read_json(text)[self.label]
+        except (ValueError, TypeError, KeyError):
+            raise InvalidFile(f"{place}: expected a JSON object with the key {self.label!r}") from None
+        values = value if isinstance(value, list) else [value]
+        if any(isinstance(one, bool) or not isinstance(one, int | str) or one == "" for one in values):
+            raise InvalidFile(f"{place}: expected a name, a number or a list of them as label, got {shown(value, 80)}")
+        return [str(one) for one in values]
+
+
+def _shards(path: Path) -> tuple[list[Path], list[Path]]:
+    """Archives for training, and those for validation if they are told apart."""
+    if path.is_file():
+        return [path], []
+    archives = sorted([*path.glob("*.tar"), *path.glob("*/*.tar")])
+    if not archives:
+        raise InvalidFile(f"{path}: expected archives *.tar in it or in its folders, found none")
+    words = {archive: set(re.split("[^a-z]+", str(archive.relative_to(path)).lower())) for archive in archives}
+    train = [archive for archive in archives if "train" in words[archive]]
+    for word in _VALIDATION:
+        val = [archive for archive in archives if word in words[archive] and archive not in train]
+        if train and val:
+            return train, val
+    return train or archives, []
+
+
+def _samples(shard: Path) -> Iterator[tuple[TarMember, TarMember]]:
+    """Videos of an archive, each with the member that holds its label."""
+    samples: dict[str, dict[str, TarMember]] = {}
+    for member in tar_members(shard):
+        folder, slash, name = member.name.rpartition("/")
+        key, _, end = name.partition(".")
+        end = f".{end.rpartition('.')[2].lower()}"
+        if key:
+            kind = "video" if end in ENDINGS else end
+            if kind == "video" and kind in samples.get(f"{folder}{slash}{key}", {}):
+                raise InvalidFile(f"{shard}!{member.name}: a second video of the key {key!r}")
+            samples.setdefault(f"{folder}{slash}{key}", {})[kind] = member
+    for key, members in samples.items():
+        label = next((members[end] for end in _LABELS if end in members), None)
+        if "video" not in members:
+            continue
+        if label is None or label.text is None:
+            raise InvalidFile(f"{shard}!{members['video'].name}: expected a label {key}.cls, .txt or .json beside it")
+        yield members["video"], label
+
+
+def _named(label: str, classes: Sequence[str], place: str) -> str:
+    """A label; where classes have names, the name of its number."""
+    if not classes or label in classes:
+        return label
+    if not re.fullmatch("[0-9]{1,6}", label) or int(label) >= len(classes):
+        raise InvalidFile(f"{place}: label {shown(label, 40)} is none of the {len(classes)} classes of classes.txt")
+    return classes[int(label)]

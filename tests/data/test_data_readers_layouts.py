@@ -1,0 +1,560 @@
+"""What each reader makes of the official layout of its data set: classes, sides, parts, groups, and its options."""
+
+import functools
+import json
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from hwbench.data import listing_of
+from hwbench.data.images import FrameFolder
+from hwbench.data.readers import ListedVideo, Listing, Part, get, reader_of, readers
+from hwbench.data.readers.tar_index import tar_members
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnknownName
+from hwbench.testing import datasets
+from hwbench.testing.datasets import COPIES, add_text
+
+Copy = Callable[[str], Path]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    """Makes a small copy by the name of its function, once."""
+
+    @functools.cache
+    def make(name: str) -> Path:
+        return getattr(datasets, name)(tmp_path_factory.mktemp(name))
+
+    return make
+
+
+@pytest.fixture
+def changed(copy: Copy, tmp_path: Path) -> Copy:
+    """Makes a copy that a test may change."""
+
+    def make(name: str) -> Path:
+        made = copy(name)
+        root = made if made.is_dir() else made.parent
+        shutil.copytree(root, tmp_path / "changed")
+        return tmp_path / "changed" if made.is_dir() else tmp_path / "changed" / made.name
+
+    return make
+
+
+def read(name: str, path: Path, **options: str) -> Listing:
+    return get(name, options).read(path)
+
+
+def labels(videos: Iterable[ListedVideo] | None) -> list[object]:
+    assert videos is not None
+    return [video.label for video in videos]
+
+
+def stems(videos: Iterable[ListedVideo] | None) -> list[str]:
+    assert videos is not None
+    return [video.path.stem for video in videos]
+
+
+def test_kinetics_counts_clips_that_are_gone(copy: Copy) -> None:
+    listing = read("kinetics", copy("kinetics"))
+    assert labels(listing.train) == ["run, far", "walk, far"] * 2
+    assert stems(listing.train)[0] == "-a_0bcdefgh_000000_000010"
+    assert [video.group for video in listing.val or ()] == ["-a_4bcdefgh", "-a_5bcdefgh"]
+    assert listing.train[1].row.endswith("train.csv:3")
+    assert len(listing.notes) == 1
+    assert "2 of 8 listed videos are not there, such as 'gonetrain_000007_000017'" in listing.notes[0]
+
+
+def test_kinetics_takes_the_other_names_of_its_tables(changed: Copy) -> None:
+    root = changed("kinetics")
+    (root / "annotations").mkdir()
+    (root / "train.csv").rename(root / "annotations" / "kinetics-400_train.csv")
+    (root / "val.csv").rename(root / "annotations" / "kinetics-400_validate.csv")
+    assert len(read("kinetics", root).val or ()) == 2
+
+
+@pytest.mark.parametrize(("split", "train"), [("1", [0, 1, 2, 3]), ("2", [2, 3, 4, 5])])
+def test_ucf101_reads_the_official_triple(copy: Copy, split: str, train: list[int]) -> None:
+    listing = read("ucf101", copy("ucf101"), split=split)
+    names = ("ApplyEyeMakeup", "YoYo")
+    assert listing.classes == names
+    assert labels(listing.train) == [names[n % 2] for n in train]
+    assert stems(listing.train) == [f"v_{names[n % 2]}_g{n // 2 + 1:02d}_c01" for n in train]
+    assert labels(listing.val) == list(names)
+    assert listing.train[0].group == f"v_ApplyEyeMakeup_g{train[0] // 2 + 1:02d}"
+
+
+def test_hmdb51_leaves_out_what_is_in_neither_side(copy: Copy) -> None:
+    listing = read("hmdb51", copy("hmdb51"))
+    assert listing.classes == ("run", "walk")
+    assert labels(listing.train) == ["run", "run", "walk", "walk"]
+    assert labels(listing.val) == ["run", "walk"]
+    assert listing.train[0].group == "run/film0"
+
+
+def test_something_something_numbers_templates_and_tells_directions(copy: Copy) -> None:
+    listing = read("something-something", copy("something_something"))
+    assert listing.classes == ("Holding something", "Pushing something from left to right")
+    assert listing.directional
+    assert labels(listing.train)[:2] == [listing.classes[1], listing.classes[0]]
+    assert stems(listing.val) == ["1004", "1005"]
+    assert [video.row.rpartition(":")[2] for video in listing.train] == ["2", "3", "4", "5"]
+
+
+def test_charades_has_a_set_of_classes_for_each_video(copy: Copy) -> None:
+    holding, putting = "Holding some clothes", "Putting clothes somewhere"
+    listing = read("charades", copy("charades"))
+    assert listing.classes == (holding, putting)
+    assert labels(listing.train) == [(holding,), (holding, putting)] * 2
+    assert [video.group for video in listing.train] == ["P0", "P1", "P2", "P3"]
+    assert listing.train[0].part is None
+    actions = read("charades", copy("charades"), per="action").train
+    assert labels(actions) == [(holding,), (holding,), (putting,)] * 2
+    assert actions[2].part == Part(Fraction("0.1"), Fraction("0.7"))
+
+
+def test_charades_takes_folders_of_images_and_does_without_names(changed: Copy) -> None:
+    root = changed("charades")
+    shutil.rmtree(root / "Charades_v1_480")
+    (root / "Charades_v1_classes.txt").unlink()
+    for number in range(6):
+        datasets.small_images(root / "Charades_v1_rgb" / f"V{number}", number, f"V{number}-{{:06d}}.jpg")
+    listing = read("charades", root)
+    assert labels(listing.train)[1] == ("c000", "c001")
+    assert len(listing.classes) == 157
+    assert listing.train[0].source == FrameFolder(root / "Charades_v1_rgb" / "V0", Fraction(24))
+    assert len((listing.val or ())[0].opened_by().open().info.pts) == 8
+
+
+def test_activitynet_has_an_entry_for_each_segment(changed: Copy) -> None:
+    root = changed("activitynet")
+    listing = read("activitynet", root)
+    assert listing.classes == ("run", "walk")
+    assert labels(listing.train) == ["run", "run", "walk", "walk"] * 2
+    assert listing.train[0].part == Part(Fraction(0), Fraction("0.5"))
+    assert listing.train[1].part == Part(Fraction("1.0000000000000002"), Fraction(2))
+    assert listing.train[0].row == f"{root / 'activity_net.v1-3.min.json'}:4"
+    (root / "videos" / "v_name-0.mp4").rename(root / "videos" / "name-0.mkv")
+    assert read("activitynet", root / "activity_net.v1-3.min.json").train[0].path.name == "name-0.mkv"
+    with pytest.raises(InvalidFile, match=r"expected labelled videos of subset 'testing', found none"):
+        read("activitynet", root, subset="testing")
+
+
+@pytest.mark.parametrize(
+    ("label", "classes", "first"),
+    [
+        ("verb", ("take", "put"), ["take", "put", "take", "put"]),
+        ("noun", ("tap", "plate"), ["tap", "tap", "plate", "plate"]),
+        (
+            "action",
+            ("put plate", "put tap", "take plate", "take tap"),
+            ["take tap", "put tap", "take plate", "put plate"],
+        ),
+    ],
+)
+def test_epic_kitchens_has_three_kinds_of_labels(
+    copy: Copy, label: str, classes: tuple[str, ...], first: list[str]
+) -> None:
+    listing = read("epic-kitchens", copy("epic_kitchens"), label=label)
+    assert listing.classes == classes
+    assert labels(listing.train) == first
+    assert len(listing.val or ()) == 2
+    assert listing.train[0].part == Part(Fraction(0), Fraction("0.75"))
+    assert listing.train[3].group == "P03_1"
+
+
+def test_epic_kitchens_55_has_images_at_the_rate_of_its_table(copy: Copy) -> None:
+    listing = read("epic-kitchens", copy("epic_kitchens_55"))
+    assert listing.val is None
+    assert len(listing.train) == 6
+    with listing.train[1].opened_by().open() as video:
+        assert (video.info.fps, video.info.num_frames) == (8, 8)
+
+
+def test_domsev_finds_videos_through_its_table(copy: Copy) -> None:
+    listing = read("domsev", copy("domsev"))
+    assert stems(listing.train) == ["name-0", "1", "2", "3", "4", "5"]
+    assert listing.train[0].part == Part(Fraction("0.25"), Fraction(1))
+    assert listing.train[0].group == "0"
+    assert len(read("domsev", copy("domsev"), label="activity").train) == 4
+
+
+def test_ava_makes_one_entry_of_the_rows_of_a_person(copy: Copy) -> None:
+    bend, talk = "bend/bow (at the waist)", "talk to (e.g., self)"
+    root = copy("ava")
+    listing = read("ava", root)
+    assert listing.classes == (bend, talk)
+    # -film0 at 903 is excluded; action 2 is not on the list of actions.
+    assert labels(listing.train) == [(talk,), (bend, talk), (bend,), (talk,), (bend,), (bend, talk), (bend,)]
+    assert listing.train[0].part == Part(keyframe_s=Fraction(2), box=(0.1, 0.05, 0.6, 0.95))
+    assert listing.train[1].row.endswith("ava_train_v2.2.csv:4")
+    assert read("ava", root, offset="0").train[0].part == Part(keyframe_s=Fraction(902), box=(0.1, 0.05, 0.6, 0.95))
+
+
+def test_mmaction2_lists_videos_and_folders_of_images(copy: Copy) -> None:
+    root = copy("mmaction2")
+    assert labels(read("mmaction2", root).train) == ["0", "1", "0", "1"]
+    assert len(read("mmaction2", root / "tiny_train_list_videos.txt").val or ()) == 2
+    images = read("mmaction2", copy("mmaction2_frames"), fps="12.5")
+    with images.train[0].opened_by().open() as video:
+        assert (video.info.num_frames, video.info.fps) == (6, 12.5)
+    assert "img_" in images.train[0].opened_by().name
+
+
+def test_mmaction2_takes_several_labels_and_a_folder(changed: Copy) -> None:
+    root = changed("mmaction2")
+    (root / "videos_train").rename(root / "clips")
+    (root / "tiny_train_list_videos.txt").write_text("run/0.mp4 1 0\nwalk/1.mp4 2\nno such.mp4 1\n")
+    listing = read("mmaction2", root / "tiny_train_list_videos.txt", labels="several", prefix="clips")
+    assert labels(listing.train) == [("1", "0"), ("2",)]
+    assert listing.classes == ("0", "1", "2")
+    assert "3 of 5 listed videos are not there, such as 'no such.mp4'" in listing.notes[0]
+
+
+def test_frames_are_sorted_by_their_numbers(copy: Copy) -> None:
+    listing = read("frames", copy("frames"), fps="30000/1001")
+    assert labels(listing.train) == ["run", "run", "walk", "walk"]
+    with listing.train[0].opened_by().open() as video:
+        brightness = [float(frame.mean()) for frame in video.read(range(11))]
+        assert brightness == sorted(brightness)
+        assert video.info.time_base == Fraction(1001, 30000)
+
+
+def test_frames_without_sides_are_one_list(copy: Copy) -> None:
+    listing = read("frames", copy("frames") / "train")
+    assert listing.val is None
+    assert len(listing.train) == 4
+
+
+def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: Path, copy: Copy) -> None:
+    listing = read("webdataset", copy("webdataset"))
+    assert labels(listing.train) == ["run", "walk", "run", "walk"]
+    assert labels(listing.val) == ["run", "walk"]
+    video = datasets.small_video(tmp_path / "v.mp4", 0)
+    with tarfile.open(tmp_path / "shards-000.tar", "w") as tar:
+        for key, end, text in (
+            ("a.b/0", "cls", "1"),
+            ("a.b/1", "json", '{"tags": [0, "walk"]}'),
+            ("2", "json", '{"tags": []}'),
+        ):
+            tar.add(video, f"{key}.left.mp4")
+            add_text(tar, f"{key}.{end}", text)
+    (tmp_path / "classes.txt").write_text("run\nwalk\n")
+    with pytest.raises(InvalidFile, match=r"shards-000.tar!a.b/1.json: expected a JSON object with the key 'label'"):
+        read("webdataset", tmp_path)
+    listing = read("webdataset", tmp_path / "shards-000.tar", label="tags")
+    assert labels(listing.train) == ["walk", ("run", "walk"), ()]
+    assert listing.val is None
+
+
+def test_an_index_is_made_once_and_again_for_another_archive(tmp_path: Path, copy: Copy) -> None:
+    archive = tmp_path / "a.tar"
+    shutil.copy(copy("webdataset") / "train-000000.tar", archive)
+    members = tar_members(archive)
+    index = archive.with_name("a.tar.index.json")
+    assert [member.name for member in members[:2]] == ["part/0000.mp4", "part/0000.cls"]
+    written = json.loads(index.read_text())
+    written["members"][1][3] = "jump"
+    index.write_text(json.dumps(written))
+    assert tar_members(archive)[1].text == "jump"  # the index is what is read
+    for wrong in (
+        "",
+        "[]",
+        json.dumps(written | {"members": [["x", 1, 10**9, None]]}),
+        json.dumps(written | {"format": 2}),
+    ):
+        index.write_text(wrong)
+        assert tar_members(archive) == members
+    shutil.copy(copy("webdataset") / "val-000000.tar", archive)
+    assert len(tar_members(archive)) == 4
+
+
+def test_an_index_goes_to_the_cache_where_the_folder_cannot_be_written(
+    tmp_path: Path, copy: Copy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "data" / "a.tar"
+    archive.parent.mkdir()
+    shutil.copy(copy("webdataset") / "train-000000.tar", archive)
+    # A folder in the place of the file keeps everybody from writing it, root too.
+    archive.with_name("a.tar.index.json").mkdir()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    members = tar_members(archive)
+    assert len(list((tmp_path / "cache" / "hwbench" / "archives").iterdir())) == 1
+    assert tar_members(archive) == members
+
+
+def test_tables_have_parts_sides_and_groups(copy: Copy) -> None:
+    listing = read("table", copy("table"))
+    assert listing.train[0] == ListedVideo(
+        copy("table").parent / "0.mp4", "run", part=Part(Fraction("0.25")), group="person 0", row=f"{copy('table')}:2"
+    )
+    assert len(listing.val or ()) == 2
+
+
+def test_tables_may_have_several_classes(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("path,label,split\na.mp4,run|far,train\nb.mp4,far,test\nc.mp4,,test\n")
+    listing = read("table", tmp_path / "t.csv", separator="|")
+    assert labels(listing.train) == [("run", "far")]
+    assert labels(listing.val) == [("far",), ()]
+    assert listing.classes == ("far", "run")
+
+
+@pytest.mark.parametrize(("name", "columns"), [("huggingface", "label"), ("huggingface_saved", "label")])
+def test_hugging_face_knows_the_names_of_classes(copy: Copy, name: str, columns: str) -> None:
+    pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    listing = read("huggingface", copy(name))
+    assert listing.classes == ("run", "walk")
+    assert labels(listing.train) == ["run", "walk", "run", "walk"]
+    assert labels(listing.val) == ["run", "walk"]
+    with listing.train[3].opened_by().open() as video:
+        assert video.info.num_frames == 8
+        assert abs(float(video.read((0,)).mean()) - 192) < 4
+    with pytest.raises(InvalidFile, match=r"expected a column 'clip', the table has video, label; see options"):
+        read("huggingface", copy(name), video="clip")
+
+
+def test_hugging_face_takes_paths_and_lists_of_labels(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install hwbench[huggingface]")
+    datasets.small_video(tmp_path / "0.mp4", 0)
+    table = pyarrow.table({"file": ["0.mp4", "0.mp4"], "tags": [["run", "far"], []]})
+    parquet.write_table(table, tmp_path / "train.parquet")
+    listing = read("huggingface", tmp_path, video="file", label="tags")
+    assert labels(listing.train) == [("run", "far"), ()]
+    assert listing.train[0].path == tmp_path / "0.mp4"
+    table = pyarrow.table({"path": ["0.mp4", "0.mp4"], "label": [2, 0], "start_s": [None, 0.5]})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    listing = read("table", tmp_path / "t.parquet")
+    assert (labels(listing.train), listing.classes) == (["2", "0"], ("0", "1", "2"))
+    assert [video.part for video in listing.train] == [None, Part(Fraction("0.5"))]
+
+
+def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    (tmp_path / "train.parquet").write_bytes(b"PAR1")
+    with pytest.raises(MissingDependency, match=r"train.parquet: reading it needs pyarrow.*pip install 'hwbench\[hugg"):
+        read("huggingface", tmp_path)
+
+
+def test_lists_of_python_are_those_of_tables(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    rows = [{"path": "a.mp4", "label": 1, "end_s": 2.5}, {"path": "b.mp4", "label": 0, "split": "val"}]
+    listing = listing_of(rows, tmp_path)
+    assert listing.train == (ListedVideo(tmp_path / "a.mp4", "1", part=Part(None, Fraction("2.5")), row="rows:1"),)
+    assert listing.classes == ("0", "1")
+    assert listing_of(pandas.DataFrame(rows), tmp_path) == listing
+    assert labels(listing_of([{"path": "a.mp4", "label": ["x", "y"]}]).train) == [("x", "y")]
+    videos = [ListedVideo(Path("a.mp4"), "x")]
+    assert listing_of(videos) == Listing(tuple(videos))
+    with pytest.raises(InvalidFile, match=r"rows:2: expected a name or a whole number as 'label', got None"):
+        listing_of([rows[0], {"path": "b.mp4", "label": None}])
+    with pytest.raises(InvalidValue, match=r"rows:1: expected a mapping or a ListedVideo, got 'a.mp4'"):
+        listing_of(["a.mp4"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_a_data_set_is_recognised_by_its_own_reader_or_by_none(name: str, copy: Copy) -> None:
+    if name == "huggingface":
+        pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    path = copy({"something-something": "something_something", "epic-kitchens": "epic_kitchens"}.get(name, name))
+    if readers.get(name)().recognises(path):
+        assert type(reader_of(path)) is readers.get(name)
+
+
+# Small copy, file to change, its text (a pair: replace), what the error says with the place.
+FAULTS = [
+    ("kinetics", "train.csv", ("label,", "name,"), ":1: expected a column 'label', the table has 'name, youtube_id"),
+    ("kinetics", "train.csv", (",10,train", ",ten,train"), ":2: expected a whole number as 'time_end', got 'ten'"),
+    ("kinetics", "train.csv", (",0,10,train,0", ""), ":2: expected 6 columns (label, youtube_id,"),
+    ("kinetics", "val.csv", None, ": expected the tables train.csv and val.csv of Kinetics"),
+    ("ucf101", "ucfTrainTestlist/trainlist01.txt", ("c01.avi 1", "c01.avi 2"), ":1: class ApplyEyeMakeup is number 1"),
+    ("ucf101", "ucfTrainTestlist/testlist01.txt", ("YoYo/", "Yo/"), ":2: expected CLASS/VIDEO.avi with a class of"),
+    ("ucf101", "ucfTrainTestlist/classInd.txt", ("2 YoYo", "3 YoYo"), ":2: expected '2 CLASS', got '3 YoYo'"),
+    ("ucf101", "ucfTrainTestlist/trainlist01.txt", None, ": expected trainlist01.txt of UCF101"),
+    (
+        "hmdb51",
+        "testTrainMulti_7030_splits/run_test_split1.txt",
+        (".avi 2", ".avi 3"),
+        ":3: expected 'VIDEO.avi 0|1|2'",
+    ),
+    (
+        "something_something",
+        "labels/train.json",
+        ("Holding", "Eating"),
+        ":3: template 'Eating something' has no number",
+    ),
+    ("something_something", "labels/train.json", ('"1001"', '"a/b"'), ":3: expected a whole number as 'id', got 'a/b'"),
+    ("something_something", "labels/train.json", ('"id": "1001",', '"id": "1001"'), ":3: expected JSON (Expecting"),
+    (
+        "something_something",
+        "labels/labels.json",
+        ('"1"', '"5"'),
+        ": expected an object of templates and their numbers",
+    ),
+    ("something_something", "labels/validation.json", None, ": expected labels.json, train.json and validation.json"),
+    ("charades", "Charades_v1_train.csv", ("c001", "c002"), ":4: unknown class 'c002'"),
+    ("charades", "Charades_v1_train.csv", ("c001 0.10", "c001"), ":4: expected actions as 'CLASS START END;...'"),
+    ("charades", "Charades_v1_train.csv", ("actions", "doings"), ":1: expected a column 'actions'"),
+    ("charades", "Charades_v1_test.csv", None, ": expected Charades_v1_train.csv and Charades_v1_test.csv"),
+    ("activitynet", "activity_net.v1-3.min.json", ('"training"', '"trainning"'), ":4: expected a subset of training"),
+    (
+        "activitynet",
+        "activity_net.v1-3.min.json",
+        ('"segment"', '"segments"'),
+        ":4: expected annotations with a segment",
+    ),
+    ("activitynet", "activity_net.v1-3.min.json", ('"database"', '"data"'), ":1: expected an object with a 'database'"),
+    ("epic_kitchens", "annotations/EPIC_100_train.csv", ("take,1", "take,7"), ":3: unknown verb_class 7"),
+    ("epic_kitchens", "annotations/EPIC_100_train.csv", ("00:00:00.75", "soon"), ":2: expected a time such as 12.5"),
+    ("epic_kitchens", "annotations/EPIC_100_validation.csv", None, ": expected EPIC_100_validation.csv"),
+    ("domsev", "labels.csv", ("1.0,2,8,0,run", "1.0,2,8,0, "), ":2: expected text as 'label_name', got ' '"),
+    ("domsev", "labels.csv", None, ": expected the table labels.csv of DoMSEV"),
+    (
+        "ava",
+        "annotations/ava_train_v2.2.csv",
+        ("0.1,0.05,0.6", "0.1,0.05,1.6"),
+        ":1: expected a box x1,y1,x2,y2 within",
+    ),
+    (
+        "ava",
+        "annotations/ava_train_v2.2.csv",
+        ("0.1,0.05,0.6", "0.7,0.05,0.6"),
+        ":1: expected a box x1,y1,x2,y2 within",
+    ),
+    (
+        "ava",
+        "annotations/ava_train_v2.2.csv",
+        (",0902,", ",0901,"),
+        ":1: expected a timestamp from 902 to 1798, got 901",
+    ),
+    ("ava", "annotations/ava_val_v2.2.csv", (",79,", ",81,"), ":1: expected an action from 1 to 80, got 81"),
+    ("ava", "ava_action_list_v2.2.pbtxt", ("label_id: 79", "label_id: 1"), ":7: expected a name before each number"),
+    ("ava", "annotations/ava_val_v2.2.csv", None, ": expected ava_val_v*.csv of AVA"),
+    ("mmaction2", "tiny_train_list_videos.txt", ("0.mp4 0", "0.mp4 run"), ":1: expected whole numbers as labels"),
+    ("mmaction2", "tiny_train_list_videos.txt", ("0.mp4 0", "0.mp4 0 1"), ":1: expected 'VIDEO LABEL'"),
+    ("mmaction2_frames", "tiny_train_list_rawframes.txt", (" 6 0", " 0"), ":1: expected 'FOLDER FRAMES LABEL'"),
+    ("mmaction2", "tiny_train_list_videos.txt", None, ": expected a list *train*.txt of mmaction2, found none"),
+    ("table", "mine.csv", ("label", "class"), ":1: expected a column 'label', the table has 'path, class, start_s"),
+    ("table", "mine.csv", ("1.mp4,walk,0.25,", "1.mp4,walk,0.25,0.2"), ":3: expected start_s before end_s"),
+    ("table", "mine.csv", ("train,person 1", "trial,person 1"), ":3: expected a split of train, val"),
+    ("huggingface_saved", "train/state.json", ("_data_files", "files"), ": expected a list of '_data_files'"),
+]
+
+
+@pytest.mark.parametrize(("name", "file", "text", "says"), FAULTS)
+def test_a_fault_is_told_in_one_line_with_its_place(
+    changed: Copy, name: str, file: str, text: tuple[str, str] | None, says: str
+) -> None:
+    if name.startswith("huggingface"):
+        pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    root = changed(name)
+    folder = root if root.is_dir() else root.parent
+    if text is None:
+        (folder / file).unlink()
+        place = str(folder)
+    else:
+        before = (folder / file).read_text()
+        assert text[0] in before
+        (folder / file).write_text(before.replace(*text))
+        place = str(folder / file)
+    reader = name.removesuffix("_saved").removesuffix("_frames").replace("_", "-")
+    with pytest.raises(InvalidFile) as raised:
+        read(reader, root)
+    assert str(raised.value).startswith(f"{place}{says}")
+    assert "\n" not in str(raised.value)
+
+
+def test_a_folder_of_optical_flow_is_refused(changed: Copy) -> None:
+    root = changed("mmaction2_frames")
+    for image in (root / "rawframes" / "run" / "0").glob("img_*"):
+        image.unlink()
+    with pytest.raises(
+        InvalidFile, match=r"rawframes.txt:1: .*holds optical flow \(flow_x_00001.jpg\), which is not read"
+    ):
+        read("mmaction2", root)
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"0.mp4": "x"}, "a.tar!0.mp4: expected a label 0.cls, .txt or .json beside it"),
+        ({"0.mp4": "x", "0.cls": " "}, "a.tar!0.cls: expected a label, found nothing"),
+        ({"0.mp4": "x", "0.avi": "x", "0.cls": "1"}, "a.tar!0.avi: a second video of the key '0'"),
+        ({"0.mp4": "x", "0.json": "[1]"}, "a.tar!0.json: expected a JSON object with the key 'label'"),
+        ({"0.mp4": "x", "0.json": '{"label": [1.5]}'}, "a.tar!0.json: expected a name, a number or a list of them"),
+        ({"0.cls": "1"}, "a.tar: expected videos ("),
+        ({"0.mp4": "x", "0.cls": "7"}, "a.tar!0.mp4: label '7' is none of the 2 classes of classes.txt"),
+        ({"0\n.mp4": "x"}, r"a.tar: the name '0\n.mp4' of a member has characters that cannot be shown"),
+    ],
+)
+def test_a_fault_of_an_archive_names_the_member(tmp_path: Path, members: dict[str, str], says: str) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for name, text in members.items():
+            add_text(tar, name, text)
+    (tmp_path / "classes.txt").write_text("run\nwalk\n")
+    with pytest.raises(InvalidFile) as raised:
+        read("webdataset", tmp_path)
+    assert str(raised.value).startswith(f"{tmp_path}{os.sep}{says}")
+
+
+def test_archives_that_are_compressed_or_cut_are_refused(tmp_path: Path, copy: Copy) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w:gz") as tar:
+        add_text(tar, "0.cls", "1")
+    with pytest.raises(InvalidFile, match=r"a.tar: expected a tar archive, whole and not compressed"):
+        read("webdataset", tmp_path)
+    whole = (copy("webdataset") / "train-000000.tar").read_bytes()
+    (tmp_path / "a.tar").write_bytes(whole[: len(whole) // 3])
+    with pytest.raises(InvalidFile, match=r"a.tar: expected a tar archive, whole and not compressed \(unexpected end"):
+        read("webdataset", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["kinetics", "ucf101", "hmdb51", "charades", "ava", "epic_kitchens", "mmaction2"])
+def test_that_no_video_is_there_is_an_error(changed: Copy, name: str) -> None:
+    root = changed(name)
+    for video in [*root.rglob("*.mp4"), *root.rglob("*.avi")]:
+        video.unlink()
+    with pytest.raises(InvalidFile, match=r"none of (the )?\d+ listed videos is there"):
+        read(name.replace("_", "-"), root)
+
+
+def test_labels_that_end_before_they_begin_are_counted(changed: Copy) -> None:
+    root = changed("charades")
+    table = root / "Charades_v1_train.csv"
+    table.write_text(table.read_text().replace("c001 0.10 0.70", "c001 0.70 0.10"))
+    listing = read("charades", root)
+    assert labels(listing.train) == [("Holding some clothes",)] * 4
+    assert listing.notes == (f"{table}:4: ends before it begins; 2 such labels are left out",)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "says"),
+    [
+        ("ucf101", {"split": "4"}, "option split: expected 1, 2, 3, got '4'"),
+        ("epic-kitchens", {"label": "nouns"}, "option label: expected verb, noun, action, got 'nouns'"),
+        ("frames", {"fps": "0"}, "option fps: expected frames a second such as 25 or 30000/1001, got '0'"),
+        ("ava", {"offset": "-1"}, "option offset: expected seconds from 0 to 902, got '-1'"),
+        ("charades", {"per": "frame"}, "option per: expected video, action"),
+        ("activitynet", {"subset": "training"}, "option subset: expected validation, testing"),
+    ],
+)
+def test_options_of_another_value_are_refused(name: str, options: dict[str, str], says: str) -> None:
+    with pytest.raises(InvalidValue) as raised:
+        get(name, options)
+    assert says in str(raised.value)
+
+
+def test_options_of_another_name_are_answered_with_those_there_are() -> None:
+    with pytest.raises(UnknownName, match=r"no option 'splits'; did you mean 'split'"):
+        get("hmdb51", {"splits": "1"})
+
+
+def test_links_that_lead_back_are_followed_once(changed: Copy) -> None:
+    root = changed("kinetics")
+    (root / "train" / "again").symlink_to(root)
+    assert len(read("kinetics", root).train) == 4
