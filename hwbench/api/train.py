@@ -79,7 +79,9 @@ class TrainRequest:
         default=None, choices=("bf16", "fp16", "fp32"), help="Arithmetic: fp32 (default), bf16 or fp16."
     )
     loss: str | None = option(
-        default=None, choices=("bce", "cross-entropy"), help="cross-entropy (default), or bce for several classes."
+        default=None,
+        choices=("auto", "bce", "cross-entropy"),
+        help="auto (default: by the data), cross-entropy or bce.",
     )
     freeze: str | None = option(
         default=None, help="Blocks that stay: stem, all-but-head, or how many from the stem on."
@@ -368,6 +370,7 @@ def train_network(
             picture=picture,
             normalisation=normalisation,
         )
+        recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         if fresh and world.leads:
             start_over(folder)

@@ -95,7 +95,7 @@ def fit(
         InvalidFile: The state in ``run_dir`` is damaged.
         WorkspaceError: ``run_dir`` cannot be written.
     """
-    resources = resources or Resources()
+    resources, recipe = resources or Resources(), recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
         _place(module, device)

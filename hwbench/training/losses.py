@@ -45,7 +45,7 @@ def check_targets(targets: torch.Tensor, recipe: Recipe) -> None:
     Raises:
         InvalidValue: Cross-entropy of rows that do not sum to 1.
     """
-    if targets.is_floating_point() and recipe.loss == "cross-entropy" and len(targets):
+    if targets.is_floating_point() and recipe.loss != "bce" and len(targets):
         off = (targets.sum(1) - 1).abs().max().item()
         if off > _SUM_TOLERANCE:
             raise InvalidValue("loss: cross-entropy expects one class per video, these have several; use --loss bce")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
@@ -11,7 +11,7 @@ from hwbench.training import schedules
 
 OPTIMIZERS = ("adamw", "lamb", "lars", "sgd")
 PRECISIONS = ("bf16", "fp16", "fp32")
-LOSSES = ("bce", "cross-entropy")
+LOSSES = ("auto", "bce", "cross-entropy")
 # Names that ``freeze`` takes beside a number of blocks.
 FREEZE = ("all-but-head", "stem")
 
@@ -49,7 +49,7 @@ class Recipe:
         accumulate: Parts of a batch that are computed one after the other, for less memory. The step is that of the
             whole batch; batch normalisation sees one part at a time.
         loss: ``cross-entropy`` of classes (or of shares of classes that sum to 1), or ``bce``: a binary cross-entropy
-            for each class, for videos of several classes.
+            for each class, for videos of several classes. ``auto`` takes the one that the data needs.
         mixup: Parameter of the Beta distribution of MixUp (Zhang et al. 2018); 0: no MixUp.
         cutmix: Parameter of the Beta distribution of CutMix (Yun et al. 2019); 0: no CutMix. With both, a coin
             decides at each step.
@@ -88,7 +88,7 @@ class Recipe:
     decay_at: tuple[float, ...] = (0.5, 0.75)
     decay_factor: float = 0.1
     accumulate: int = 1
-    loss: str = "cross-entropy"
+    loss: str = "auto"
     mixup: float = 0.0
     cutmix: float = 0.0
     mix_share: float = 1.0
@@ -128,6 +128,16 @@ class Recipe:
     def rate(self, step: int, total: int) -> float:
         """Learning rate of step ``step`` of ``total``, counted from 0."""
         return schedules.rate(self, step, total)
+
+    def for_targets(self, *, several: bool) -> Recipe:
+        """The recipe with the loss that data needs whose videos show ``several`` classes, or one each.
+
+        Raises:
+            InvalidValue: ``cross-entropy`` is asked for, and videos show several classes.
+        """
+        if several and self.loss == "cross-entropy":
+            raise InvalidValue("loss: cross-entropy expects one class per video, these have several; use --loss bce")
+        return replace(self, loss="bce") if several and self.loss == "auto" else self
 
     def facts(self) -> dict[str, str]:
         """What tells this recipe from others, name -> text.

@@ -214,7 +214,7 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
         ({"lr": math.inf}, InvalidValue, "learning_rate"),
         ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars or sgd, got 'adam'"),
         ({"precision": "int8"}, InvalidValue, "--precision: expected bf16, fp16 or fp32"),
-        ({"loss": "mse"}, InvalidValue, "--loss: expected bce or cross-entropy"),
+        ({"loss": "mse"}, InvalidValue, "--loss: expected auto, bce or cross-entropy"),
         ({"crops": 2}, InvalidValue, "--crops: expected 1 or 3, got 2"),
         ({"crops": 4}, InvalidValue, "--crops: expected 1 to 3"),
         ({"seed": -1}, InvalidValue, "--seed"),

@@ -19,15 +19,13 @@ def network(num_classes: int = 2) -> nn.Module:
     layers = nn.Conv3d(3, 8, (1, 3, 3), (1, 2, 2)), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten()
     return nn.Sequential(*layers, nn.Linear(8, num_classes))
 """
-SEVERAL = "no loss for videos that show several classes yet"
 
 
 def named(name: str) -> object:
     copy = COPIES[name]
     missing = bool(copy.needs) and not find_spec(copy.needs)
     skip = pytest.mark.skipif(missing, reason=f"needs {copy.needs}: pip install hwbench[huggingface]")
-    several = [pytest.mark.xfail(strict=True, reason=SEVERAL)] if copy.multi_label else []
-    return pytest.param(name, marks=[skip, *several])
+    return pytest.param(name, marks=[skip])
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict, str]:
