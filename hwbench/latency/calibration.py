@@ -362,6 +362,7 @@ class _Data:
         """Parameters (fits, families + terms + 1) of one form, fitted to the networks that each mask keeps."""
         rows = self.features[:, : len(self.families)].sum(axis=1)
         ratio = _medians(np.broadcast_to(self.measured / rows, masks.shape), masks)
+        ratio[~masks.any(axis=1)] = 1.0  # of two networks none is left: rows stand for themselves
         thetas = np.zeros((len(masks), self.features.shape[1]))
         thetas[:, : len(self.families)] = ratio[:, None]
         if form == "ratio":

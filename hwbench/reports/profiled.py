@@ -47,8 +47,8 @@ def given(value: T | Missing) -> T:
     return value
 
 
-def read_profiled(workspace: Workspace, path: Path, space: str | None = None) -> Profiled:
-    """Reads a table and fits what predicts from it; ``space`` is named in messages.
+def read_profiled(workspace: Workspace, path: Path, space: str | None = None, members: int | None = None) -> Profiled:
+    """Reads a table and fits what predicts from it; ``space`` is named in messages, and has so many ``members``.
 
     Raises:
         InvalidFile: The table does not validate.
@@ -59,5 +59,5 @@ def read_profiled(workspace: Workspace, path: Path, space: str | None = None) ->
         name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         table=table,
-        predictor=or_missing(lambda: AdditivePredictor.fit(table, space=space)),
+        predictor=or_missing(lambda: AdditivePredictor.fit(table, space=space, members=members)),
     )

@@ -132,7 +132,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> Stu
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
     space = or_missing(lambda: load_space(workspace, result.settings.space))
-    tables = {p: or_missing(partial(_profiled, workspace, result, p)) for p in Precision}
+    tables = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
     stored = or_missing(lambda: _stored(workspace, result))
     rows = [] if isinstance(stored, Missing) else stored
     winner = or_missing(lambda: _winner(result, space, tables, rows))
@@ -158,11 +158,13 @@ def _unit(evaluator: str) -> str:
         return f"score ({evaluator})"
 
 
-def _profiled(workspace: Workspace, result: StoredResult, precision: Precision) -> Profiled:
-    space = result.settings.space
-    load_table(workspace, result.target, precision, space)
+def _profiled(
+    workspace: Workspace, result: StoredResult, precision: Precision, space: StagedSpace | Missing
+) -> Profiled:
+    name, members = result.settings.space, None if isinstance(space, Missing) else space.size()
+    load_table(workspace, result.target, precision, name)
     paths = [table_path(root, result.target, precision) for root in (workspace.root, shipped())]
-    return read_profiled(workspace, next(path for path in paths if path.is_file()), space)
+    return read_profiled(workspace, next(path for path in paths if path.is_file()), name, members)
 
 
 def _stored(workspace: Workspace, result: StoredResult) -> list[StoredRow]:

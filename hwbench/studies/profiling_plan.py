@@ -90,7 +90,7 @@ def within_budget(
     """
     parts = list(space.parts(table.precision, num_classes=num_classes))
     filled = interpolated(table, parts)
-    predictor = AdditivePredictor.fit(filled, space=space.name)
+    predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size())
 
     def least(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, table.precision)

@@ -187,6 +187,12 @@ def test_without_calibration_networks_nothing_is_promised(device):
         AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]))
 
 
+def test_a_space_with_two_members_is_calibrated_by_both(device):
+    """Where one of them is left out twice, nothing is left: no warning, and a finite interval."""
+    predictor = AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]), members=2)
+    assert math.isfinite(predictor.predict(NETWORKS[0]).high_s)
+
+
 def test_the_command_for_calibration_networks_has_the_classes_of_the_heads(device):
     parts = list(SPACE.parts(Precision.INT8, num_classes=9))
     with pytest.raises(NotMeasured, match=r"hwbench profile .* --classes 9$"):
