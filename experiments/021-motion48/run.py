@@ -1,9 +1,9 @@
 """What ``synthetic:motion48`` costs, what one frame is worth on it, and whether it tells networks apart. See README.md.
 
-python experiments/016-motion48/run.py make                      # times both sets in a workspace of its own
-python experiments/016-motion48/run.py train middle --seed 0     # one run on motion48:small, one thread
-python experiments/016-motion48/run.py train small --one-frame   # the control: clips of one frame, repeated
-python experiments/016-motion48/run.py summary                   # results.json from all rows in rows/
+python experiments/021-motion48/run.py make                      # times both sets in a workspace of its own
+python experiments/021-motion48/run.py train middle --seed 0     # one run on motion48:small, one thread
+python experiments/021-motion48/run.py train small --one-frame   # the control: clips of one frame, repeated
+python experiments/021-motion48/run.py summary                   # results.json from all rows in rows/
 """
 
 import argparse
