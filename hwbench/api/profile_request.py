@@ -30,7 +30,7 @@ class ProfileRequest:
     )
     space: str = option(
         default="x3d-tiny",
-        help="Search space: a file of search_spaces/, or package.module:function of your own model.",
+        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
     )
     precision: str = option(default="fp32,int8", help="fp32, int8, or both with a comma.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")

@@ -41,7 +41,7 @@ class SearchRequest:
     device: str = option(default="local", help="Device: a folder of profiles/.")
     space: str = option(
         default="x3d-tiny",
-        help="Search space: a file of search_spaces/, or package.module:function of your own model.",
+        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
     )
     precision: str = option(default="int8", help="fp32 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")

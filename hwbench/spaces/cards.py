@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
 from hwbench.spaces.families import families
-from hwbench.spaces.space import InputSize, blocks_of
+from hwbench.spaces.family import Family, Member
+from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
+from hwbench.spaces.stages import Stage
 from hwbench.specs import BlockSpec, Network
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
@@ -18,6 +20,8 @@ from hwbench.workspace import Workspace
 if TYPE_CHECKING:
     from hwbench.data import ClipSpec, Normalisation, PictureSpec
 
+# What the space of a card is called begins so.
+ZOO_SPACE = "zoo-"
 # Families of cards that share their table and their blocks with another: they differ in their published weights.
 _SAME = {"efficient-x3d": "x3d"}
 
@@ -75,7 +79,7 @@ class PublishedInput:
 
 @dataclass(frozen=True)
 class Card:
-    """What a zoo card says; ``path`` is its file."""
+    """What a zoo card says; ``path`` is its file, ``space`` the space whose only member is its network."""
 
     path: Path
     name: str
@@ -88,6 +92,7 @@ class Card:
     blocks: tuple[BlockSpec, ...]
     published: tuple[PublishedFigure, ...]
     weights: Weights | None
+    space: StagedSpace
 
     def network(self, num_classes: int | None = None) -> Network:
         """The network called ``zoo:NAME``; with its published number of classes unless another is given."""
@@ -173,7 +178,8 @@ def read_card(path: Path) -> Card:
         table = fields.table(described)
         member = families.get(described).card(table)
         table.done()
-        blocks = blocks_of(families.get(described), member.ends, member.stages, cell.clip, classes)
+        space = _space(name, cell, families.get(described), member)
+        blocks = blocks_of(space.family, member.ends, member.stages, cell.clip, classes)
     except InvalidValue as error:
         raise fields.error(f"input, {described}", str(error), name) from None
     card = Card(
@@ -188,9 +194,21 @@ def read_card(path: Path) -> Card:
         blocks=blocks,
         published=tuple(_published(table) for table in fields.tables("published", required=False)),
         weights=next((_weights(table) for table in fields.tables("weights", required=False)), None),
+        space=space,
     )
     fields.done()
     return card
+
+
+def _space(name: str, cell: InputSize, family: Family, member: Member) -> StagedSpace:
+    """The space with one member; called ``zoo-NAME``, since a colon ends the name of a space in a printed key."""
+    stages = (
+        Stage(tuple((axis, (value,)) for axis, value in zip(choice.names, choice.values)), (), choice.constants)
+        for choice in member.stages
+    )
+    return StagedSpace(
+        f"{ZOO_SPACE}{name}", (cell.frames,), (cell.resolution,), family=family, ends=member.ends, stages=tuple(stages)
+    )
 
 
 def _published_input(fields: Fields) -> PublishedInput:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, counts, one
+from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
@@ -17,19 +18,27 @@ from hwbench.specs import ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
+_ZOO = "zoo:"
+
 
 def load_space(workspace: Workspace, name: str) -> StagedSpace:
-    """The space of that name, from the workspace or as shipped.
+    """The space of that name, from the workspace or as shipped; ``zoo:NAME`` and ``zoo-NAME`` are that of a card.
 
     Raises:
-        UnknownName: No such space.
+        UnknownName: No such space or card.
         InvalidFile: Its file does not validate.
     """
+    if name.startswith(_ZOO):
+        return load_card(workspace, name.removeprefix(_ZOO)).space
+    card = name.removeprefix(ZOO_SPACE)
+    if name not in workspace.names("search_spaces") and name != card and card in workspace.names("zoo"):
+        return load_card(workspace, card).space
     return read_space(workspace.space(name))
 
 
 def open_space(workspace: Workspace, text: str, num_classes: int | None = None) -> StagedSpace:
-    """The space that a user names: a file of ``search_spaces/``, or ``package.module:function`` of a model by hand.
+    """The space that a user names: a file of ``search_spaces/``, ``zoo:NAME``, or ``package.module:function`` of a
+    model by hand.
 
     Never for a name that was read from a file: the function is imported and run.
 
@@ -38,7 +47,7 @@ def open_space(workspace: Workspace, text: str, num_classes: int | None = None) 
         InvalidFile: Its file does not validate.
         InvalidValue, UnsupportedModule: The function makes no model that can be looked at.
     """
-    name = ModelName.match(text)
+    name = None if text.startswith(_ZOO) else ModelName.match(text)
     return load_space(workspace, text) if name is None else hand_space(name, num_classes)
 
 

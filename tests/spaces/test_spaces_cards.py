@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from hwbench.data import ClipSpec, Normalisation, PictureSpec, Resize
-from hwbench.errors import InvalidFile
+from hwbench.errors import InvalidFile, UnknownName
+from hwbench.spaces import load_card, load_space, resolve
 from hwbench.spaces.cards import PublishedInput, read_card
-from hwbench.workspace import shipped
+from hwbench.workspace import Workspace, shipped
 
 SHIPPED = sorted((shipped() / "zoo").glob("*/model.toml"))
 # Seconds of a clip, shorter sides in training and in a test: the recipes of X3D and of R(2+1)D.
@@ -87,3 +88,17 @@ def used(path: Path) -> None:
     card = read_card(path)
     card.clip(4)
     card.picture()
+
+
+def test_a_card_is_a_space_with_one_member() -> None:
+    workspace = Workspace(shipped())
+    for name in workspace.names("zoo"):
+        card, space = load_card(workspace, name), load_space(workspace, f"zoo:{name}")
+        (architecture,) = space.architectures()
+        assert space.network(architecture, card.classes).blocks == card.blocks
+        assert architecture.key.startswith(f"zoo-{name}:frames={card.cell.frames},")
+        assert resolve(workspace, architecture.key, card.classes).blocks == card.blocks
+    with pytest.raises(UnknownName, match="unknown zoo model 'x3d-xxl'; did you mean 'x3d-l'"):
+        load_space(workspace, "zoo:x3d-xxl")
+    with pytest.raises(UnknownName, match="unknown space 'zoo-x3d-xxl'"):
+        load_space(workspace, "zoo-x3d-xxl")
