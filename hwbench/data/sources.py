@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, overload
 
+from hwbench.data.augmentations import augmentation
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
@@ -96,6 +98,7 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TrainingClips: ...
 
 
@@ -113,6 +116,7 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TestClips: ...
 
 
@@ -129,11 +133,14 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, a path or ``READER:PATH``, (3, T, h, w) with T from ``clip`` and (h, w) = ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
     ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
+    ``transforms`` are training transforms by name (``hwbench.data.augmentations``); a flip is refused where the data
+    says that directions are labels.
 
     Raises:
         UnknownName: Neither ``synthetic`` nor an existing path.
@@ -143,6 +150,7 @@ def open_dataset(
     videos = splits.train if split == "train" else splits.val
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
-        return TrainingClips(videos, clip, jitter, seed=seed, policy=policy, cache_bytes=cache_bytes)
-    transform = picture.test_transform(size, views[1], normalisation)
-    return TestClips(videos, clip, transform, clips=views[0], policy=policy, cache_bytes=cache_bytes)
+        transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter
+        return TrainingClips(videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes)
+    views_of = picture.test_transform(size, views[1], normalisation)
+    return TestClips(videos, clip, views_of, clips=views[0], policy=policy, cache_bytes=cache_bytes)
