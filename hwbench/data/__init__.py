@@ -1,5 +1,6 @@
 """Decoding, clip sampling, data sets, transforms and the built-in synthetic sets."""
 
+from hwbench.data.augmentations import Augmentation, TransformSpec, augmentation
 from hwbench.data.builtin import SYNTHETIC
 from hwbench.data.clips import ClipSpec, Tail, centred_clip, random_clip, random_clips, sliding_clips, uniform_clips
 from hwbench.data.conventions import Convention, conventions
@@ -22,6 +23,7 @@ from hwbench.data.videos import Splits, VideoList, read_splits
 
 __all__ = [
     "SYNTHETIC",
+    "Augmentation",
     "Batch",
     "ClipSpec",
     "Convention",
@@ -44,9 +46,11 @@ __all__ = [
     "TestTransform",
     "TrainTransform",
     "TrainingClips",
+    "TransformSpec",
     "VideoFile",
     "VideoInfo",
     "VideoList",
+    "augmentation",
     "centred_clip",
     "collate",
     "conventions",

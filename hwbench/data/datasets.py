@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from hwbench.data.augmentations import Augmentation
 from hwbench.data.clips import ClipSpec, Indices
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
@@ -218,7 +219,10 @@ class TrainingClips(Dataset[Sample]):
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         file = self._cache.open(video, self.videos)
         part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
-        frames = part.cut(file.read(part.random_clip(self.clip, rng)))
+        indices = part.random_clip(self.clip, rng)
+        if isinstance(self.transform, Augmentation):
+            indices = self.transform.retimed(indices, file.info.num_frames, rng)
+        frames = part.cut(file.read(indices))
         return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.target(video), video, failures)
 
 

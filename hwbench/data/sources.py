@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal, overload
 
+from hwbench.data.augmentations import augmentation
 from hwbench.data.builtin import PREFIX, SYNTHETIC, find_builtin
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
@@ -38,7 +41,11 @@ def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
         InvalidFile: A path that is not laid out as its reader expects.
     """
     reader, path = locate(workspace, data)
-    return read_splits(path, reader=reader, seed=seed)
+    splits = read_splits(path, reader=reader, seed=seed)
+    if find_builtin(data) is None:
+        return splits
+    # All of them tell directions.
+    return replace(splits, train=replace(splits.train, directional=True), val=replace(splits.val, directional=True))
 
 
 def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:
@@ -118,6 +125,7 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TrainingClips: ...
 
 
@@ -135,6 +143,7 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TestClips: ...
 
 
@@ -151,12 +160,15 @@ def open_dataset(
     cache_bytes: int = CACHE_BYTES,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    transforms: Sequence[str] = (),
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
     ``size``.
 
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
     ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
+    ``transforms`` are training transforms by name (``hwbench.data.augmentations``); a flip is left out where the data
+    says that directions are labels.
 
     Raises:
         UnknownName: Neither a synthetic set nor an existing path.
@@ -166,6 +178,7 @@ def open_dataset(
     videos = splits.train if split == "train" else splits.val
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
-        return TrainingClips(videos, clip, jitter, seed=seed, policy=policy, cache_bytes=cache_bytes)
-    transform = picture.test_transform(size, views[1], normalisation)
-    return TestClips(videos, clip, transform, clips=views[0], policy=policy, cache_bytes=cache_bytes)
+        transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter
+        return TrainingClips(videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes)
+    views_of = picture.test_transform(size, views[1], normalisation)
+    return TestClips(videos, clip, views_of, clips=views[0], policy=policy, cache_bytes=cache_bytes)

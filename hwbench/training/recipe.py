@@ -64,6 +64,8 @@ class Recipe:
         gradient_checkpointing: Compute the activations of blocks again in the backward pass instead of keeping them.
         distill_weight: Of the teacher's part of the loss (Hinton et al. 2015), where there is a teacher.
         distill_temperature: Divides the logits of teacher and student.
+        transforms: Training transforms by name (``hwbench.data.augmentations``), such as ``flip:0.5``; none: the scale
+            jitter of the card or of short runs.
     """
 
     epochs: int = 16
@@ -100,9 +102,11 @@ class Recipe:
     gradient_checkpointing: bool = False
     distill_weight: float = 0.5
     distill_temperature: float = 2.0
+    transforms: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "decay_at", tuple(self.decay_at))  # a list in the JSON of a checkpoint
+        for name in ("decay_at", "transforms"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))  # a list in the JSON of a checkpoint
         for name, names in _CHOICES.items():
             _choose(name, getattr(self, name), names)
         for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate"):

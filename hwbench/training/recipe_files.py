@@ -17,7 +17,11 @@ from hwbench.toml_fields import Fields
 from hwbench.training.recipe import Recipe
 
 _SHIPPED = Path(__file__).with_name("recipes")
-_KINDS: dict[str, type] = {one.name: type(one.default) for one in fields(Recipe)}
+# A list of texts, as the kind of a field.
+_TEXTS = list
+_KINDS: dict[str, type] = {
+    one.name: _TEXTS if one.type == "tuple[str, ...]" else type(one.default) for one in fields(Recipe)
+}
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,7 @@ _READERS: dict[type, Any] = {
     float: float,
     bool: {"true": True, "false": False}.__getitem__,
     tuple: lambda text: tuple(float(part) for part in text.split(",")),
+    _TEXTS: lambda text: tuple(filter(None, (part.strip() for part in text.split(";")))),
 }
 _EXPECTED = {
     str: "text",
@@ -125,6 +130,7 @@ _EXPECTED = {
     float: "a number",
     bool: "true or false",
     tuple: "numbers with commas between them",
+    _TEXTS: "names with semicolons between them",
 }
 
 
@@ -139,4 +145,6 @@ def _value(file: Fields, name: str) -> Any:
         return file.number(name, default)
     if kind is str:
         return file.text(name, default)
+    if kind is _TEXTS:
+        return file.texts(name, default)
     return file.numbers(name, default)

@@ -126,7 +126,7 @@ def open_data(
     """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
 
     Raises:
-        UnknownName: Neither ``synthetic`` nor an existing path.
+        UnknownName: Neither ``synthetic`` nor an existing path, or no such transform.
         InvalidFile: A path whose folders or lists are not as they should be.
     """
     frames, height, width = size
@@ -143,6 +143,7 @@ def open_data(
         policy=policy,
         picture=picture,
         normalisation=normalisation,
+        transforms=recipe.transforms,
     )
     validation = open_dataset(
         workspace,

@@ -60,6 +60,7 @@ def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> N
         "precision": "bf16",
         "freeze": "stem",
         "decay_at": (0.3, 0.6),
+        "transforms": ("flip:0.5", "rand-augment:2,9"),
         "test_crops": 3,
         "sync_bn": True,
         "compile": True,
@@ -84,7 +85,8 @@ def _toml(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
+    separator = ";" if isinstance(value, tuple) and isinstance(value[0], str) else ","
+    return separator.join(map(str, value)) if isinstance(value, tuple) else str(value).lower()
 
 
 @pytest.mark.parametrize(
