@@ -49,6 +49,15 @@ if TYPE_CHECKING:
     from hwbench.api.train import TrainRequest, TrainResult, train
     from hwbench.api.validate import ValidateRequest, ValidateResult, validate
     from hwbench.api.verify import VerifyRequest, VerifyResult, verify
+    from hwbench.api.zoo import (
+        GetWeightsRequest,
+        GetWeightsResult,
+        ListedCard,
+        ListZooRequest,
+        ListZooResult,
+        get_weights,
+        list_zoo,
+    )
     from hwbench.latency.table import LatencyTable
     from hwbench.measure.store import MeasurementStore
     from hwbench.studies.study import SearchResult
@@ -74,6 +83,8 @@ __all__ = [
     "DoctorResult",
     "ExportRequest",
     "ExportResult",
+    "GetWeightsRequest",
+    "GetWeightsResult",
     "HwbenchError",
     "InitRequest",
     "InitResult",
@@ -83,6 +94,9 @@ __all__ = [
     "ListDataResult",
     "ListDevicesRequest",
     "ListDevicesResult",
+    "ListZooRequest",
+    "ListZooResult",
+    "ListedCard",
     "ListedData",
     "ListedDevice",
     "Listener",
@@ -127,9 +141,11 @@ __all__ = [
     "diff",
     "doctor",
     "export",
+    "get_weights",
     "init",
     "list_data",
     "list_devices",
+    "list_zoo",
     "prepare_data",
     "prepare_device",
     "profile",

@@ -7,19 +7,23 @@ never raise for an unreadable video unless the policy says so; ``collate`` makes
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import TracebackType
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from hwbench.data.augmentations import Augmentation
-from hwbench.data.clips import ClipSpec, Indices
+from hwbench.data.clips import ClipSpec
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.labelled import LabelledPart
+from hwbench.data.media import OpenVideo
 from hwbench.data.transforms import TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
@@ -126,28 +130,39 @@ class FrameCache:
 
 
 class CachedVideo:
-    """One video of a list, seen through the cache."""
+    """One video of a list, seen through the cache; its file is opened once at most, and closed by ``with``."""
 
     def __init__(self, cache: FrameCache, key: int, videos: VideoList) -> None:
         self._cache, self._key, self._source, self._count = cache, key, videos.source(key), len(videos)
-        info = cache.info(key)
-        if info is None:
-            with self._source.open() as file:
-                info = file.info
-            cache.remember(key, info)
-        self.info = info
+        self._close = contextlib.ExitStack()
+        self._file: OpenVideo | None = None
+        self.info = cache.info(key) or self._opened(None).info
+        cache.remember(key, self.info)
 
-    def read(self, indices: Indices) -> Frames:
+    def read(self, indices: Sequence[int]) -> Frames:
         """Frames by index: uint8 (T, H, W, 3)."""
         kept = self._cache.frames(self._key)
         if kept is not None:
             return kept[list(indices)]
-        with self._source.open(self.info) as file:
-            if not self._cache.fits(self.info, self._count):
-                return file.read(indices)
-            frames = file.read(range(self.info.num_frames))
+        file = self._opened(self.info)
+        if not self._cache.fits(self.info, self._count):
+            return file.read(tuple(indices))
+        frames = file.read(range(self.info.num_frames))
         self._cache.keep(self._key, frames)
         return frames[list(indices)]
+
+    def __enter__(self) -> CachedVideo:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close.close()
+
+    def _opened(self, info: VideoInfo | None) -> OpenVideo:
+        if self._file is None:
+            self._file = self._close.enter_context(self._source.open(info))
+        return self._file
 
 
 class TrainingClips(Dataset[Sample]):
@@ -217,12 +232,12 @@ class TrainingClips(Dataset[Sample]):
         return [_sample_or_failure(self, index, index) for index in indices]
 
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
-        file = self._cache.open(video, self.videos)
-        part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
-        indices = part.random_clip(self.clip, rng)
-        if isinstance(self.transform, Augmentation):
-            indices = self.transform.retimed(indices, file.info.num_frames, rng)
-        frames = part.cut(file.read(indices))
+        with self._cache.open(video, self.videos) as file:
+            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
+            indices = part.random_clip(self.clip, rng)
+            if isinstance(self.transform, Augmentation):
+                indices = self.transform.retimed(indices, file.info.num_frames, rng)
+            frames = part.cut(file.read(indices))
         return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.target(video), video, failures)
 
 
@@ -269,25 +284,43 @@ class TestClips(Dataset[Sample]):
         if not 0 <= index < len(self):
             raise IndexError(index)
         video, clip = divmod(index, self.clips)
-        label = self.videos.target(video)
         try:
-            file = self._cache.open(video, self.videos)
-            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
-            frames = part.cut(file.read(part.uniform_clips(self.clip, self.clips)[clip]))
+            return self._samples(video, [clip])[0]
         except VideoError as error:
             if self.policy is FailurePolicy.RAISE:
                 raise
-            return Sample(None, label, video, (DecodingFailure(self.videos.source(video).name, str(error)),))
-        return Sample(self.transform(frames), label, video)
+            return _failed(self.videos, video, error)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
-        """Several samples, as in ``TrainingClips``."""
-        return [_sample_or_failure(self, index, index // self.clips) for index in indices]
+        """Several samples, as in ``TrainingClips``; the clips of one video are read together."""
+        samples: list[Sample] = []
+        for video, group in itertools.groupby(indices, key=lambda index: index // self.clips):
+            clips = [index % self.clips for index in group]
+            try:
+                samples += self._samples(video, clips)
+            except VideoError:  # where one clip cannot be read, the others may
+                samples += [_sample_or_failure(self, video * self.clips + clip, video) for clip in clips]
+        return samples
+
+    def _samples(self, video: int, clips: Sequence[int]) -> list[Sample]:
+        """Samples of some clips of one video, which is opened once and decoded forward once."""
+        with self._cache.open(video, self.videos) as file:
+            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
+            chosen = part.uniform_clips(self.clip, self.clips)
+            wanted = sorted({index for clip in clips for index in chosen[clip]})
+            frames = part.cut(file.read(wanted))
+        places = {index: place for place, index in enumerate(wanted)}
+        views = [self.transform(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
+        return [Sample(view, self.videos.target(video), video) for view in views]
 
 
 def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: int) -> Sample:
     try:
         return dataset[index]
     except VideoError as error:
-        name = dataset.videos.source(video).name
-        return Sample(None, dataset.videos.target(video), video, (DecodingFailure(name, str(error)),))
+        return _failed(dataset.videos, video, error)
+
+
+def _failed(videos: VideoList, video: int, error: VideoError) -> Sample:
+    """A sample of a video that cannot be read."""
+    return Sample(None, videos.target(video), video, (DecodingFailure(videos.source(video).name, str(error)),))

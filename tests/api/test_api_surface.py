@@ -30,6 +30,7 @@ GIVEN = {
     "CheckDeviceRequest": {"name": "local"},
     "DiffRequest": {"before": "a", "after": "b"},
     "ExportRequest": {"model": "zoo:x3d-xs", "out": Path("out")},
+    "GetWeightsRequest": {"name": "x3d-xs"},
     "InitRequest": {"directory": Path("bench")},
     "PrepareDeviceRequest": {"name": "pi"},
     "PrepareDataRequest": {"data": "clips", "out": Path("prepared")},
@@ -57,6 +58,8 @@ def function_name(words: tuple[str, ...]) -> str:
     group, *_, last = (*words, words[-1])
     if group == "data":
         return "list_data" if last == "data" else f"{last}_data"
+    if group == "zoo":
+        return "get_weights" if last == "get" else "list_zoo"
     if group != "devices":
         return last
     return "list_devices" if last in ("devices", "list") else f"{last}_device"

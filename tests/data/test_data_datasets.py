@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -184,6 +185,39 @@ def test_a_cached_video_is_decoded_once(videos: VideoList, monkeypatch: pytest.M
         dataset.set_epoch(epoch)
         [dataset[i] for i in range(6)]
     assert sorted(opened) == [path.name for path in videos.paths]
+
+
+def test_a_file_is_opened_once_for_all_clips_of_a_batch(videos: VideoList, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    original = VideoFile._open
+    monkeypatch.setattr(VideoFile, "_open", lambda self: opened.append(self.path.name) or original(self))
+    dataset = training(videos)
+    dataset.__getitems__([0, 1])
+    assert opened == [videos.paths[0].name, videos.paths[1].name]
+    opened.clear()
+    test = TestClips(videos, ClipSpec(4, stride=2), TestTransform((24, 24), crops=3), clips=10)
+    order = [*range(5, 15), 3, 21, 20]
+    together = test.__getitems__(order)
+    assert opened == [path.name for path in (*videos.paths[:2], videos.paths[0], videos.paths[2])]
+    for index, sample in zip(order, together, strict=True):
+        alone = test[index]
+        assert (sample.video, sample.label) == (alone.video, alone.label)
+        assert torch.equal(sample.views, alone.views)
+
+
+def test_a_clip_that_cannot_be_decoded_costs_no_other_clip(videos: VideoList, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = VideoFile.read
+
+    def read(self: VideoFile, indices: Sequence[int]) -> np.ndarray:
+        if self.info.num_frames - 1 in indices:
+            raise VideoError(f"{self.path}: its last frame cannot be decoded")
+        return original(self, indices)
+
+    monkeypatch.setattr(VideoFile, "read", read)
+    test = TestClips(videos, ClipSpec(4, stride=2), TestTransform((24, 24)), clips=3, policy=FailurePolicy.SKIP)
+    batch = collate(test.__getitems__([0, 1, 2]))
+    assert len(batch) == 2
+    assert [failure.cause.rpartition(": ")[2] for failure in batch.failures] == ["its last frame cannot be decoded"]
 
 
 def test_the_cache_keeps_to_its_limit(videos: VideoList) -> None:
