@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -102,7 +102,7 @@ def source_of(path: Path) -> ExportSource:
         data_seed=recipe.seed,
         views=(recipe.test_clips, recipe.test_crops),
         sha256=checkpoint.sha256,
-        recipe=asdict(recipe),
+        recipe=recipe.to_plain(),
         fine_tuned=tuned,
     )
 

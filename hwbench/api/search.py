@@ -140,7 +140,6 @@ def search(
 
     precision = Precision.parse(request.precision)
     workspace = workspace or Workspace.find()
-    _check_names(workspace, request)
     space = open_space(workspace, request.space, request.classes)
     load_device(workspace, request.device)
     check_donor(workspace, request.transfer_from)
@@ -153,6 +152,7 @@ def search(
     feasible = feasible_set(space, predictor, settings)
     listener.say(f"calibration: {predictor.calibration.describe()}")
     _tell_feasible(feasible, listener)
+    _check_names(workspace, request)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.study import Search
 
@@ -172,7 +172,7 @@ def search(
 
 
 def _check_names(workspace: Workspace, request: SearchRequest) -> None:
-    """Refuses names that nothing has, before a table is read and before a study holds them.
+    """Refuses names that nothing has, before a study holds them.
 
     Raises:
         UnknownName: No such evaluator, sampler or data.

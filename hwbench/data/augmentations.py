@@ -53,7 +53,7 @@ class Step(Protocol):
         ...
 
 
-steps: Registry[type[Step]] = Registry("training transform", entry_points="hwbench.transforms")
+steps: Registry[type[Step]] = Registry("training transform")
 
 
 @dataclass(frozen=True)

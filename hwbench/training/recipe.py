@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
@@ -132,6 +133,10 @@ class Recipe:
     def rate(self, step: int, total: int) -> float:
         """Learning rate of step ``step`` of ``total``, counted from 0."""
         return schedules.rate(self, step, total)
+
+    def to_plain(self) -> dict[str, Any]:
+        """The fields by name, as a JSON file gives them back."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def for_targets(self, *, several: bool) -> Recipe:
         """The recipe with the loss that data needs whose videos show ``several`` classes, or one each.

@@ -251,9 +251,8 @@ def test_wrong_names_and_values(workspace: Path, command: Command, status: int, 
     ],
     ids=named,
 )
-def test_a_search_refuses_names_before_it_reads_a_table_or_leaves_a_study(workspace: Path, wrong: Command) -> None:
+def test_a_search_refuses_names_before_it_leaves_a_study(workspace: Path, wrong: Command) -> None:
     """A study that held a misspelt name would refuse the same command, spelt right."""
-    (workspace / TABLE).unlink()
     before = contents(workspace)
     refused(workspace, (*SEARCH, *wrong), 2, wrong[-1].partition(":")[0])
     assert contents(workspace) == before

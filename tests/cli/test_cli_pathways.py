@@ -61,7 +61,7 @@ class MicroPair(Family):
         return (layer, BlockSpec.of("pathway-fuse", kernel=((5, 1, 1),), alpha=2, **values))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_space_of_two_pathways_is_profiled(workspace, runner_cache, monkeypatch, capfd):
     workspace.cache.symlink_to(runner_cache)
     (workspace.root / "search_spaces" / "micro-pair.toml").write_text(SPACE)

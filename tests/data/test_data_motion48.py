@@ -248,7 +248,9 @@ def test_a_clip_covers_the_video_and_has_room_to_start(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch, name: str, frames: int
 ) -> None:
     made = builtin_sets.get(name)
-    small = BuiltinSet(dataclasses.replace(made.spec, train_per_class=1, val_per_class=1, size=16), made.clip)
+    small = BuiltinSet(
+        dataclasses.replace(made.spec, train_per_class=1, val_per_class=1, size=16), made.clip, made.summary
+    )
     monkeypatch.setitem(builtin_sets._items, name, small)
     clip = default_clip(f"synthetic:{name}", frames)
     assert clip == ClipSpec(frames, span_s=1.6)

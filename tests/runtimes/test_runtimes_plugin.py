@@ -85,6 +85,7 @@ def objects(text: str) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.long
 def test_the_runtime_of_the_page_builds_measures_and_exports(installed: dict[str, str], tmp_path: Path) -> None:
     workspace = Workspace.create(tmp_path / "bench")
     (workspace.root / "search_spaces" / "micro-r2plus1d.toml").write_text(SPACE)

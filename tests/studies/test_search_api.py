@@ -53,9 +53,12 @@ def ask(workspace, listener=None, **changes):
 
 @pytest.fixture
 def few_rows(workspace):
-    """The table without the rows of one block."""
+    """The table without the rows of one block; ``twin`` is a device that has them all."""
     (path,) = (workspace.root / "profiles" / "local").glob("executorch-*.int8.t1.csv")
     table = LatencyTable.read(path)
+    whole = workspace.root / "profiles" / "twin" / path.name
+    whole.parent.mkdir()
+    LatencyTable(replace(table.target, device="twin"), table.precision, list(table)).write(whole)
     kept = [row for row in table if "i32_m256_o64_k3x3x3" not in row.workload.key]
     LatencyTable(table.target, table.precision, kept).write(path)
     return workspace
@@ -118,15 +121,15 @@ def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
     assert whole.settings.missing_rows == "left out"
     with pytest.raises(InvalidValue, match=r"missing_rows was 'left out', now 'interpolated'; .*--study mine-2"):
         ask(few_rows, study="mine", interpolate=True)
-    with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'transferred from local'"):
-        ask(few_rows, study="mine", transfer_from="local")
+    with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'transferred from twin'"):
+        ask(few_rows, study="mine", transfer_from="twin")
     filled = ask(few_rows, interpolate=True)
     assert filled.study == "x3d-tiny_local_int8_4.2ms_entropy_interpolated"
     assert filled.settings.missing_rows == "interpolated"
     assert read_result(few_rows, filled.study).settings == filled.settings
     with pytest.raises(InvalidValue, match="missing_rows was 'interpolated', now 'left out'"):
         ask(few_rows, study=filled.study)
-    assert ask(few_rows, transfer_from="local").study == "x3d-tiny_local_int8_4.2ms_entropy_from-local"
+    assert ask(few_rows, transfer_from="twin").study == "x3d-tiny_local_int8_4.2ms_entropy_from-twin"
 
 
 SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8)

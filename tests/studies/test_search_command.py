@@ -110,7 +110,7 @@ def test_the_same_command_goes_on(run):
         (["--budget", "5ms", "--threads", "2"], 2, "--threads 2"),
         (["--budget", "5ms", "--evaluator", "entrpy"], 2, "did you mean 'entropy'"),
         (["--budget", "5ms", "--sampler", "tpee"], 2, "did you mean 'tpe'"),
-        (["--budget", "5ms", "--objective", "speed"], 2, "expected one of score or score,latency"),
+        (["--budget", "5ms", "--objective", "speed"], 2, "expected score or score,latency"),
         (["--budget", "5ms", "--study", "a/b"], 2, "expected a name"),
         (["--budget", "5ms", "--runtime", "executorchh"], 2, "did you mean 'executorch'"),
         (["--budget", "5ms", "--classes", "10"], 2, "no network of space 'x3d-tiny' has all its rows"),
