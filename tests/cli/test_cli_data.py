@@ -179,7 +179,13 @@ def test_an_unreadable_set_is_no_traceback(workspace, capsys):
 
 def start(*arguments):
     command = [sys.executable, "-P", "-m", "hwbench", "data", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=heeding)
+
+
+def heeding():
+    """Ctrl-C ends the process, although who started the tests may ignore it, as ``nohup make test &`` does."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, seconds=120):
