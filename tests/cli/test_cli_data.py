@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from devices.waiting import heeding
 
 from hwbench.cli.main import main
 from hwbench.data.encoding import write_video
@@ -181,11 +182,6 @@ def start(*arguments):
     command = [sys.executable, "-P", "-m", "hwbench", "data", *arguments]
     pipe = subprocess.PIPE
     return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, preexec_fn=heeding)
-
-
-def heeding():
-    """Ctrl-C ends the process, although who started the tests may ignore it, as ``nohup make test &`` does."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, seconds=120):
