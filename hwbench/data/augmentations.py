@@ -32,11 +32,10 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from torchvision.transforms.v2 import functional as vision
 
 from hwbench.data.conventions import Indices
 from hwbench.data.decoding import Frames
-from hwbench.data.transforms import NORMALISATION, Normalisation, RandomResizedCrop, ScaleJitter, Size
+from hwbench.data.transforms import GREY, NORMALISATION, Normalisation, RandomResizedCrop, ScaleJitter, Size
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.registry import Registry, suggest
 
@@ -227,11 +226,13 @@ class ColourJitter:
         draws, order = rng.uniform(-1, 1, size=4), rng.permutation(4)
         if rng.uniform() >= self.probability:
             return pictures
+        from hwbench.data import picture_changes as made
+
         changes: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
-            lambda x: vision.adjust_brightness(x, 1 + draws[0] * self.brightness),
-            lambda x: _contrast(x, 1 + draws[1] * self.contrast),
-            lambda x: vision.adjust_saturation(x, 1 + draws[2] * self.saturation),
-            lambda x: vision.adjust_hue(x, draws[3] * self.hue),
+            lambda x: made.brightness(x, 1 + draws[0] * self.brightness),
+            lambda x: made.contrast(x, 1 + draws[1] * self.contrast),
+            lambda x: made.saturation(x, 1 + draws[2] * self.saturation),
+            lambda x: made.hue(x, draws[3] * self.hue),
         )
         for place in order:
             pictures = changes[place](pictures)
@@ -265,7 +266,7 @@ class RandomErasing:
             if 1 <= h < height and 1 <= w < width:
                 top, left = (int(rng.integers(0, room + 1)) for room in (height - h, width - w))
                 erased = pictures.clone()
-                erased[:, :, top : top + h, left : left + w] = _GREY
+                erased[:, :, top : top + h, left : left + w] = GREY
                 return erased
         return pictures
 
@@ -285,9 +286,11 @@ class RandAugment:
         _need(0 <= self.probability <= 1, "rand-augment: a probability", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        from hwbench.data.picture_changes import OPERATIONS
+
         strength = self.magnitude / _MOST_MAGNITUDE
         for _ in range(int(self.operations)):
-            operation, sign = _OPERATIONS[int(rng.integers(len(_OPERATIONS)))], 1 - 2 * int(rng.integers(2))
+            operation, sign = OPERATIONS[int(rng.integers(len(OPERATIONS)))], 1 - 2 * int(rng.integers(2))
             if rng.uniform() < self.probability:
                 pictures = operation(pictures, strength, sign)
         return pictures
@@ -308,72 +311,18 @@ class AugMix:
         _need(self.alpha > 0, "aug-mix: an alpha of more than 0", self)
 
     def __call__(self, pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        from hwbench.data.picture_changes import OPERATIONS
+
         weights = rng.dirichlet([self.alpha] * int(self.chains))
         share = float(rng.beta(self.alpha, self.alpha))
         mixed = torch.zeros(pictures.shape)
         for weight in weights:
             chain = pictures
             for _ in range(int(rng.integers(1, 4))):
-                operation, sign = _OPERATIONS[int(rng.integers(len(_OPERATIONS)))], 1 - 2 * int(rng.integers(2))
+                operation, sign = OPERATIONS[int(rng.integers(len(OPERATIONS)))], 1 - 2 * int(rng.integers(2))
                 chain = operation(chain, float(rng.uniform(0, self.severity / _MOST_SEVERITY)), sign)
             mixed += float(weight) * chain
         return torch.lerp(pictures.float(), mixed, share).round().clamp(0, 255).to(torch.uint8)
-
-
-# What is uncovered and what is erased: the mean of X3D's normalisation, so that the network sees 0.
-_GREY = 115
-
-
-def _contrast(pictures: torch.Tensor, factor: float) -> torch.Tensor:
-    """Towards or away from the mean grey of the whole clip, so that no frame flickers."""
-    mean = vision.rgb_to_grayscale(pictures).float().mean()
-    return torch.lerp(mean, pictures.float(), factor).round().clamp(0, 255).to(torch.uint8)
-
-
-def _tall(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
-    """A change that takes statistics of a picture, over the clip as one tall picture: all frames change alike."""
-
-    def changed(pictures: torch.Tensor) -> torch.Tensor:
-        frames, colours, height, width = pictures.shape
-        tall = pictures.transpose(0, 1).reshape(colours, frames * height, width)
-        return change(tall).view(colours, frames, height, width).transpose(0, 1)
-
-    return changed
-
-
-def _affine(
-    pictures: torch.Tensor, angle: float = 0, right: float = 0, down: float = 0, shear: tuple[float, float] = (0, 0)
-) -> torch.Tensor:
-    moved: torch.Tensor = vision.affine(
-        pictures,
-        angle=angle,
-        translate=[right * pictures.shape[3], down * pictures.shape[2]],
-        scale=1.0,
-        shear=list(shear),
-        interpolation=vision.InterpolationMode.BILINEAR,
-        fill=[float(_GREY)] * 3,
-    )
-    return moved
-
-
-# Operation of (pictures, strength 0 to 1, sign); the ranges are those of the papers' code: 30 degrees, a shear of 0.3,
-# a shift of 0.45 of the picture, factors of 0.1 to 1.9.
-_OPERATIONS: tuple[Callable[[torch.Tensor, float, int], torch.Tensor], ...] = (
-    lambda x, strength, sign: _tall(vision.autocontrast)(x),
-    lambda x, strength, sign: _tall(vision.equalize)(x),
-    lambda x, strength, sign: vision.invert(x),
-    lambda x, strength, sign: _affine(x, angle=30 * strength * sign),
-    lambda x, strength, sign: vision.posterize(x, 8 - round(4 * strength)),
-    lambda x, strength, sign: vision.solarize(x, 256 * (1 - strength)) if strength >= 1 / 256 else x,
-    lambda x, strength, sign: vision.adjust_saturation(x, 1 + 0.9 * strength * sign),
-    lambda x, strength, sign: _contrast(x, 1 + 0.9 * strength * sign),
-    lambda x, strength, sign: vision.adjust_brightness(x, 1 + 0.9 * strength * sign),
-    lambda x, strength, sign: vision.adjust_sharpness(x, 1 + 0.9 * strength * sign) if min(x.shape[2:]) > 2 else x,
-    lambda x, strength, sign: _affine(x, shear=(math.degrees(math.atan(0.3 * strength)) * sign, 0)),
-    lambda x, strength, sign: _affine(x, shear=(0, math.degrees(math.atan(0.3 * strength)) * sign)),
-    lambda x, strength, sign: _affine(x, right=0.45 * strength * sign),
-    lambda x, strength, sign: _affine(x, down=0.45 * strength * sign),
-)
 
 
 def _need(fine: bool, expected: str, got: object) -> None:

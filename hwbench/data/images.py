@@ -11,7 +11,6 @@ from types import TracebackType
 
 import numpy as np
 import torch
-from torchvision.io import ImageReadMode, decode_image
 
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.media import relative_name
@@ -116,6 +115,8 @@ def _images(source: FrameFolder) -> list[Path]:
 
 def _decode(path: Path) -> Frames:
     """An image as uint8 (H, W, 3), turned upright; images of 16 bits lose the lower ones."""
+    from torchvision.io import ImageReadMode, decode_image
+
     try:
         content = torch.frombuffer(bytearray(path.read_bytes()), dtype=torch.uint8)
         image = decode_image(content, ImageReadMode.RGB, apply_exif_orientation=True)

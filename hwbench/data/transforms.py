@@ -15,7 +15,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torchvision.transforms.v2 import functional as vision
 
 from hwbench.data.decoding import Frames
 from hwbench.errors import InvalidValue
@@ -108,6 +107,8 @@ class PictureSpec:
 # What a function takes unless it is told otherwise.
 PICTURE = PictureSpec()
 NORMALISATION = Normalisation()
+# What is uncovered and what is erased: the mean of X3D's normalisation, so that the network sees 0.
+GREY = 115
 
 # Fields that texts of runs of before do not have; they are written where they say something.
 _ADDED: dict[str, Any] = {"resize": Resize.BOX}
@@ -287,7 +288,7 @@ def _scaled(frames: Frames, size: Size, factor: float, resize: Resize) -> torch.
     other = max(size[1 - limit], math.floor(frame[1 - limit] / frame[limit] * side))
     target = [side, other] if limit == 0 else [other, side]
     tensor = torch.from_numpy(frames).permute(0, 3, 1, 2)
-    return vision.resize(tensor, target, antialias=resize.antialias)  # type: ignore[no-any-return]
+    return _resized(tensor, target, antialias=resize.antialias)
 
 
 def _picture(scaled: torch.Tensor, box: Box) -> torch.Tensor:
@@ -307,5 +308,11 @@ def _cut(frames: Frames, box: Box, size: Size) -> torch.Tensor:
     # A contiguous box, channels last in memory: the layout for which the uint8 resize is vectorised.
     tensor = torch.from_numpy(np.ascontiguousarray(cut)).permute(0, 3, 1, 2)
     if (box.height, box.width) != size:
-        tensor = vision.resize(tensor, list(size), antialias=True)
+        tensor = _resized(tensor, list(size), antialias=True)
     return tensor
+
+
+def _resized(pictures: torch.Tensor, size: list[int], *, antialias: bool) -> torch.Tensor:
+    from torchvision.transforms.v2 import functional as vision  # takes a second and a half to import
+
+    return vision.resize(pictures, size, antialias=antialias)  # type: ignore[no-any-return]

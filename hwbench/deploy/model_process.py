@@ -1,4 +1,4 @@
-"""The host side of ``hwbench.deploy.model_server``: a deployed file as a function; its crash is an error."""
+"""The host side of ``hwbench.runtimes.model_server``: a deployed file as a function; its crash is an error."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def served(path: Path, *, threads: int = 1, timeout_s: float = 120.0) -> Iterato
     words = [str(path.resolve()), str(threads), str(max(1, round(timeout_s)))]
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
-            python_command("hwbench.deploy.model_server", *words),
+            python_command("hwbench.runtimes.model_server", *words),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

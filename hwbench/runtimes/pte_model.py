@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import statistics
+import struct
 import tempfile
 import time
 import warnings
@@ -91,19 +92,88 @@ class PteLayout:
 
 
 def pte_layout(path: Path) -> PteLayout:
-    """What the file says about itself; the bindings neither tell nor check the order."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from executorch.exir._serialize._program import deserialize_pte_binary
+    """What the file says about itself; the bindings neither tell nor check the order.
 
-        program = deserialize_pte_binary(path.read_bytes()).program
-    plan = next(plan for plan in program.execution_plan if plan.name == "forward")
+    Only these few fields are read (``schema/program.fbs`` of ExecuTorch): its own reader makes an object of every value
+    and imports the whole exporter, which takes 5 s.
 
-    def tensors(indices: Sequence[int]) -> tuple[tuple[tuple[int, ...], list[int]], ...]:
-        values = [plan.values[index].val for index in indices]
-        return tuple((tuple(map(int, v.sizes)), list(map(int, v.dim_order))) for v in values if hasattr(v, "dim_order"))
+    Raises:
+        ValueError: It is no ``.pte`` file with a method ``forward``.
+    """
+    data = path.read_bytes()
+    if data[4:6] != b"ET":
+        raise ValueError(f"{path}: no .pte file")
+    try:
+        plans = _Table.root(data).tables(_EXECUTION_PLANS)
+        plan = next((plan for plan in plans if plan.text(_NAME) == "forward"), None)
+        if plan is None:
+            raise ValueError(f"{path}: no method forward")
+        values = plan.tables(_VALUES)
 
-    return PteLayout(tensors(plan.inputs), tensors(plan.outputs))
+        def tensors(field: int) -> tuple[tuple[tuple[int, ...], list[int]], ...]:
+            found = [values[index].union(_VALUE) for index in plan.numbers(field, "i")]
+            return tuple(
+                (tuple(table.numbers(_SIZES, "i")), list(table.numbers(_DIM_ORDER, "B")))
+                for kind, table in found
+                if kind == _TENSOR
+            )
+
+        return PteLayout(tensors(_INPUTS), tensors(_OUTPUTS))
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: a damaged .pte file") from error
+
+
+# Fields of the tables Program, ExecutionPlan, EValue (a union takes two) and Tensor, and the union's number for Tensor.
+_EXECUTION_PLANS, _NAME, _VALUES, _INPUTS, _OUTPUTS, _VALUE, _SIZES, _DIM_ORDER, _TENSOR = 1, 0, 2, 3, 4, 0, 2, 3, 5
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table of a FlatBuffers file: where its fields are stands in a list that its first number points back to."""
+
+    data: bytes
+    place: int
+
+    @classmethod
+    def root(cls, data: bytes) -> _Table:
+        return cls(data, _number(data, 0, "I"))
+
+    def _field(self, field: int) -> int:
+        """Where its value stands; 0 where the field is left out."""
+        fields = self.place - _number(self.data, self.place, "i")
+        at = 4 + 2 * field
+        offset = _number(self.data, fields + at, "H") if at < _number(self.data, fields, "H") else 0
+        return self.place + offset if offset else 0
+
+    def _pointed(self, at: int) -> int:
+        return at + _number(self.data, at, "I")
+
+    def numbers(self, field: int, form: str) -> Sequence[int]:
+        at = self._field(field)
+        if not at:
+            return ()
+        start = self._pointed(at)
+        return struct.unpack_from(f"<{_number(self.data, start, 'I')}{form}", self.data, start + 4)
+
+    def text(self, field: int) -> str:
+        return bytes(self.numbers(field, "B")).decode()
+
+    def tables(self, field: int) -> list[_Table]:
+        offsets = self.numbers(field, "I")
+        first = self._pointed(self._field(field)) + 4 if offsets else 0
+        return [_Table(self.data, first + 4 * i + offset) for i, offset in enumerate(offsets)]
+
+    def union(self, field: int) -> tuple[int, _Table]:
+        """Number of its type, and its table."""
+        kind, at = self._field(field), self._field(field + 1)
+        return (self.data[kind] if kind else 0), _Table(self.data, self._pointed(at) if at else 0)
+
+
+def _number(data: bytes, at: int, form: str) -> int:
+    if at < 0:
+        raise IndexError(at)
+    number: int = struct.unpack_from("<" + form, data, at)[0]
+    return number
 
 
 def _stored(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
@@ -114,14 +184,25 @@ def _stored(value: torch.Tensor, order: Sequence[int]) -> torch.Tensor:
 
 def engine(threads: int) -> Any:
     """The bindings of the ExecuTorch runtime, with a thread pool of that size; for one thread with none, as in C++."""
+    bindings = _bindings()
+    if bindings._threadpool_get_thread_count() != threads:
+        bindings._unsafe_reset_threadpool(threads)
+    _guard_pool(bindings, alone=threads == 1)
+    return bindings
+
+
+def _bindings() -> Any:
+    """The extension module itself: ``portable_lib`` around it imports the whole exporter, which takes 5 s."""
+    import torch  # noqa: F401  # the libraries that the extension links
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        from executorch.extension.pybindings import portable_lib
+        try:
+            from executorch.extension.pybindings import _C as bindings
+        except ImportError:  # the name that it has in other versions
+            from executorch.extension.pybindings import portable_lib as bindings
         from executorch.kernels import quantized  # noqa: F401  # registers the kernels that the C++ runner links
-    if portable_lib._threadpool_get_thread_count() != threads:
-        portable_lib._unsafe_reset_threadpool(threads)
-    _guard_pool(portable_lib, alone=threads == 1)
-    return portable_lib
+    return bindings
 
 
 # ``NoThreadPoolGuard::set_enabled(bool)`` of ExecuTorch, for the calling thread; the bindings do not offer it.

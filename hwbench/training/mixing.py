@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
-from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 from hwbench.training.losses import dense_targets
 from hwbench.training.recipe import Recipe
+
+if TYPE_CHECKING:
+    from torchvision.transforms import v2
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -21,6 +24,10 @@ class Mixing:
     def __init__(self, recipe: Recipe, classes: int) -> None:
         self._share, self._classes = recipe.mix_share, classes
         self._ways: list[v2.Transform] = []
+        if not (recipe.mixup or recipe.cutmix):
+            return
+        from torchvision.transforms import v2
+
         if recipe.mixup:
             self._ways.append(v2.MixUp(alpha=recipe.mixup, num_classes=classes))
         if recipe.cutmix:
@@ -33,6 +40,8 @@ class Mixing:
         """A mixed batch, or the batch as it is."""
         if not self._ways or torch.rand(()).item() >= self._share:
             return clips, targets
+        from torchvision import tv_tensors
+
         way = self._ways[int(torch.randint(len(self._ways), ()))]
         mixed, shares = way(tv_tensors.Video(clips), dense_targets(targets, self._classes))
         return mixed.as_subclass(torch.Tensor), shares

@@ -5,7 +5,6 @@ from video_files import MakeVideo
 
 from hwbench.data import ClipSpec, ScaleJitter, TrainingClips, VideoList
 from hwbench.data.augmentations import (
-    _OPERATIONS,
     Augmentation,
     RandAugment,
     TemporalJitter,
@@ -14,6 +13,7 @@ from hwbench.data.augmentations import (
     steps,
 )
 from hwbench.data.loading import Loader
+from hwbench.data.picture_changes import OPERATIONS
 from hwbench.errors import InvalidValue, UnknownName
 
 CROP = ScaleJitter((32, 40))
@@ -51,7 +51,7 @@ def test_all_frames_get_the_same_change_and_a_seed_the_same_sample(text: str) ->
     assert any(not torch.equal(clips[0], clip) for clip in clips[1:])
 
 
-@pytest.mark.parametrize("place", range(len(_OPERATIONS)))
+@pytest.mark.parametrize("place", range(len(OPERATIONS)))
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("shape", [(3, 32, 40), (1, 7, 5), (2, 1, 1)])
 def test_every_operation_keeps_shape_and_type(place: int, strength: float, shape: tuple[int, int, int]) -> None:
@@ -59,7 +59,7 @@ def test_every_operation_keeps_shape_and_type(place: int, strength: float, shape
     pictures = torch.from_numpy(noise(count, height, width)).permute(0, 3, 1, 2)
     before = pictures.clone()
     for sign in (-1, 1):
-        changed = _OPERATIONS[place](pictures, strength, sign)
+        changed = OPERATIONS[place](pictures, strength, sign)
         assert (changed.shape, changed.dtype) == (pictures.shape, torch.uint8)
         assert torch.equal(pictures, before)
         if strength == 0 and place > 2:  # the first three have no magnitude

@@ -1,4 +1,4 @@
-"""A deployed file in its own process, fed by pipes: ``python -m hwbench.deploy.model_server FILE THREADS LIMIT_S``.
+"""A deployed file in its own process, fed by pipes: ``python -m hwbench.runtimes.model_server FILE THREADS LIMIT_S``.
 
 First one line of JSON on stdout: ``input`` and ``output``, the two shapes, or ``error``. Then, for each input on stdin
 (raw float32 in the order of its axes), the logits on stdout likewise. Ends when stdin does. A limit for loading and for
