@@ -31,6 +31,15 @@ def no_phone_of_others(request, monkeypatch):
         monkeypatch.setenv("ANDROID_ADB_SERVER_PORT", "0")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_build_worker():
+    """A process of the tests builds in one worker: there are as many such processes as processors, and a worker takes
+    eight seconds of one to start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hwbench.measure.builder.default_processes", lambda: 1)
+        yield
+
+
 @pytest.fixture(scope="session")
 def runner_cache(tmp_path_factory):
     """Where built runners lie: one folder for all processes of one run of the tests, so that each is built once."""

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from micro_workspace import NETWORK, SPACE
 
 import hwbench
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
@@ -66,7 +67,8 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
     name = "x3d_i8_m16_o8_k1x3x3_relu@1x8x4x16x16"
     with pytest.raises(hwbench.HwbenchError, match=r"x3d_i8|unknown architecture"):
         hwbench.bench(hwbench.BenchRequest(model=name), talk, workspace=workspace)
-    request = hwbench.BenchRequest(model="zoo:x3d-xs", runtime="torch", samples=5, seconds=0.0, classes=8)
+    (workspace.root / "search_spaces" / "micro.toml").write_text(SPACE)
+    request = hwbench.BenchRequest(model=NETWORK, runtime="torch", samples=5, seconds=0.0, classes=8)
     result = hwbench.bench(request, talk, workspace=workspace)
     assert (result.precision, result.to_json()["runtime"]) == ("fp32", "torch")
     assert [done for stage, done, _ in talk.stages if stage == "build"] == [0, 1]

@@ -27,7 +27,7 @@ stride = 2
 act = "relu"
 [[stages]]
 depth = [1, 2]
-width = [16, 32]
+width = 16
 expansion = 0.5
 temporal_stride = [1, 2]
 """
@@ -68,7 +68,7 @@ def run(workspace, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_r2plus1d_goes_through_the_whole_loop(run, workspace):
-    profiled = run("profile", "--space", "micro-r2plus1d", "--precision", "int8", "--no-aa")
+    profiled = run("profile", "--space", "micro-r2plus1d", "--precision", "int8", "--calibrate", "3", "--no-aa")
     assert profiled["failed"] == 0
     found = run(
         *("search", "--space", "micro-r2plus1d", "--precision", "int8", "--budget", "1s"),
