@@ -2,7 +2,8 @@
 read before.
 
 ``TrainingClips`` gives one random clip per video and epoch, ``TestClips`` every test view. Both return a ``Sample`` and
-never raise for an unreadable video unless the policy says so; ``collate`` makes a ``Batch`` of samples.
+never raise for an unreadable video unless the policy says so; ``collate`` makes a ``PictureBatch`` of samples, which
+is normalised where the network is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 
 import numpy as np
@@ -20,11 +21,13 @@ from torch.utils.data import Dataset
 
 from hwbench.data.augmentations import Augmentation
 from hwbench.data.clips import ClipSpec
+from hwbench.data.conventions import Indices
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
+from hwbench.data.info_index import InfoIndex
 from hwbench.data.labelled import LabelledPart
-from hwbench.data.media import OpenVideo
-from hwbench.data.transforms import TestTransform, TrainTransform
+from hwbench.data.media import OpenVideo, VideoSource
+from hwbench.data.transforms import NORMALISATION, Normalisation, TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
 
@@ -36,15 +39,26 @@ _MOST_INFOS = 4096
 
 @dataclass(frozen=True)
 class Sample:
-    """Views of one video, float32 (V, 3, T, h, w), None where it was left out; ``video`` is its index in the list.
+    """Views of one video.
 
-    ``label`` is its class, or float32 (classes) of 0 and 1 where a video may show several.
+    Attributes:
+        pictures: uint8 (V, T, 3, h, w), a quarter of the bytes of ``views``; None where the video was left out.
+        label: Its class, or float32 (classes) of 0 and 1 where a video may show several.
+        video: Its index in the list.
+        failures: What could not be read.
+        normalisation: From pictures to views.
     """
 
-    views: torch.Tensor | None
+    pictures: torch.Tensor | None
     label: int | torch.Tensor
     video: int
     failures: tuple[DecodingFailure, ...] = ()
+    normalisation: Normalisation = NORMALISATION
+
+    @property
+    def views(self) -> torch.Tensor | None:
+        """What a network takes: float32 (V, 3, T, h, w)."""
+        return None if self.pictures is None else self.normalisation(self.pictures)
 
 
 @dataclass(frozen=True)
@@ -62,19 +76,36 @@ class Batch:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def pin_memory(self) -> Batch:
+
+@dataclass(frozen=True)
+class PictureBatch:
+    """A batch before it is normalised: ``pictures`` uint8 (N·V, T, 3, h, w). This is what crosses between processes."""
+
+    pictures: torch.Tensor
+    labels: torch.Tensor
+    videos: torch.Tensor
+    failures: tuple[DecodingFailure, ...] = ()
+    normalisation: Normalisation = NORMALISATION
+
+    def pin_memory(self) -> PictureBatch:
         """Page-locked copies, for the way to a GPU."""
-        return Batch(self.clips.pin_memory(), self.labels.pin_memory(), self.videos, self.failures)
+        return replace(self, pictures=self.pictures.pin_memory(), labels=self.labels.pin_memory())
+
+    def normalised(self, device: torch.device | str = "cpu") -> Batch:
+        """The batch as networks take it; the clips are normalised on ``device``, and stay there."""
+        clips = self.normalisation(self.pictures.to(device, non_blocking=True)) if len(self.labels) else torch.empty(0)
+        return Batch(clips, self.labels, self.videos, self.failures)
 
 
-def collate(samples: Sequence[Sample]) -> Batch:
+def collate(samples: Sequence[Sample]) -> PictureBatch:
     """A batch of the samples that were read."""
-    kept = [(s, s.views) for s in samples if s.views is not None]
-    labels = [s.label for s, views in kept for _ in range(len(views))]
-    videos = [s.video for s, views in kept for _ in range(len(views))]
-    clips = torch.cat([views for _, views in kept]) if kept else torch.empty(0)
+    kept = [(s, s.pictures) for s in samples if s.pictures is not None]
+    labels = [s.label for s, pictures in kept for _ in range(len(pictures))]
+    videos = [s.video for s, pictures in kept for _ in range(len(pictures))]
+    clips = torch.cat([pictures for _, pictures in kept]) if kept else torch.empty(0, dtype=torch.uint8)
     failures = tuple(f for s in samples for f in s.failures)
-    return Batch(clips, _labels(labels), torch.tensor(videos, dtype=torch.long), failures)
+    normalisation = kept[0][0].normalisation if kept else NORMALISATION
+    return PictureBatch(clips, _labels(labels), torch.tensor(videos, dtype=torch.long), failures, normalisation)
 
 
 def _labels(labels: Sequence[int | torch.Tensor]) -> torch.Tensor:
@@ -87,11 +118,12 @@ class FrameCache:
 
     Where all videos would fit if they were as long and large as this one, a video is decoded whole the first time and
     not again while it stays. Where they would not, only what is asked for is decoded and nothing is kept: a cache that
-    loses its entries before they come round again costs more than it saves. What the files hold is always remembered.
+    loses its entries before they come round again costs more than it saves. What the files hold is always remembered,
+    and looked up in ``index``, which other processes and later runs share.
     """
 
-    def __init__(self, limit_bytes: int = 0) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None) -> None:
+        self.limit_bytes, self.index = limit_bytes, index
         self._bytes = 0
         self._frames: OrderedDict[int, Frames] = OrderedDict()
         self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
@@ -100,9 +132,10 @@ class FrameCache:
         """Video ``key`` of the list; VideoError if it cannot be read."""
         return CachedVideo(self, key, videos)
 
-    def info(self, key: int) -> VideoInfo | None:
+    def info(self, key: int, source: VideoSource) -> VideoInfo | None:
         """What the video holds, if known."""
-        return self._infos.get(key)
+        info = self._infos.get(key)
+        return self.index.get(source) if info is None and self.index is not None else info
 
     def frames(self, key: int) -> Frames | None:
         """All frames of the video, if they are kept."""
@@ -136,8 +169,11 @@ class CachedVideo:
         self._cache, self._key, self._source, self._count = cache, key, videos.source(key), len(videos)
         self._close = contextlib.ExitStack()
         self._file: OpenVideo | None = None
-        self.info = cache.info(key) or self._opened(None).info
+        known = cache.info(key, self._source)
+        self.info = known or self._opened(None).info
         cache.remember(key, self.info)
+        if known is None and cache.index is not None:
+            cache.index.put(self._source, self.info)
 
     def read(self, indices: Sequence[int]) -> Frames:
         """Frames by index: uint8 (T, H, W, 3)."""
@@ -175,6 +211,7 @@ class TrainingClips(Dataset[Sample]):
         seed: Of everything drawn here.
         policy: What happens to unreadable videos.
         cache_bytes: Memory for decoded videos, of all workers together.
+        index: What is known of the files.
     """
 
     def __init__(
@@ -186,9 +223,10 @@ class TrainingClips(Dataset[Sample]):
         seed: int = 0,
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
+        index: InfoIndex | None = None,
     ) -> None:
         self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
-        self._cache = FrameCache(cache_bytes)
+        self._cache = FrameCache(cache_bytes, index)
         # Shared memory: workers that outlive an epoch see the new number.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -231,14 +269,19 @@ class TrainingClips(Dataset[Sample]):
         an exception out of a worker process would carry a traceback in its text; ``Loader`` raises them."""
         return [_sample_or_failure(self, index, index) for index in indices]
 
+    def choose(self, part: LabelledPart, info: VideoInfo, rng: np.random.Generator) -> Indices:
+        """The frames of a random clip of a video."""
+        indices = part.random_clip(self.clip, rng)
+        if isinstance(self.transform, Augmentation):
+            return self.transform.retimed(indices, info.num_frames, rng)
+        return indices
+
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         with self._cache.open(video, self.videos) as file:
             part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
-            indices = part.random_clip(self.clip, rng)
-            if isinstance(self.transform, Augmentation):
-                indices = self.transform.retimed(indices, file.info.num_frames, rng)
-            frames = part.cut(file.read(indices))
-        return Sample(self.transform(frames, rng).unsqueeze(0), self.videos.target(video), video, failures)
+            frames = part.cut(file.read(self.choose(part, file.info, rng)))
+        pictures = self.transform.pictures(frames, rng).unsqueeze(0)
+        return Sample(pictures, self.videos.target(video), video, failures, self.transform.normalisation)
 
 
 class TestClips(Dataset[Sample]):
@@ -251,6 +294,7 @@ class TestClips(Dataset[Sample]):
         clips: Clips per video, spread over its length.
         policy: What happens to unreadable videos; ``replace`` leaves them out.
         cache_bytes: Memory for decoded videos, of all workers together.
+        index: What is known of the files.
     """
 
     __test__ = False  # not a test case, whatever pytest reads into the name
@@ -264,9 +308,10 @@ class TestClips(Dataset[Sample]):
         clips: int = 1,
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
+        index: InfoIndex | None = None,
     ) -> None:
         self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
-        self._cache = FrameCache(cache_bytes)
+        self._cache = FrameCache(cache_bytes, index)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -310,8 +355,9 @@ class TestClips(Dataset[Sample]):
             wanted = sorted({index for clip in clips for index in chosen[clip]})
             frames = part.cut(file.read(wanted))
         places = {index: place for place, index in enumerate(wanted)}
-        views = [self.transform(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
-        return [Sample(view, self.videos.target(video), video) for view in views]
+        views = [self.transform.pictures(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
+        target, normalisation = self.videos.target(video), self.transform.normalisation
+        return [Sample(torch.stack(view), target, video, (), normalisation) for view in views]
 
 
 def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: int) -> Sample:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from hwbench.data.decoding import VideoInfo
+from hwbench.data.kept_facts import KeptFacts
 from hwbench.data.media import VideoSource
 from hwbench.data.streaming import stream_frames
 from hwbench.errors import VideoError
-from hwbench.workspace import writing
 
 FactKind = Literal["probe", "decode", "bytes", "frames"]
 Facts = Mapping[str, Any]
@@ -129,51 +128,24 @@ def is_variable(info: VideoInfo) -> bool:
 
 
 class FactsCache:
-    """Facts of files in a SQLite file; a file that changed has none. Damage costs the cache, nothing else."""
+    """Facts of files, kept; those of a file that changed are not."""
 
     def __init__(self, file: Path) -> None:
-        self._file = file
-        with writing(file):
-            file.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                self._connection = self._connect()
-            except sqlite3.DatabaseError:
-                file.unlink(missing_ok=True)
-                self._connection = self._connect()
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._file, timeout=60, isolation_level=None)
-        connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS facts (kind TEXT, name TEXT, bytes INTEGER, changed_ns INTEGER, facts TEXT, "
-            "PRIMARY KEY (kind, name)) WITHOUT ROWID"
-        )
-        return connection
+        self._kept = KeptFacts(file)
 
     def get(self, task: FactTask) -> Facts | None:
         """Facts that were kept of a file as it is now."""
-        state = _state(task.path)
-        row = (
-            state
-            and self._connection.execute(
-                "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?",
-                (*_names(task), *state),
-            ).fetchone()
-        )
-        if not row:
+        text = self._kept.get(*_names(task), task.path)
+        if text is None:
             return None
         with contextlib.suppress(ValueError):
-            facts = json.loads(row[0])
+            facts = json.loads(text)
             return facts if isinstance(facts, dict) else None
         return None
 
     def put(self, task: FactTask, facts: Facts) -> None:
         """Keeps facts; nothing of a folder, whose time of change says little."""
-        state = _state(task.path)
-        if state:
-            self._connection.execute(
-                "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (*_names(task), *state, json.dumps(facts))
-            )
+        self._kept.put(*_names(task), task.path, json.dumps(facts))
 
     def __enter__(self) -> FactsCache:
         return self
@@ -181,17 +153,8 @@ class FactsCache:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.close()
+        self._kept.close()
 
 
 def _names(task: FactTask) -> tuple[str, str]:
     return f"{task.kind} {_VERSION}", str(task.path.absolute()) + task.source.identity(task.path)
-
-
-def _state(path: Path) -> tuple[int, int] | None:
-    """Size and time of change of a file; None where there is none."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return (status.st_size, status.st_mtime_ns) if path.is_file() else None

@@ -25,8 +25,8 @@ STAGES: Mapping[str, str] = {
     "open": "open the file and read its packets",
     "decode": "seek and decode",
     "convert": "convert colours to RGB",
-    "transform": "crop, resize and normalise",
-    "collate": "copy clips into a batch",
+    "transform": "crop and resize",
+    "collate": "copy clips into a batch and normalise",
 }
 PYAV, TORCHCODEC = "PyAV", "torchcodec"
 BATCH = 4
@@ -104,7 +104,7 @@ def time_stages(dataset: TrainingClips, *, seconds: float) -> ReadingStages:
             fault = str(error)
         if len(samples) == BATCH:
             with _timing(spent, "collate"):
-                collate(samples)
+                collate(samples).normalised()
             samples = []
         if time.monotonic() >= end:
             break
@@ -152,15 +152,16 @@ def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) ->
                 with source.open() as opened:
                     infos[video] = opened.info
             part = LabelledPart.of(infos[video], dataset.videos.parts.get(video), source.name)
-            frames = part.cut(read(source, part.random_clip(dataset.clip, rng)))
+            frames = part.cut(read(source, dataset.choose(part, infos[video], rng)))
         except VideoError:
             if time.monotonic() - begun > 10 * seconds:
                 raise
             continue
-        samples.append(Sample(dataset.transform(frames, rng).unsqueeze(0), dataset.videos.target(video), video))
+        pictures = dataset.transform.pictures(frames, rng).unsqueeze(0)
+        samples.append(Sample(pictures, dataset.videos.target(video), video))
         if len(samples) < BATCH:
             continue
-        collate(samples)
+        collate(samples).normalised()
         samples, now = [], time.monotonic()
         if started is None:
             started = now
@@ -182,13 +183,13 @@ def _timed_sample(dataset: TrainingClips, video: int, rng: np.random.Generator, 
     with opened:
         part = LabelledPart.of(opened.info, dataset.videos.parts.get(video), source.name)
         with _timing(spent, "decode"):
-            frames = part.cut(opened.read(part.random_clip(dataset.clip, rng)))
+            frames = part.cut(opened.read(dataset.choose(part, opened.info, rng)))
     if timed is not None:
         spent["decode"] -= timed.convert_s
         spent["convert"] += timed.convert_s
     with _timing(spent, "transform"):
-        views = dataset.transform(frames, rng).unsqueeze(0)
-    return Sample(views, dataset.videos.target(video), video)
+        pictures = dataset.transform.pictures(frames, rng).unsqueeze(0)
+    return Sample(pictures, dataset.videos.target(video), video)
 
 
 class TimedVideoFile(VideoFile):

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from hwbench.data.datasets import Batch, TestClips, TrainingClips, collate
+from hwbench.data.datasets import Batch, PictureBatch, TestClips, TrainingClips, collate
 from hwbench.data.failures import FailurePolicy
 from hwbench.errors import HwbenchError, VideoError
 
@@ -33,10 +33,15 @@ _PATIENCE_S = 180
 
 
 class Loader:
-    """Reads batches of a data set. With workers these stay alive between passes, and so does what they have cached."""
+    """Reads batches of a data set. With workers these stay alive between passes, and so does what they have cached.
 
-    def __init__(self, dataset: TrainingClips | TestClips, *, workers: int = 0, pin_memory: bool = False) -> None:
-        self._dataset = dataset
+    Processes hand over pictures of 8 bits. They are normalised on ``device``, where ``clips`` of the batches then are.
+    """
+
+    def __init__(
+        self, dataset: TrainingClips | TestClips, *, workers: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        self._dataset, self._device = dataset, torch.device(device)
         self._order: list[list[int]] = []
         self._loader = DataLoader(
             dataset,
@@ -44,7 +49,7 @@ class Loader:
             num_workers=workers,
             collate_fn=collate,
             persistent_workers=workers > 0,
-            pin_memory=pin_memory,
+            pin_memory=self._device.type == "cuda",
             worker_init_fn=_start_worker,
             timeout=_PATIENCE_S if workers else 0,
             generator=torch.Generator(),  # the loader draws a seed for its workers; the global generator stays as it is
@@ -61,9 +66,9 @@ class Loader:
         for batch in self._guarded():
             if batch.failures and self._dataset.policy is FailurePolicy.RAISE:
                 raise VideoError(f"{batch.failures[0].cause}; go on without such videos: --on-error skip")
-            yield batch
+            yield batch.normalised(self._device)
 
-    def _guarded(self) -> Iterator[Batch]:
+    def _guarded(self) -> Iterator[PictureBatch]:
         """The loader's batches; what goes wrong with its processes is told in one line."""
         batches = iter(self._loader)
         while True:

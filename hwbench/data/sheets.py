@@ -66,9 +66,9 @@ def train_clip(dataset: TrainingClips, index: int) -> tuple[torch.Tensor, Indice
     source = dataset.videos.source(index)
     with source.open() as video:
         part = LabelledPart.of(video.info, dataset.videos.parts.get(index), source.name)
-        indices = part.random_clip(dataset.clip, rng)
-        frames = part.cut(video.read(indices))
-        return dataset.transform(frames, rng), indices, video.info
+        indices = dataset.choose(part, video.info, rng)
+        pictures = dataset.transform.pictures(part.cut(video.read(indices)), rng)
+        return dataset.transform.normalisation(pictures), indices, video.info
 
 
 def view_clip(dataset: TestClips, index: int) -> tuple[torch.Tensor, Indices]:

@@ -14,6 +14,7 @@ from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.generation import SPLITS, generate
+from hwbench.data.info_index import InfoIndex
 from hwbench.data.readers import Reader, reader_of
 from hwbench.data.readers import get as get_reader
 from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
@@ -30,6 +31,8 @@ _READER = re.compile(r"[a-z][a-z0-9-]+")
 _SPAN_S = 2.0
 # The synthetic set and motion48:small whole. A set that does not fit is decoded again in each pass.
 CACHE_BYTES = 512 * 2**20
+# In the workspace's folder of caches: what is known of the files of all data.
+INDEX = "videos/index.sqlite"
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
@@ -176,9 +179,10 @@ def open_dataset(
     """
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
+    index = InfoIndex(workspace.state / "cache" / INDEX)
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
         transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter
-        return TrainingClips(videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes)
+        return TrainingClips(videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes, index=index)
     views_of = picture.test_transform(size, views[1], normalisation)
-    return TestClips(videos, clip, views_of, clips=views[0], policy=policy, cache_bytes=cache_bytes)
+    return TestClips(videos, clip, views_of, clips=views[0], policy=policy, cache_bytes=cache_bytes, index=index)

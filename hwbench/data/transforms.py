@@ -1,8 +1,9 @@
 """From decoded frames to what a network takes: a box of every frame is resized to the input size and normalised.
 
-A transform takes uint8 frames (T, H, W, 3) and gives float32 (3, T, h, w). It draws from the generator it is handed and
-from nothing else, so a sample depends on its seed alone. All frames of a clip get the same box. Pixels stay uint8 until
-the last step. ``Resize`` says in which order a frame is cut and scaled, and with which filter.
+A transform takes uint8 frames (T, H, W, 3) and gives float32 (3, T, h, w); its ``pictures`` stop before normalisation,
+which is left to the device of the network. It draws from the generator it is handed and from nothing else, so a sample
+depends on its seed alone. All frames of a clip get the same box. Pixels stay uint8 until the last step. ``Resize`` says
+in which order a frame is cut and scaled, and with which filter.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class Normalisation:
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
 
     def __call__(self, frames: torch.Tensor) -> torch.Tensor:
-        """uint8 (T, 3, H, W) -> float32 (3, T, H, W)."""
-        scale = torch.tensor([1 / (255 * s) for s in self.std]).view(3, 1, 1, 1)
-        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)]).view(3, 1, 1, 1)
-        return torch.addcmul(shift, frames.transpose(0, 1).to(torch.float32), scale)
+        """uint8 (..., T, 3, H, W) -> float32 (..., 3, T, H, W), on the device of the frames."""
+        scale = torch.tensor([1 / (255 * s) for s in self.std], device=frames.device).view(3, 1, 1, 1)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)], device=frames.device).view(3, 1, 1, 1)
+        return torch.addcmul(shift, frames.transpose(-4, -3).to(torch.float32), scale)
 
 
 class Resize(StrEnum):
@@ -130,7 +131,14 @@ class TrainTransform(Protocol):
     @property
     def size(self) -> Size: ...
 
-    def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor: ...
+    @property
+    def normalisation(self) -> Normalisation:
+        """From pictures to what a network takes."""
+        ...
+
+    def pictures(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
+        """uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -157,8 +165,12 @@ class ScaleJitter:
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""
+        return self.normalisation(self.pictures(frames, rng))
+
+    def pictures(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
+        """Before they are normalised: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
         picture = self.crop(frames, rng)
-        return self.normalisation(picture.flip(3) if rng.uniform() < self.flip else picture)
+        return picture.flip(3) if rng.uniform() < self.flip else picture
 
     def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """A random place at a random scale: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
@@ -189,8 +201,12 @@ class RandomResizedCrop:
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""
+        return self.normalisation(self.pictures(frames, rng))
+
+    def pictures(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
+        """Before they are normalised: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
         picture = self.crop(frames, rng)
-        return self.normalisation(picture.flip(3) if rng.uniform() < self.flip else picture)
+        return picture.flip(3) if rng.uniform() < self.flip else picture
 
     def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """A random box at the output size: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""

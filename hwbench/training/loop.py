@@ -160,7 +160,7 @@ class _Run:
         self.step, self.resume, self.validation, self.resources = step, resume, validation, resources
         self.state, self.training, self.recipe = step.state, step.training, step.recipe
         self.device, self.world, self.progress = step.device, step.world, progress
-        self.loader = Loader(self.training, workers=resources.workers, pin_memory=self.device.type == "cuda")
+        self.loader = Loader(self.training, workers=resources.workers, device=self.device)
         self.per_epoch = len(self._order(0))
         self.steps = self.per_epoch * self.recipe.epochs
         self.scores: Scores | None = None

@@ -63,12 +63,12 @@ def evaluate(
     total = torch.zeros(len(dataset.videos), len(dataset.classes), dtype=torch.float64)
     views = torch.zeros(len(dataset.videos), dtype=torch.float64)
     failures = Failures()
-    order = _order(dataset, batch_size, world)
+    order, loader = _order(dataset, batch_size, world), Loader(dataset, workers=workers, device=device)
     with torch.inference_mode():
-        for done, batch in enumerate(Loader(dataset, workers=workers).batches(order), start=1):
+        for done, batch in enumerate(loader.batches(order), start=1):
             failures.add(batch.failures)
             if len(batch):
-                scores = _scores(predict, batch.clips.to(device), len(dataset.classes), activation)
+                scores = _scores(predict, batch.clips, len(dataset.classes), activation)
                 total.index_add_(0, batch.videos, scores)
                 views.index_add_(0, batch.videos, torch.ones(len(batch), dtype=torch.float64))
             if progress:

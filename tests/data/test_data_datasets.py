@@ -25,7 +25,7 @@ from hwbench.data import (
     VideoList,
     collate,
 )
-from hwbench.data.datasets import FrameCache
+from hwbench.data.datasets import FrameCache, PictureBatch
 from hwbench.data.decoding import VideoFile
 from hwbench.data.loading import Loader, in_order, shuffled
 from hwbench.errors import HwbenchError, InvalidValue, VideoError
@@ -68,6 +68,22 @@ def test_a_sample_follows_from_seed_epoch_and_index(videos: VideoList) -> None:
     assert first[4].views.shape == (1, 3, 4, 32, 32)
     with pytest.raises(IndexError):
         first[6]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_pictures_of_8_bits_cross_between_processes_and_are_normalised_by_the_batch(
+    videos: VideoList, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset, seen = training(videos, seed=1), []
+    plain = PictureBatch.normalised
+    monkeypatch.setattr(PictureBatch, "normalised", lambda self, device: seen.append(self) or plain(self, device))
+    (batch,) = Loader(dataset, workers=workers).batches([[4, 2]])
+    assert seen[0].pictures.dtype == torch.uint8
+    assert seen[0].pictures.shape == (2, 4, 3, 32, 32)
+    assert batch.clips.dtype == torch.float32
+    assert torch.equal(batch.clips, torch.cat([dataset[4].views, dataset[2].views]))
+    pixels = dataset[4].pictures.transpose(1, 2).double()
+    torch.testing.assert_close(dataset[4].views.double(), (pixels / 255 - 0.45) / 0.225, atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("cache", [0, 10**9])
@@ -116,7 +132,7 @@ def test_test_views_are_clips_times_crops(videos: VideoList) -> None:
     sample = dataset[9]
     assert (sample.video, sample.label) == (2, 2)
     assert sample.views.shape == (3, 3, 4, 32, 32)
-    batch = collate([dataset[8], dataset[9]])
+    batch = collate([dataset[8], dataset[9]]).normalised()
     assert batch.clips.shape == (6, 3, 4, 32, 32)
     assert batch.videos.tolist() == [2] * 6
     assert torch.equal(dataset[9].views, sample.views)
@@ -215,7 +231,7 @@ def test_a_clip_that_cannot_be_decoded_costs_no_other_clip(videos: VideoList, mo
 
     monkeypatch.setattr(VideoFile, "read", read)
     test = TestClips(videos, ClipSpec(4, stride=2), TestTransform((24, 24)), clips=3, policy=FailurePolicy.SKIP)
-    batch = collate(test.__getitems__([0, 1, 2]))
+    batch = collate(test.__getitems__([0, 1, 2])).normalised()
     assert len(batch) == 2
     assert [failure.cause.rpartition(": ")[2] for failure in batch.failures] == ["its last frame cannot be decoded"]
 
@@ -292,11 +308,12 @@ def test_data_sets_read_the_stream_that_the_list_names(cache_bytes: int, tmp_pat
     videos = VideoList(tmp_path, (path, path), (0, 0), ("a",), {1: 1})
     seen = []
 
-    def transform(frames, *_):
-        seen.append(frames.shape[1:3])
-        return torch.zeros(1, 3, len(frames), 4, 4)
+    class Seen(TestTransform):
+        def pictures(self, frames):
+            seen.append(frames.shape[1:3])
+            return super().pictures(frames)
 
-    dataset = TestClips(videos, ClipSpec(4, stride=1), transform, cache_bytes=cache_bytes)
+    dataset = TestClips(videos, ClipSpec(4, stride=1), Seen((16, 16)), cache_bytes=cache_bytes)
     for _ in range(2):
         assert len(dataset[0].views) == len(dataset[1].views) == 1
     assert seen == [*sizes, *sizes]

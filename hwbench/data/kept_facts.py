@@ -1,0 +1,69 @@
+"""Values that were found out of files, kept in SQLite; a file that changed has none.
+
+Several processes may read and write at once. Damage costs what was kept, and nothing else.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from hwbench.workspace import writing
+
+Value = str | bytes
+
+
+class KeptFacts:
+    """An open SQLite file of values by kind and name; each belongs to a file as that was then.
+
+    Raises:
+        WorkspaceError: The file cannot be made.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        with writing(file):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connection = self._connect()
+            except sqlite3.DatabaseError:
+                file.unlink(missing_ok=True)
+                self._connection = self._connect()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._file, timeout=60, isolation_level=None)
+        connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS facts (kind TEXT, name TEXT, bytes INTEGER, changed_ns INTEGER, facts TEXT, "
+            "PRIMARY KEY (kind, name)) WITHOUT ROWID"
+        )
+        return connection
+
+    def get(self, kind: str, name: str, path: Path) -> Value | None:
+        """The value that was kept of ``path`` as it is now."""
+        state = _state(path)
+        if state is None:
+            return None
+        row = self._connection.execute(
+            "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?", (kind, name, *state)
+        ).fetchone()
+        return row[0] if row else None
+
+    def put(self, kind: str, name: str, path: Path, value: Value) -> None:
+        """Keeps a value; nothing of a folder, whose time of change says little."""
+        state = _state(path)
+        if state:
+            self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, name, *state, value))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._connection.close()
+
+
+def _state(path: Path) -> tuple[int, int] | None:
+    """Size and time of change of a file; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return (status.st_size, status.st_mtime_ns) if path.is_file() else None
