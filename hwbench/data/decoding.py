@@ -1,7 +1,8 @@
 """Reading videos with PyAV: what a file holds, and exactly the frames that are asked for.
 
 Frames are numbered in presentation order from 0. A read decodes forward and converts to RGB only what it keeps; where
-the next wanted frame lies behind a later keyframe it seeks there. Frames are found by their time stamps, so B-frames,
+the next wanted frame lies behind a later keyframe it seeks there. Frames that no other refers to are not decoded unless
+they are wanted (H.264, MPEG-4). Frames are found by their time stamps, so B-frames,
 variable frame rates and streams that start late are exact. Files whose packets carry no usable time stamps (raw
 streams, AVI with B-frames) are read from the start and counted instead. Frames before the first one that can be decoded
 (a recording that was cut between keyframes) do not count.
@@ -20,7 +21,7 @@ import bisect
 import contextlib
 import io
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -36,6 +37,10 @@ from av.video.reformatter import VideoReformatter
 from hwbench.errors import InvalidValue, VideoError
 
 Frames = npt.NDArray[np.uint8]
+
+# Codecs whose packets say whether other frames refer to them, to the letter: ``nal_ref_idc`` of H.264, B-frames of
+# MPEG-4 part 2. (What H.265 calls a non-reference picture of a sub-layer may be referred to from the layers above.)
+_TELL_REFERENCES = frozenset({"h264", "mpeg4"})
 
 # A Matroska file tells its length in the header; when its packets end this much earlier, its tail is missing.
 _SHORTFALL_RATIO = 0.05
@@ -282,7 +287,7 @@ class VideoFile:
         for index in wanted:
             key = self._key_before(index)
             if at < 0 or key > at + 1:
-                frames = self._decode_from(key)
+                frames = self._decode_from(key, {int(self.info.pts[i]) for i in wanted})
             for frame in frames:
                 at = index_of.get(frame.pts, at)
                 if at >= index:
@@ -315,13 +320,26 @@ class VideoFile:
                 break
         return found
 
-    def _decode_from(self, key: int) -> Iterator[Any]:
+    def _decode_from(self, key: int, wanted: Set[int] | None = None) -> Iterator[Any]:
+        """Frames from a keyframe on; those that are neither wanted, by time stamp, nor referred to may be left out."""
         pts = int(self.info.pts[key])
         if key == 0:
             self._rewind()
         else:
             self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
-        return iter(self._container.decode(self._stream))
+        if wanted is None or self.info.codec not in _TELL_REFERENCES:
+            self._stream.codec_context.skip_frame = "DEFAULT"
+            return iter(self._container.decode(self._stream))
+        return self._decode_wanted(wanted)
+
+    def _decode_wanted(self, wanted: Set[int]) -> Iterator[Any]:
+        context, before = self._stream.codec_context, False
+        for packet in self._container.demux(self._stream):
+            now = packet.pts is None or packet.pts in wanted
+            # Interlaced frames may come as two packets, the second field behind the first.
+            context.skip_frame = "DEFAULT" if now or before else "NONREF"
+            before = now
+            yield from packet.decode()
 
     def _rewind(self) -> None:
         """To the start, whatever the start is called: files without an index or time stamps are opened again."""

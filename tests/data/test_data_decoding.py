@@ -59,6 +59,35 @@ def test_what_is_read_is_what_a_plain_decode_gives(make_video: MakeVideo) -> Non
     assert np.array_equal(read_frames(path, [1, 13, 29]), frames[[1, 13, 29]])
 
 
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        ("pyramid.mp4", {"options": {"bf": "3", "b-pyramid": "normal"}, "gop": 250}),
+        ("flat.mkv", {"options": {"bf": "3", "b-pyramid": "none", "b-adapt": "0"}, "gop": 30}),
+        ("interlaced.mp4", {"options": {"bf": "2", "x264-params": "interlaced=1"}, "gop": 30}),
+        ("mpeg4.mp4", {"codec": "mpeg4", "options": {"bf": "2"}, "gop": 30}),
+    ],
+)
+def test_frames_that_no_other_refers_to_are_not_decoded(
+    make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch, name: str, how: dict
+) -> None:
+    path = make_video(name, count=60, **how)
+    with av.open(str(path)) as file:
+        frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
+    decoded = []
+    plain = VideoFile._decode_wanted
+    monkeypatch.setattr(VideoFile, "_decode_wanted", lambda *args: (decoded.append(f.pts) or f for f in plain(*args)))
+    for index in range(60):
+        assert np.array_equal(read_frames(path, [index]), frames[[index]])
+    assert np.array_equal(read_frames(path, range(3, 60, 12)), frames[3:60:12])
+    decoded.clear()
+    read_frames(path, [59])
+    assert 0 < len(decoded) < 45
+    decoded.clear()
+    assert np.array_equal(read_frames(path, range(60)), frames)
+    assert len(decoded) == 60
+
+
 def test_a_late_start_does_not_shorten_a_video(make_video: MakeVideo) -> None:
     info = probe(make_video("late.mp4", times=range(30, 90), count=60))
     assert info.num_frames == 60
@@ -87,7 +116,9 @@ def test_only_wanted_frames_are_converted_and_far_ones_are_reached_by_a_seek(
     converted, starts = [], []
     convert, decode_from = VideoFile._convert, VideoFile._decode_from
     monkeypatch.setattr(VideoFile, "_convert", lambda self, f: converted.append(f.pts) or convert(self, f))
-    monkeypatch.setattr(VideoFile, "_decode_from", lambda self, key: starts.append(key) or decode_from(self, key))
+    monkeypatch.setattr(
+        VideoFile, "_decode_from", lambda self, key, wanted: starts.append(key) or decode_from(self, key, wanted)
+    )
     with VideoFile(path) as video:
         video.read([1, 3, 27])
     assert len(converted) == 3
