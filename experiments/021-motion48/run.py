@@ -22,7 +22,7 @@ import torch
 from hwbench.data import open_splits
 from hwbench.data.builtin import find_builtin
 from hwbench.data.decoding import Frames
-from hwbench.data.transforms import Size, TestTransform, TrainTransform
+from hwbench.data.transforms import Normalisation, Size, TestTransform, TrainTransform
 from hwbench.spaces.resolve import resolve
 from hwbench.specs import Network
 from hwbench.training import Data, Recipe, Resources, build, load_checkpoint, open_data, train
@@ -87,9 +87,13 @@ class OneFrame:
     def size(self) -> Size:
         return self.inner.size
 
-    def __call__(self, frames: Frames, *rng: np.random.Generator) -> torch.Tensor:
+    @property
+    def normalisation(self) -> Normalisation:
+        return self.inner.normalisation
+
+    def pictures(self, frames: Frames, *rng: np.random.Generator) -> torch.Tensor | list[torch.Tensor]:
         at = int(rng[0].integers(len(frames))) if rng else len(frames) // 2
-        return self.inner(np.broadcast_to(frames[at], frames.shape), *rng)
+        return self.inner.pictures(np.broadcast_to(frames[at], frames.shape), *rng)
 
 
 def run(name: str, seed: int, epochs: int, one_frame: bool) -> None:
