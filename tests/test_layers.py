@@ -62,7 +62,7 @@ ONLY_IN = {
     "torchao": {"runtimes", "deploy"},
     "paramiko": {"devices"},
     "timm": {"training"},
-    "sklearn": {"training", "latency", "studies"},
+    "sklearn": {"data", "latency", "studies"},
     "tensorboard": {"training"},
     "pytorchvideo": set(),  # what tests compare with
     "fvcore": set(),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from hwbench.data import FailurePolicy
     from hwbench.deploy import DeployedModel, ExportSource, Int8, QuantizationRecord, Watch
+    from hwbench.deploy.manifest import Accuracy
     from hwbench.runtimes import Runtime
     from hwbench.workspace import Workspace
 
@@ -284,6 +285,7 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "top1_before": accuracy.top1_before,
         "top1_after": accuracy.top1_after,
         "top1_reason": accuracy.reason,
+        **_precision_of(accuracy),
         "videos": accuracy.videos,
         "calibrated_on": manifest.calibration and f"{manifest.calibration.source} ({manifest.calibration.split})",
         "calibration_clips": manifest.calibration and manifest.calibration.clips,
@@ -291,6 +293,12 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "sha256": manifest.sha256,
         **_quantized(manifest.quantization),
     }
+
+
+def _precision_of(accuracy: Accuracy) -> dict[str, float]:
+    """The mean average precisions, as ``--json`` prints them; nothing for videos of one class."""
+    values = {"mean_ap_before": accuracy.mean_ap_before, "mean_ap_after": accuracy.mean_ap_after}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _quantized(how: QuantizationRecord | None) -> dict[str, Any]:

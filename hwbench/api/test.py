@@ -90,9 +90,9 @@ def test(  # no function for pytest
 
 def _test(request: TestRequest, listener: Listener, workspace: Workspace | None, world: World) -> TestResult:
     from hwbench.data import FailurePolicy
+    from hwbench.data.video_scores import save_scores
     from hwbench.spaces import load_named
     from hwbench.training import load_checkpoint, score
-    from hwbench.training.video_scores import save_scores
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()

@@ -11,7 +11,7 @@ from torch import nn
 
 from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest import BlockQuality
-from hwbench.deploy.parity import noise_db, sqnr_db, top1
+from hwbench.deploy.parity import judged, noise_db, sqnr_db
 from hwbench.errors import InvalidValue, UnsupportedModule
 
 if TYPE_CHECKING:
@@ -130,4 +130,4 @@ def video_top1(run: Callable[[torch.Tensor], torch.Tensor], clips: Clips) -> flo
         for video, view in clips.views():
             logits.append(run(view))
             videos.append(video)
-    return top1(logits, videos, clips.dataset.videos.single_labels())
+    return judged(logits, videos, clips.dataset.videos).top(1)

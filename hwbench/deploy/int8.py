@@ -216,6 +216,9 @@ class Int8Plan:
 
     @cached_property
     def _rounding(self) -> Any:
-        from hwbench.runtimes.executorch.rounding import Rounding
+        from hwbench.runtimes.executorch.quiet import quiet
+
+        with quiet():
+            from hwbench.runtimes.executorch.rounding import Rounding
 
         return Rounding(self._observed, block_names(self.form.deployed))

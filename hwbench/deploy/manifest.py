@@ -231,7 +231,8 @@ class Accuracy:
     """Top-1 (shares) of the original module and of the file on the same videos; None with the ``reason``.
 
     After quantisation-aware training ``top1_before`` is that of the fp32 network it started from. With published
-    weights ``reason`` says whose class names were taken for those of the logits.
+    weights ``reason`` says whose class names were taken for those of the logits. Where videos may show several classes
+    a video counts whose highest score is one of them, and the mean average precision of both is there, too.
     """
 
     top1_before: float | None
@@ -240,6 +241,8 @@ class Accuracy:
     views: int
     source: str | None
     reason: str | None = None
+    mean_ap_before: float | None = None
+    mean_ap_after: float | None = None
 
 
 @dataclass(frozen=True)
@@ -283,6 +286,9 @@ class Manifest:
         values["input"]["clip"] = self.input.clip.to_plain()  # without what was added later and says nothing
         if self.quantization is not None and not self.quantization.observers:
             del values["quantization"]["observers"]  # as in files of before, which anybody reads
+        for name in _PRECISIONS:
+            if values["accuracy"][name] is None:
+                del values["accuracy"][name]
         write_text(path, json.dumps(values, indent=2, allow_nan=False) + "\n")
 
     @classmethod
@@ -306,10 +312,16 @@ class Manifest:
             raise InvalidFile(f"{path}: {error}; export the model again") from None
 
 
+# Keys of ``accuracy`` where videos may show several classes.
+_PRECISIONS = ("mean_ap_before", "mean_ap_after")
+
+
 def _updated(values: Any) -> Any:
     """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
     if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
         values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
+    if isinstance(values, dict) and isinstance(values.get("accuracy"), dict):
+        values = {**values, "accuracy": {**dict.fromkeys(_PRECISIONS), **values["accuracy"]}}
     if isinstance(values, dict) and isinstance(values.get("input"), dict):
         form = values["input"]
         if isinstance(form.get("clip"), dict):

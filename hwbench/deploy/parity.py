@@ -19,12 +19,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
 from torch import nn
 
+from hwbench.data import VideoList
+from hwbench.data.video_scores import VideoScores
 from hwbench.deploy.manifest import Accuracy, ParityRecord
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.runtimes.runners import FloatArray
@@ -92,22 +94,31 @@ class OutputComparison:
             same_top1=same_top1(before, after),
         )
 
-    def accuracy(self, labels: tuple[int, ...], views: int, source: str) -> Accuracy:
-        """Top-1 of both; ``labels[i]`` belongs to video ``i``. Views of a video are averaged as probabilities."""
-        before = top1(self.start or self.before, self.videos, labels)
-        after = top1(self.after, self.videos, labels)
-        return Accuracy(before, after, len(set(self.videos)), views, source)
+    def accuracy(self, videos: VideoList, views: int, source: str) -> Accuracy:
+        """What both are worth on the videos that were run."""
+        before = judged(self.start or self.before, self.videos, videos)
+        after = judged(self.after, self.videos, videos)
+        found = Accuracy(before.top(1), after.top(1), len(before.videos), views, source)
+        if not videos.multi_label:
+            return found
+        precisions = before.mean_average_precision(), after.mean_average_precision()
+        return replace(found, mean_ap_before=precisions[0], mean_ap_after=precisions[1])
 
 
-def top1(logits: Sequence[torch.Tensor], videos: Sequence[int], labels: Sequence[int]) -> float:
-    """Share of videos with the right class, from the logits (1, classes) of their views; ``videos`` are those seen."""
-    seen = sorted(set(videos))
-    wanted = torch.tensor([labels[video] for video in seen])
-    rows = torch.tensor([seen.index(video) for video in videos])
-    probabilities = torch.cat([*logits]).double().softmax(1)
-    scores = torch.zeros(len(seen), probabilities.shape[1], dtype=torch.float64)
+def judged(logits: Sequence[torch.Tensor], seen: Sequence[int], videos: VideoList) -> VideoScores:
+    """Scores of videos from the logits (1, classes) of their views; view ``i`` is of video ``seen[i]``.
+
+    Views of a video are averaged as probabilities: by a softmax, or by a sigmoid where it may show several classes.
+    """
+    kept = sorted(set(seen))
+    rows = torch.tensor([kept.index(video) for video in seen])
+    stacked = torch.cat([*logits]).double()
+    probabilities = stacked.sigmoid() if videos.multi_label else stacked.softmax(1)
+    scores = torch.zeros(len(kept), probabilities.shape[1], dtype=torch.float64)
     scores.index_add_(0, rows, probabilities)
-    return (scores.argmax(1) == wanted).double().mean().item()
+    scores /= torch.bincount(rows)[:, None]
+    names = tuple(videos.source(video).name for video in kept)
+    return VideoScores(videos.classes, names, videos.targets()[kept], scores)
 
 
 def compare(

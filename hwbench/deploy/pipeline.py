@@ -305,7 +305,7 @@ def _accuracy(original: ExportSource, comparison: OutputComparison, validation: 
         reason = f"the weights have {classes} classes without names, {validation.source} has {found}"
         return Accuracy(None, None, 0, 0, None, reason)
     views = dataset.clips * dataset.transform.crops
-    accuracy = comparison.accuracy(dataset.videos.single_labels(), views, validation.source)
+    accuracy = comparison.accuracy(dataset.videos, views, validation.source)
     return accuracy if original.classes else replace(accuracy, reason=f"{ASSUMED} {validation.source}")
 
 

@@ -15,6 +15,9 @@ from hwbench.printable import printable
 from hwbench.runtimes import get
 
 _PAGE = "hwbench.deploy:run.md.in"
+# What the numbers that come out say.
+_ONE = "; the largest is the answer, and a softmax makes probabilities of them"
+_SEVERAL = "; a sigmoid of each is the probability of its class, and several may be there at once"
 # Beyond these the page would be a list of labels.
 _MAX_LABELS = 50
 _MAX_LABEL_LENGTH = 80
@@ -42,6 +45,7 @@ def run_page(manifest: Manifest) -> str:
         "MEANS_F": ", ".join(f"{_float(value)}f" for value in form.mean),
         "STDS_F": ", ".join(f"{_float(value)}f" for value in form.std),
         "CLASSES": _classes(manifest),
+        "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
         "LABELS": _labels(manifest.labels),
     }
     text = _template(_PAGE) + _template(get(manifest.runtime).capabilities.run_page)

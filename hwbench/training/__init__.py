@@ -1,5 +1,6 @@
 """Recipe, loop, metrics and checkpoint: from a network and data to trained weights."""
 
+from hwbench.data.video_scores import VideoScores, load_scores, save_scores
 from hwbench.training.checkpoint import Checkpoint, build, build_start, load_checkpoint, save_checkpoint
 from hwbench.training.loop import Fit, TrainingProgress, fit
 from hwbench.training.metrics import Scores, evaluate
@@ -22,7 +23,6 @@ from hwbench.training.run import (
     train,
 )
 from hwbench.training.teacher import Teacher
-from hwbench.training.video_scores import VideoScores, load_scores, save_scores
 
 __all__ = [
     "CHECKPOINT",

@@ -10,9 +10,9 @@ import torch
 
 from hwbench.data import Failures, TestClips
 from hwbench.data.loading import Loader, in_order
+from hwbench.data.video_scores import VideoScores
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.training.processes import ALONE, World
-from hwbench.training.video_scores import VideoScores
 
 Predict = Callable[[torch.Tensor], torch.Tensor]
 

@@ -18,6 +18,7 @@ from torch import nn
 from hwbench.data import ClipSpec, FailurePolicy, Normalisation, PictureSpec, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.transforms import NORMALISATION, PICTURE
+from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
@@ -32,7 +33,6 @@ from hwbench.training.resources import Resources
 from hwbench.training.state import check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
-from hwbench.training.video_scores import SCORES, save_scores
 from hwbench.workspace import Workspace, write_bytes, writing
 
 CHECKPOINT = "checkpoint.pt"

@@ -14,13 +14,13 @@ import hwbench
 from hwbench.api import train as module
 from hwbench.api.models import resolve_model
 from hwbench.data import FailurePolicy
+from hwbench.data.video_scores import load_scores
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
 from hwbench.interpreter import python_environment
 from hwbench.specs import TensorSpec
 from hwbench.training import Resources, load_checkpoint
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.teacher import Teacher
-from hwbench.training.video_scores import load_scores
 from hwbench.workspace import Workspace
 
 Trained = tuple[hwbench.TrainResult, Keeper]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from hwbench.data.video_scores import VideoScores, load_scores, save_scores
 from hwbench.errors import InvalidFile
 from hwbench.training.metrics import accuracy
-from hwbench.training.video_scores import VideoScores, load_scores, save_scores
 
 CLASSES = ("a", "b", "c")
 SCORES = torch.tensor([[0.7, 0.2, 0.1], [0.5, 0.4, 0.1], [0.1, 0.8, 0.1], [0.3, 0.3, 0.4]], dtype=torch.float64)
