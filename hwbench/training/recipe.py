@@ -67,6 +67,8 @@ class Recipe:
         distill_temperature: Divides the logits of teacher and student.
         transforms: Training transforms by name (``hwbench.data.augmentations``), such as ``flip:0.5``; none: the scale
             jitter of the card or of short runs.
+        zero_init_final_bn: Gamma of the last batch normalisation of each residual branch begins at 0 (Goyal et al.
+            2017); of blocks of hwbench, in a run from random weights. A run that begins with weights keeps theirs.
     """
 
     epochs: int = 16
@@ -104,6 +106,7 @@ class Recipe:
     distill_weight: float = 0.5
     distill_temperature: float = 2.0
     transforms: tuple[str, ...] = ()
+    zero_init_final_bn: bool = False
 
     def __post_init__(self) -> None:
         for name in ("decay_at", "transforms"):

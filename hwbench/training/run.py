@@ -326,14 +326,20 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 
 def initial(network: Network, recipe: Recipe, start: StartingWeights | None = None) -> nn.Module:
-    """The untrained network; what ``start`` does not give follows from the recipe's seed."""
+    """The untrained network; what ``start`` does not give follows from the recipe's seed.
+
+    ``zero_init_final_bn`` is for random weights: with ``start`` the normalisations are as ``start`` has them.
+    """
     from hwbench import models
+    from hwbench.blocks import zero_final_norms
 
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         module: nn.Module = models.network(network, dropout=recipe.dropout)
     if start is not None:
         module.load_state_dict({**module.state_dict(), **start.weights})
+    elif recipe.zero_init_final_bn:
+        zero_final_norms(module)
     return module
 
 
