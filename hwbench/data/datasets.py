@@ -1,5 +1,5 @@
-"""Map-style data sets of clips. A sample follows from (seed, epoch, index) alone: not from workers, order or what was
-read before.
+"""Map-style data sets of clips. A sample follows from (seed, epoch, ``Draw``) alone: not from workers, order or what
+was read before.
 
 ``TrainingClips`` gives one random clip per video and epoch, ``TestClips`` every test view. Both return a ``Sample`` and
 never raise for an unreadable video unless the policy says so; ``collate`` makes a ``PictureBatch`` of samples, which
@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +36,16 @@ from hwbench.errors import VideoError
 _MOST_REPLACEMENTS = 10
 # An info holds a time stamp per frame: some kilobytes for a video of ten seconds.
 _MOST_INFOS = 4096
+
+
+class Draw(NamedTuple):
+    """Which sample of an epoch: a video by its index, drawn for the ``repeat``-th time, from 0.
+
+    An index alone stands for the first time.
+    """
+
+    video: int
+    repeat: int = 0
 
 
 @dataclass(frozen=True)
@@ -202,7 +213,7 @@ class CachedVideo:
 
 
 class TrainingClips(Dataset[Sample]):
-    """One random clip of every video; another one in every epoch.
+    """One random clip of every video; another one in every epoch, and for each repeat of a ``Draw``.
 
     Args:
         videos: What to read.
@@ -246,10 +257,11 @@ class TrainingClips(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.videos)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, draw: int | Draw) -> Sample:
+        index, repeat = draw if isinstance(draw, Draw) else Draw(draw)
         if not 0 <= index < len(self):
             raise IndexError(index)
-        rng = np.random.default_rng([self.seed, int(self._epoch), index])
+        rng = np.random.default_rng([self.seed, int(self._epoch), index, *([repeat] if repeat else [])])
         failures: list[DecodingFailure] = []
         video = index
         for _ in range(1 + _MOST_REPLACEMENTS):
@@ -264,10 +276,16 @@ class TrainingClips(Dataset[Sample]):
             video = int(rng.integers(len(self)))
         return Sample(None, self.videos.target(index), index, tuple(failures))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+    def __getitems__(self, draws: Sequence[int | Draw]) -> list[Sample]:
         """Several samples; what DataLoader calls. Unreadable videos come back as failures under every policy, because
         an exception out of a worker process would carry a traceback in its text; ``Loader`` raises them."""
-        return [_sample_or_failure(self, index, index) for index in indices]
+        return [self._sample_or_failure(draw) for draw in draws]
+
+    def _sample_or_failure(self, draw: int | Draw) -> Sample:
+        try:
+            return self[draw]
+        except VideoError as error:
+            return _failed(self.videos, draw.video if isinstance(draw, Draw) else draw, error)
 
     def choose(self, part: LabelledPart, info: VideoInfo, rng: np.random.Generator) -> Indices:
         """The frames of a random clip of a video."""
@@ -344,8 +362,14 @@ class TestClips(Dataset[Sample]):
             try:
                 samples += self._samples(video, clips)
             except VideoError:  # where one clip cannot be read, the others may
-                samples += [_sample_or_failure(self, video * self.clips + clip, video) for clip in clips]
+                samples += [self._sample_or_failure(video, clip) for clip in clips]
         return samples
+
+    def _sample_or_failure(self, video: int, clip: int) -> Sample:
+        try:
+            return self[video * self.clips + clip]
+        except VideoError as error:
+            return _failed(self.videos, video, error)
 
     def _samples(self, video: int, clips: Sequence[int]) -> list[Sample]:
         """Samples of some clips of one video, which is opened once and decoded forward once."""
@@ -358,13 +382,6 @@ class TestClips(Dataset[Sample]):
         views = [self.transform.pictures(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
         target, normalisation = self.videos.target(video), self.transform.normalisation
         return [Sample(torch.stack(view), target, video, (), normalisation) for view in views]
-
-
-def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: int) -> Sample:
-    try:
-        return dataset[index]
-    except VideoError as error:
-        return _failed(dataset.videos, video, error)
 
 
 def _failed(videos: VideoList, video: int, error: VideoError) -> Sample:

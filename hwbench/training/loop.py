@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from hwbench.data import Failures, TestClips, TrainingClips
-from hwbench.data.loading import Loader, shuffled
+from hwbench.data.datasets import Draw
+from hwbench.data.loading import Loader, repeated, shuffled
 from hwbench.errors import VideoError
 from hwbench.training.batch_norm import precise_statistics, synchronise
 from hwbench.training.log import MetricsLog
@@ -185,8 +186,10 @@ class _Run:
             self.scores = self._evaluate()
         return Fit(self.scores, position.step, position.seconds, position.failures)
 
-    def _order(self, epoch: int) -> list[list[int]]:
-        return shuffled(len(self.training), self.recipe.batch_size, seed=self.recipe.seed, epoch=epoch)
+    def _order(self, epoch: int) -> list[list[Draw]]:
+        recipe = self.recipe
+        videos = shuffled(len(self.training), recipe.batch_size // recipe.repeats, seed=recipe.seed, epoch=epoch)
+        return repeated(videos, recipe.repeats)
 
     def _epoch(self, log: MetricsLog, start: float) -> None:
         """The rest of the epoch the position is in."""

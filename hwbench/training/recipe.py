@@ -24,7 +24,7 @@ class Recipe:
     A block is a part of the network as ``hwbench.training.parts.blocks_of`` lists them, from stem to head.
 
     Attributes:
-        epochs: Passes over the training videos, one random clip of each per pass.
+        epochs: Passes over the training videos, one random clip of each per pass, or ``repeats``.
         batch_size: Clips per step, of all processes together.
         learning_rate: Peak rate. It rises linearly over ``warmup_share`` of all steps and falls along ``schedule``.
         optimizer: ``sgd`` (Nesterov momentum) or ``adamw``; ``lamb`` or ``lars`` of timm.
@@ -67,6 +67,8 @@ class Recipe:
         distill_temperature: Divides the logits of teacher and student.
         transforms: Training transforms by name (``hwbench.data.augmentations``), such as ``flip:0.5``; none: the scale
             jitter of the card or of short runs.
+        repeats: Random clips of each video in the same step (repeated augmentation, Hoffer et al. 2019);
+            ``batch_size``, a multiple of it, stays the clips per step.
         zero_init_final_bn: Gamma of the last batch normalisation of each residual branch begins at 0 (Goyal et al.
             2017); of blocks of hwbench, in a run from random weights. A run that begins with weights keeps theirs.
     """
@@ -106,6 +108,7 @@ class Recipe:
     distill_weight: float = 0.5
     distill_temperature: float = 2.0
     transforms: tuple[str, ...] = ()
+    repeats: int = 1
     zero_init_final_bn: bool = False
 
     def __post_init__(self) -> None:
@@ -113,7 +116,7 @@ class Recipe:
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a list in the JSON of a checkpoint
         for name, names in _CHOICES.items():
             _choose(name, getattr(self, name), names)
-        for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate"):
+        for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate", "repeats"):
             _need(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("momentum", "warmup_share", "label_smoothing", "ema_decay", "dropout", "warmup_start"):
             _need(0 <= getattr(self, name) < 1, name, "from 0 to below 1", getattr(self, name))
@@ -129,6 +132,8 @@ class Recipe:
             _need(0 < getattr(self, name) <= 1, name, "more than 0, at most 1", getattr(self, name))
         _need(all(0 < place < 1 for place in self.decay_at), "decay_at", "shares between 0 and 1", self.decay_at)
         _need(0 <= self.seed < 2**63, "seed", "0 or more", self.seed)
+        multiple = f"a multiple of repeats ({self.repeats})"
+        _need(self.batch_size % self.repeats == 0, "batch_size", multiple, self.batch_size)
         _need(self.test_crops in (1, 3), "test_crops", "1 or 3", self.test_crops)
         if self.freeze and not (self.freeze.isascii() and self.freeze.isdecimal()):
             _choose("freeze", self.freeze, FREEZE)

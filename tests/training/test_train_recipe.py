@@ -125,8 +125,8 @@ FIRST_FACTS = {
 
 def test_a_default_recipe_has_the_facts_of_before() -> None:
     assert Recipe().facts() == FIRST_FACTS
-    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9), zero_init_final_bn=True).facts()
-    later = {"accumulate": "2", "decay_at": "(0.5, 0.9)", "zero_init_final_bn": "True"}
+    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9), repeats=2, zero_init_final_bn=True).facts()
+    later = {"accumulate": "2", "decay_at": "(0.5, 0.9)", "repeats": "2", "zero_init_final_bn": "True"}
     assert changed == {**FIRST_FACTS, **later}
 
 
