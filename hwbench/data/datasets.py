@@ -9,6 +9,7 @@ is normalised where the network is.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -38,14 +39,19 @@ _MOST_REPLACEMENTS = 10
 _MOST_INFOS = 4096
 
 
-class Draw(NamedTuple):
-    """Which sample of an epoch: a video by its index, drawn for the ``repeat``-th time, from 0.
+# (T, h, w) of a clip.
+ClipShape = tuple[int, int, int]
 
-    An index alone stands for the first time.
+
+class Draw(NamedTuple):
+    """Which sample of an epoch: the index of a video, which of its repeats from 0 on, and the shape of the clip.
+
+    An index alone stands for the first repeat; None for the shape that the data set has.
     """
 
     video: int
     repeat: int = 0
+    shape: ClipShape | None = None
 
 
 @dataclass(frozen=True)
@@ -258,15 +264,15 @@ class TrainingClips(Dataset[Sample]):
         return len(self.videos)
 
     def __getitem__(self, draw: int | Draw) -> Sample:
-        index, repeat = draw if isinstance(draw, Draw) else Draw(draw)
+        index, repeat, shape = draw if isinstance(draw, Draw) else Draw(draw)
         if not 0 <= index < len(self):
             raise IndexError(index)
         rng = np.random.default_rng([self.seed, int(self._epoch), index, *([repeat] if repeat else [])])
         failures: list[DecodingFailure] = []
-        video = index
+        video, clips = index, self if shape is None else self._reshaped(shape)
         for _ in range(1 + _MOST_REPLACEMENTS):
             try:
-                return self._draw(video, rng, tuple(failures))
+                return clips._draw(video, rng, tuple(failures))
             except VideoError as error:
                 if self.policy is FailurePolicy.RAISE:
                     raise
@@ -275,6 +281,17 @@ class TrainingClips(Dataset[Sample]):
                 break
             video = int(rng.integers(len(self)))
         return Sample(None, self.videos.target(index), index, tuple(failures))
+
+    @property
+    def shape(self) -> ClipShape:
+        """(T, h, w) of the clips."""
+        return (self.clip.frames, *self.transform.size)
+
+    def _reshaped(self, shape: ClipShape) -> TrainingClips:
+        """The same videos, epoch and cache, in clips of another shape that cover the same time."""
+        other = copy.copy(self)
+        other.clip, other.transform = self.clip.with_frames(shape[0]), self.transform.with_size(shape[1:])
+        return other
 
     def __getitems__(self, draws: Sequence[int | Draw]) -> list[Sample]:
         """Several samples; what DataLoader calls. Unreadable videos come back as failures under every policy, because

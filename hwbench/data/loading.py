@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from hwbench.data.datasets import Batch, Draw, PictureBatch, TestClips, TrainingClips, collate
+from hwbench.data.datasets import Batch, ClipShape, Draw, PictureBatch, TestClips, TrainingClips, collate
 from hwbench.data.failures import FailurePolicy
 from hwbench.errors import HwbenchError, VideoError
 
@@ -23,12 +23,12 @@ def shuffled(count: int, batch_size: int, *, seed: int, epoch: int) -> list[list
     return [order[i * batch_size : (i + 1) * batch_size] for i in range(whole)]
 
 
-def repeated(batches: Sequence[list[int]], repeats: int) -> list[list[Draw]]:
-    """Batches in which each video is drawn ``repeats`` times (Hoffer et al. 2019, arXiv:1901.09335).
+def repeated(batches: Sequence[list[int]], repeats: int, shape: ClipShape | None = None) -> list[list[Draw]]:
+    """Batches in which each video is drawn ``repeats`` times (Hoffer et al. 2019, arXiv:1901.09335), as ``shape``.
 
     All videos come once, then all for the second time: what is mixed with its neighbour is mixed with another video.
     """
-    return [[Draw(video, repeat) for repeat in range(repeats) for video in batch] for batch in batches]
+    return [[Draw(video, repeat, shape) for repeat in range(repeats) for video in batch] for batch in batches]
 
 
 def in_order(count: int, batch_size: int) -> list[list[int]]:

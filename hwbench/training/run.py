@@ -275,7 +275,7 @@ def _check_rounding(recipe: Recipe, world: World) -> None:
     """Refuses what does not go with the rounding of int8: its module is one graph, without blocks."""
     if recipe.precision != "fp32":
         raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
-    for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing"):
+    for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing", "multigrid"):
         if getattr(recipe, name) != getattr(Recipe, name):
             raise InvalidValue(f"recipe: {name} does not go with the rounding of int8; leave it out with --qat")
     if world.size > 1:

@@ -65,6 +65,7 @@ def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> N
         "optimizer": "adamw",
         "precision": "bf16",
         "freeze": "stem",
+        "multigrid": "long",
         "decay_at": (0.3, 0.6),
         "transforms": ("flip:0.5", "rand-augment:2,9"),
         "test_crops": 3,
