@@ -31,27 +31,73 @@ from hwbench.workspace import Workspace
 HERE = Path(__file__).resolve().parent
 ROWS = HERE / "rows"
 SMALL = "synthetic:motion48:small"
-# Depth, expansion, kernels and last width of members of x3d-tiny.
+# Depth, expansion, kernels and last width of members of x3d-tiny; ``narrow`` has half the channels of ``small``.
 NETWORKS = {
+    "narrow": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "48"},
     "small": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "96"},
     "middle": {"depth": "2", "expansion": "2", "first": "1x3x3+3x1x1", "kernel": "1x3x3+3x1x1", "width": "96"},
     "large": {"depth": "2", "expansion": "4", "first": "1x3x3+3x1x1", "kernel": "3x3x3", "width": "128"},
 }
 
 
+NARROW = """
+schema = 1
+name = "x3d-narrow"
+description = "half the channels of x3d-tiny"
+[input]
+frames = 8
+resolution = 64
+[stem]
+width = 12
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+depth = 1
+width = 16
+expansion = 2.0
+kernel = "1x3x3"
+se = 0
+act = "relu"
+stride = 2
+[[stages]]
+depth = 1
+width = 32
+expansion = 2.0
+kernel = "1x3x3+3x1x1"
+se = 0
+act = "relu"
+stride = 2
+[[stages]]
+depth = 1
+width = 48
+expansion = 3.0
+kernel = "1x3x3+3x1x1"
+se = 0
+act = "relu"
+stride = 2
+[head]
+hidden = 128
+act = "relu"
+"""
+
+
 def network(workspace: Workspace, name: str, num_classes: int) -> Network:
     depth, expansion, first, kernel, width = NETWORKS[name].values()
+    space, widths = "x3d-tiny", ("32", "64", width)
+    if name == "narrow":
+        space, widths = "x3d-narrow", ("16", "32", width)
+        (workspace.root / "search_spaces" / f"{space}.toml").write_text(NARROW)
     choices = {"frames": "8", "resolution": "64"}
     for stage in (1, 2, 3):
         choices |= {
             f"s{stage}.depth": depth,
-            f"s{stage}.width": ("32", "64", width)[stage - 1],
+            f"s{stage}.width": widths[stage - 1],
             f"s{stage}.expansion": expansion if stage < 3 else "3",
             f"s{stage}.kernel": first if stage == 1 else kernel,
             f"s{stage}.se": "0",
             f"s{stage}.act": "relu",
         }
-    return resolve(workspace, "x3d-tiny:" + ",".join(f"{k}={v}" for k, v in choices.items()), num_classes)
+    return resolve(workspace, f"{space}:" + ",".join(f"{k}={v}" for k, v in choices.items()), num_classes)
 
 
 def cpu_s() -> float:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.errors import UnsupportedModule
@@ -49,6 +50,32 @@ class EfficientBlock(nn.Module, abc.ABC):
         """
         x = tensor_spec(self, shape)
         return FixedSize(self.to_deploy(x, variant), tuple(shape), self.output(x)).eval()
+
+
+class Residual(abc.ABC):
+    """What a block is, too, that adds a branch to its input or to a projection of that."""
+
+    @property
+    @abc.abstractmethod
+    def final_norm(self) -> nn.Module | None:
+        """The normalisation that ends the branch; None: the branch ends otherwise, or nothing is added."""
+
+
+def zero_final_norms(module: nn.Module) -> int:
+    """Sets gamma of the last batch normalisation of each residual branch to 0, so that blocks begin as their shortcuts.
+
+    Blocks that are ``Residual`` are looked at, and no names: a module of another make stays as it is.
+
+    Returns:
+        The number of normalisations that were set.
+
+    Source: Goyal et al. 2017 (arXiv:1706.02677), section 5.1.
+    """
+    norms = [block.final_norm for block in module.modules() if isinstance(block, Residual)]
+    gammas = [norm.weight for norm in norms if isinstance(norm, _BatchNorm) and norm.affine]
+    for gamma in gammas:
+        nn.init.zeros_(gamma)
+    return len(gammas)
 
 
 class FixedSize(nn.Module):

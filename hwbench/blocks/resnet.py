@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from hwbench.blocks.base import Residual
 from hwbench.blocks.mobile_cpu.activations import activation
 from hwbench.specs import BlockSpec, Kernel
 
@@ -63,7 +64,7 @@ class _Branch(nn.Module):
         return self.norm_c(self.conv_c(x))  # type: ignore[no-any-return]
 
 
-class R2plus1dBottleneck(nn.Module):
+class R2plus1dBottleneck(nn.Module, Residual):
     """``act(shortcut(x) + branch(x))``: (N, C, T, H, W), fewer frames where there is a step over them.
 
     The shortcut has a normalisation only where the number of channels changes, as in the published checkpoints.
@@ -82,6 +83,10 @@ class R2plus1dBottleneck(nn.Module):
             self.branch1_norm = nn.BatchNorm3d(out_channels)
         self.branch2 = _Branch(in_channels, mid, out_channels, kernel, stride, temporal_stride, act)
         self.activation = activation(act)
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        return self.branch2.norm_c
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x

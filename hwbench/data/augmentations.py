@@ -111,6 +111,10 @@ class Augmentation:
         """(h, w) of the result."""
         return self.crop.size
 
+    def with_size(self, size: Size) -> Augmentation:
+        """The same for another size of the result."""
+        return replace(self, crop=self.crop.with_size(size))
+
     def retimed(self, indices: Indices, num_frames: int, rng: np.random.Generator) -> Indices:
         """The frames that are read in the place of those that were chosen."""
         return indices if self.temporal is None else self.temporal(indices, num_frames, rng)

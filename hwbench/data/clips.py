@@ -13,7 +13,7 @@ A clip has ``frames`` frames, a fixed number of frames apart (``stride``) or eve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
@@ -84,6 +84,12 @@ class ClipSpec:
         if self.target_fps is None or self.stride is None:
             return None
         return Fraction(self.frames * self.stride, self.target_fps)
+
+    def with_frames(self, frames: int) -> ClipSpec:
+        """The same span in another number of frames; a stride is rounded to whole frames."""
+        if self.stride is None or frames == self.frames:
+            return replace(self, frames=frames)
+        return replace(self, frames=frames, stride=max(1, round(self.frames * self.stride / frames)))
 
     def to_plain(self) -> dict[str, Any]:
         """The fields by name, without those added later that have their default: texts of before stay as they were."""

@@ -1,5 +1,5 @@
-"""Map-style data sets of clips. A sample follows from (seed, epoch, index) alone: not from workers, order or what was
-read before.
+"""Map-style data sets of clips. A sample follows from (seed, epoch, ``Draw``) alone: not from workers, order or what
+was read before.
 
 ``TrainingClips`` gives one random clip per video and epoch, ``TestClips`` every test view. Both return a ``Sample`` and
 never raise for an unreadable video unless the policy says so; ``collate`` makes a ``PictureBatch`` of samples, which
@@ -9,11 +9,13 @@ is normalised where the network is.
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,6 +37,21 @@ from hwbench.errors import VideoError
 _MOST_REPLACEMENTS = 10
 # An info holds a time stamp per frame: some kilobytes for a video of ten seconds.
 _MOST_INFOS = 4096
+
+
+# (T, h, w) of a clip.
+ClipShape = tuple[int, int, int]
+
+
+class Draw(NamedTuple):
+    """Which sample of an epoch: the index of a video, which of its repeats from 0 on, and the shape of the clip.
+
+    An index alone stands for the first repeat; None for the shape that the data set has.
+    """
+
+    video: int
+    repeat: int = 0
+    shape: ClipShape | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +219,7 @@ class CachedVideo:
 
 
 class TrainingClips(Dataset[Sample]):
-    """One random clip of every video; another one in every epoch.
+    """One random clip of every video; another one in every epoch, and for each repeat of a ``Draw``.
 
     Args:
         videos: What to read.
@@ -246,15 +263,16 @@ class TrainingClips(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self.videos)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, draw: int | Draw) -> Sample:
+        index, repeat, shape = draw if isinstance(draw, Draw) else Draw(draw)
         if not 0 <= index < len(self):
             raise IndexError(index)
-        rng = np.random.default_rng([self.seed, int(self._epoch), index])
+        rng = np.random.default_rng([self.seed, int(self._epoch), index, *([repeat] if repeat else [])])
         failures: list[DecodingFailure] = []
-        video = index
+        video, clips = index, self if shape is None else self._reshaped(shape)
         for _ in range(1 + _MOST_REPLACEMENTS):
             try:
-                return self._draw(video, rng, tuple(failures))
+                return clips._draw(video, rng, tuple(failures))
             except VideoError as error:
                 if self.policy is FailurePolicy.RAISE:
                     raise
@@ -264,10 +282,27 @@ class TrainingClips(Dataset[Sample]):
             video = int(rng.integers(len(self)))
         return Sample(None, self.videos.target(index), index, tuple(failures))
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+    @property
+    def shape(self) -> ClipShape:
+        """(T, h, w) of the clips."""
+        return (self.clip.frames, *self.transform.size)
+
+    def _reshaped(self, shape: ClipShape) -> TrainingClips:
+        """The same videos, epoch and cache, in clips of another shape that cover the same time."""
+        other = copy.copy(self)
+        other.clip, other.transform = self.clip.with_frames(shape[0]), self.transform.with_size(shape[1:])
+        return other
+
+    def __getitems__(self, draws: Sequence[int | Draw]) -> list[Sample]:
         """Several samples; what DataLoader calls. Unreadable videos come back as failures under every policy, because
         an exception out of a worker process would carry a traceback in its text; ``Loader`` raises them."""
-        return [_sample_or_failure(self, index, index) for index in indices]
+        return [self._sample_or_failure(draw) for draw in draws]
+
+    def _sample_or_failure(self, draw: int | Draw) -> Sample:
+        try:
+            return self[draw]
+        except VideoError as error:
+            return _failed(self.videos, draw.video if isinstance(draw, Draw) else draw, error)
 
     def choose(self, part: LabelledPart, info: VideoInfo, rng: np.random.Generator) -> Indices:
         """The frames of a random clip of a video."""
@@ -344,8 +379,14 @@ class TestClips(Dataset[Sample]):
             try:
                 samples += self._samples(video, clips)
             except VideoError:  # where one clip cannot be read, the others may
-                samples += [_sample_or_failure(self, video * self.clips + clip, video) for clip in clips]
+                samples += [self._sample_or_failure(video, clip) for clip in clips]
         return samples
+
+    def _sample_or_failure(self, video: int, clip: int) -> Sample:
+        try:
+            return self[video * self.clips + clip]
+        except VideoError as error:
+            return _failed(self.videos, video, error)
 
     def _samples(self, video: int, clips: Sequence[int]) -> list[Sample]:
         """Samples of some clips of one video, which is opened once and decoded forward once."""
@@ -358,13 +399,6 @@ class TestClips(Dataset[Sample]):
         views = [self.transform.pictures(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
         target, normalisation = self.videos.target(video), self.transform.normalisation
         return [Sample(torch.stack(view), target, video, (), normalisation) for view in views]
-
-
-def _sample_or_failure(dataset: TrainingClips | TestClips, index: int, video: int) -> Sample:
-    try:
-        return dataset[index]
-    except VideoError as error:
-        return _failed(dataset.videos, video, error)
 
 
 def _failed(videos: VideoList, video: int, error: VideoError) -> Sample:

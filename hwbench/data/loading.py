@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from hwbench.data.datasets import Batch, PictureBatch, TestClips, TrainingClips, collate
+from hwbench.data.datasets import Batch, ClipShape, Draw, PictureBatch, TestClips, TrainingClips, collate
 from hwbench.data.failures import FailurePolicy
 from hwbench.errors import HwbenchError, VideoError
 
@@ -23,10 +23,21 @@ def shuffled(count: int, batch_size: int, *, seed: int, epoch: int) -> list[list
     return [order[i * batch_size : (i + 1) * batch_size] for i in range(whole)]
 
 
+def repeated(batches: Sequence[list[int]], repeats: int, shape: ClipShape | None = None) -> list[list[Draw]]:
+    """Batches in which each video is drawn ``repeats`` times (Hoffer et al. 2019, arXiv:1901.09335), as ``shape``.
+
+    All videos come once, then all for the second time: what is mixed with its neighbour is mixed with another video.
+    """
+    return [[Draw(video, repeat, shape) for repeat in range(repeats) for video in batch] for batch in batches]
+
+
 def in_order(count: int, batch_size: int) -> list[list[int]]:
     """All items in order; the last batch may be smaller."""
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
 
+
+# What a data set takes for one batch.
+Keys = list[int] | list[Draw]
 
 # A worker that cannot hand over a batch (no room in /dev/shm) says nothing; seconds after which it is given up.
 _PATIENCE_S = 180
@@ -42,7 +53,7 @@ class Loader:
         self, dataset: TrainingClips | TestClips, *, workers: int = 0, device: torch.device | str = "cpu"
     ) -> None:
         self._dataset, self._device = dataset, torch.device(device)
-        self._order: list[list[int]] = []
+        self._order: list[Keys] = []
         self._loader = DataLoader(
             dataset,
             batch_sampler=_Order(self._order),
@@ -55,8 +66,8 @@ class Loader:
             generator=torch.Generator(),  # the loader draws a seed for its workers; the global generator stays as it is
         )
 
-    def batches(self, order: Sequence[list[int]]) -> Iterator[Batch]:
-        """One pass, a batch for each list of indices.
+    def batches(self, order: Sequence[Keys]) -> Iterator[Batch]:
+        """One pass, a batch for each list of indices, or of draws from training clips.
 
         Raises:
             VideoError: A video cannot be read and the policy is ``raise``.
@@ -90,10 +101,10 @@ class Loader:
 class _Order:
     """A batch sampler over a list that changes between passes."""
 
-    def __init__(self, order: list[list[int]]) -> None:
+    def __init__(self, order: list[Keys]) -> None:
         self._order = order
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[Keys]:
         return iter(list(self._order))
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -131,6 +131,10 @@ class TrainTransform(Protocol):
     @property
     def size(self) -> Size: ...
 
+    def with_size(self, size: Size) -> TrainTransform:
+        """The same for another size of the result."""
+        ...
+
     @property
     def normalisation(self) -> Normalisation:
         """From pictures to what a network takes."""
@@ -162,6 +166,10 @@ class ScaleJitter:
     def __post_init__(self) -> None:
         if not 1 <= self.scale[0] <= self.scale[1] or not 0 <= self.flip <= 1:
             raise InvalidValue(f"transform: expected 1 <= scale and 0 <= flip <= 1, got {self}")
+
+    def with_size(self, size: Size) -> ScaleJitter:
+        """The same for another size of the result."""
+        return replace(self, size=size)
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""
@@ -198,6 +206,10 @@ class RandomResizedCrop:
     def __post_init__(self) -> None:
         if not 0 < self.area[0] <= self.area[1] <= 1 or not 0 < self.aspect[0] <= self.aspect[1]:
             raise InvalidValue(f"transform: expected 0 < area <= 1 and 0 < aspect, got {self}")
+
+    def with_size(self, size: Size) -> RandomResizedCrop:
+        """The same for another size of the result."""
+        return replace(self, size=size)
 
     def __call__(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
         """uint8 (T, H, W, 3) -> float32 (3, T, h, w)."""

@@ -13,6 +13,7 @@ from itertools import pairwise
 import torch
 from torch import nn
 
+from hwbench.blocks.base import Residual
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.specs.widths import inner_width, round_width, squeezed
@@ -105,7 +106,7 @@ class _SqueezeExcitation(nn.Module):
         return x * gate
 
 
-class ResBlock(nn.Module):
+class ResBlock(nn.Module, Residual):
     """``activation(branch1(x) + branch2(x))``; ``branch1`` is x itself where shapes agree.
 
     The projection has a normalisation only where the number of channels changes, as in the published checkpoints.
@@ -122,6 +123,10 @@ class ResBlock(nn.Module):
             self.branch1_norm = norm(out_channels)
         self.branch2 = branch2
         self.activation = activation()
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        return self.branch2.norm_c if isinstance(self.branch2, Bottleneck) else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         shortcut = x

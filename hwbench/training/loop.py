@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hwbench.data import Failures, TestClips, TrainingClips
-from hwbench.data.loading import Loader, shuffled
+from hwbench.data.loading import Loader
 from hwbench.errors import VideoError
 from hwbench.training.batch_norm import precise_statistics, synchronise
 from hwbench.training.log import MetricsLog
@@ -24,6 +24,7 @@ from hwbench.training.parts import frozen_blocks, recomputed, train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
+from hwbench.training.sampling import Sampling, require_shapes
 from hwbench.training.state import Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
 from hwbench.training.tensorboard import TensorBoard
@@ -91,7 +92,7 @@ def fit(
     Raises:
         VideoError: A video cannot be read under the policy ``raise``, or none can.
         CheckFailed: The loss or a gradient is not a finite number.
-        InvalidValue: ``run_dir`` holds another run.
+        InvalidValue: ``run_dir`` holds another run, or the network does not take the clips of a multigrid run.
         InvalidFile: The state in ``run_dir`` is damaged.
         WorkspaceError: ``run_dir`` cannot be written.
     """
@@ -99,6 +100,10 @@ def fit(
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
         _place(module, device)
+        sampling, teacher = Sampling(recipe, training), None if teacher is None else teacher.to(device)
+        for network in (module, teacher) if recipe.multigrid else ():
+            if network is not None:
+                require_shapes(network, sampling.shapes())
         if world.size > 1:
             stack.enter_context(_quiet_strides())
         if recipe.sync_bn and world.size > 1:
@@ -111,8 +116,8 @@ def fit(
             stack.enter_context(recomputed(module))
         if recipe.compile:
             module.compile()
-        step = TrainingStep(state, training, device, layout, None if teacher is None else teacher.to(device), world)
-        run = _Run(step, resume, validation, resources, progress)
+        step = TrainingStep(state, training, device, layout, teacher, world)
+        run = _Run(step, sampling, resume, validation, resources, progress)
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
         if tensorboard and folder is not None:
             log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
@@ -152,6 +157,7 @@ class _Run:
     def __init__(
         self,
         step: TrainingStep,
+        sampling: Sampling,
         resume: Resume,
         validation: TestClips | None,
         resources: Resources,
@@ -161,8 +167,8 @@ class _Run:
         self.state, self.training, self.recipe = step.state, step.training, step.recipe
         self.device, self.world, self.progress = step.device, step.world, progress
         self.loader = Loader(self.training, workers=resources.workers, device=self.device)
-        self.per_epoch = len(self._order(0))
-        self.steps = self.per_epoch * self.recipe.epochs
+        self.sampling = sampling
+        self.steps = sampling.steps
         self.scores: Scores | None = None
         self.loss = math.nan
         self.reports: deque[StepReport] = deque()
@@ -185,22 +191,19 @@ class _Run:
             self.scores = self._evaluate()
         return Fit(self.scores, position.step, position.seconds, position.failures)
 
-    def _order(self, epoch: int) -> list[list[int]]:
-        return shuffled(len(self.training), self.recipe.batch_size, seed=self.recipe.seed, epoch=epoch)
-
     def _epoch(self, log: MetricsLog, start: float) -> None:
         """The rest of the epoch the position is in."""
         position = self.state.position
         self.training.set_epoch(position.epoch)
         train_mode(self.state.module, self.recipe)
         empty = 0
-        order = [self.world.part(batch) for batch in self._order(position.epoch)[position.batch :]]
+        order = [self.world.part(batch) for batch in self.sampling.batches(position.epoch)[position.batch :]]
         for batch in self.loader.batches(order):
             shared = self.step.share(batch)
             position.failures.add(shared.failures)
             empty += not shared.clips
             if shared.clips:
-                rate = self.recipe.rate(position.step, self.steps)
+                rate = self.sampling.rate(position.epoch, position.step)
                 self.reports.append(self.step(batch, shared.clips, rate))
                 self._write(log, all_of_them=not self.step.waits)
             position.step, position.batch = position.step + 1, position.batch + 1
@@ -212,7 +215,7 @@ class _Run:
             self._tell()
         self._write(log)
         position.log_bytes = log.length
-        if empty == self.per_epoch:
+        if empty == self.sampling.length(position.epoch):
             raise VideoError(f"no video of {self.training.videos.root} could be read:\n{position.failures}")
 
     def _write(self, log: MetricsLog, *, all_of_them: bool = True) -> None:
@@ -256,8 +259,8 @@ class _Run:
         return precise_statistics(module, self._precise_batches(), frozen, self.world)
 
     def _precise_batches(self) -> Iterator[torch.Tensor]:
-        order = [self.world.part(batch) for batch in self._order(self.state.position.epoch)[: self.recipe.precise_bn]]
-        for batch in self.loader.batches(order):
+        batches = self.sampling.full_batches(self.state.position.epoch)[: self.recipe.precise_bn]
+        for batch in self.loader.batches([self.world.part(batch) for batch in batches]):
             if len(batch):
                 yield batch.clips.to(self.device, memory_format=self.step.layout)
 

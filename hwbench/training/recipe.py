@@ -15,6 +15,7 @@ PRECISIONS = ("bf16", "fp16", "fp32")
 LOSSES = ("auto", "bce", "cross-entropy")
 # Names that ``freeze`` takes beside a number of blocks.
 FREEZE = ("all-but-head", "stem")
+MULTIGRIDS = ("long",)
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Recipe:
     A block is a part of the network as ``hwbench.training.parts.blocks_of`` lists them, from stem to head.
 
     Attributes:
-        epochs: Passes over the training videos, one random clip of each per pass.
+        epochs: Passes over the training videos, one random clip of each per pass, or ``repeats``.
         batch_size: Clips per step, of all processes together.
         learning_rate: Peak rate. It rises linearly over ``warmup_share`` of all steps and falls along ``schedule``.
         optimizer: ``sgd`` (Nesterov momentum) or ``adamw``; ``lamb`` or ``lars`` of timm.
@@ -45,7 +46,8 @@ class Recipe:
         schedule: ``cosine``, ``linear``, ``step`` or ``constant``.
         warmup_start: Share of the peak rate that the warm-up begins with.
         final_share: Share of the peak rate that ``cosine`` and ``linear`` end with.
-        decay_at: Of ``step``: shares of the run after which the rate is multiplied by ``decay_factor``.
+        decay_at: Of ``step``: shares of the run after which the rate is multiplied by ``decay_factor``. A cycle of
+            ``multigrid`` ends there, too, whatever the schedule.
         decay_factor: Of ``step``.
         accumulate: Parts of a batch that are computed one after the other, for less memory. The step is that of the
             whole batch; batch normalisation sees one part at a time.
@@ -67,6 +69,13 @@ class Recipe:
         distill_temperature: Divides the logits of teacher and student.
         transforms: Training transforms by name (``hwbench.data.augmentations``), such as ``flip:0.5``; none: the scale
             jitter of the card or of short runs.
+        repeats: Random clips of each video in the same step (repeated augmentation, Hoffer et al. 2019);
+            ``batch_size``, a multiple of it, stays the clips per step.
+        multigrid: ``long``: clips of fewer frames and pixels in batches that are larger by as much, at rates that are,
+            too (``hwbench.training.sampling``; the long cycle of Wu et al. 2020); empty: none. The last epoch and
+            validation have the full shape.
+        zero_init_final_bn: Gamma of the last batch normalisation of each residual branch begins at 0 (Goyal et al.
+            2017); of blocks of hwbench, in a run from random weights. A run that begins with weights keeps theirs.
     """
 
     epochs: int = 16
@@ -104,13 +113,16 @@ class Recipe:
     distill_weight: float = 0.5
     distill_temperature: float = 2.0
     transforms: tuple[str, ...] = ()
+    repeats: int = 1
+    multigrid: str = ""
+    zero_init_final_bn: bool = False
 
     def __post_init__(self) -> None:
         for name in ("decay_at", "transforms"):
             object.__setattr__(self, name, tuple(getattr(self, name)))  # a list in the JSON of a checkpoint
         for name, names in _CHOICES.items():
             _choose(name, getattr(self, name), names)
-        for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate"):
+        for name in ("epochs", "batch_size", "eval_every", "test_clips", "accumulate", "repeats"):
             _need(getattr(self, name) >= 1, name, "at least 1", getattr(self, name))
         for name in ("momentum", "warmup_share", "label_smoothing", "ema_decay", "dropout", "warmup_start"):
             _need(0 <= getattr(self, name) < 1, name, "from 0 to below 1", getattr(self, name))
@@ -126,7 +138,12 @@ class Recipe:
             _need(0 < getattr(self, name) <= 1, name, "more than 0, at most 1", getattr(self, name))
         _need(all(0 < place < 1 for place in self.decay_at), "decay_at", "shares between 0 and 1", self.decay_at)
         _need(0 <= self.seed < 2**63, "seed", "0 or more", self.seed)
+        multiple = f"a multiple of repeats ({self.repeats})"
+        _need(self.batch_size % self.repeats == 0, "batch_size", multiple, self.batch_size)
         _need(self.test_crops in (1, 3), "test_crops", "1 or 3", self.test_crops)
+        if self.multigrid:
+            _choose("multigrid", self.multigrid, MULTIGRIDS)
+            _need(bool(self.decay_at), "decay_at", "one share at least with multigrid", self.decay_at)
         if self.freeze and not (self.freeze.isascii() and self.freeze.isdecimal()):
             _choose("freeze", self.freeze, FREEZE)
 

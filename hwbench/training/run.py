@@ -275,7 +275,7 @@ def _check_rounding(recipe: Recipe, world: World) -> None:
     """Refuses what does not go with the rounding of int8: its module is one graph, without blocks."""
     if recipe.precision != "fp32":
         raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
-    for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing"):
+    for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing", "multigrid"):
         if getattr(recipe, name) != getattr(Recipe, name):
             raise InvalidValue(f"recipe: {name} does not go with the rounding of int8; leave it out with --qat")
     if world.size > 1:
@@ -326,14 +326,20 @@ def _locked(run_dir: Path) -> Iterator[None]:
 
 
 def initial(network: Network, recipe: Recipe, start: StartingWeights | None = None) -> nn.Module:
-    """The untrained network; what ``start`` does not give follows from the recipe's seed."""
+    """The untrained network; what ``start`` does not give follows from the recipe's seed.
+
+    ``zero_init_final_bn`` is for random weights: with ``start`` the normalisations are as ``start`` has them.
+    """
     from hwbench import models
+    from hwbench.blocks import zero_final_norms
 
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         module: nn.Module = models.network(network, dropout=recipe.dropout)
     if start is not None:
         module.load_state_dict({**module.state_dict(), **start.weights})
+    elif recipe.zero_init_final_bn:
+        zero_final_norms(module)
     return module
 
 

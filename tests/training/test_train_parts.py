@@ -7,13 +7,17 @@ import torch
 from tiny import Tiny
 from torch import nn
 
+from hwbench.blocks import zero_final_norms
+from hwbench.blocks.mobile_cpu import Chain, Conv3dPwBnAct, SqueezeExcitation, X3dBottleneckBlock
+from hwbench.blocks.mobile_cpu.residual import ResidualBlock
 from hwbench.errors import InvalidValue
-from hwbench.models import network
+from hwbench.models import create_x3d, network
 from hwbench.specs import BlockSpec, Network, TensorSpec
-from hwbench.training import Recipe
+from hwbench.training import Recipe, StartingWeights
 from hwbench.training.batch_norm import precise_statistics
 from hwbench.training.parts import blocks_of, freeze, recomputed, train_mode
 from hwbench.training.processes import ALONE
+from hwbench.training.run import initial
 
 NETWORK = Network(
     "chain",
@@ -88,3 +92,72 @@ def test_precise_statistics_are_means_over_the_batches() -> None:
     assert net.layers[1].momentum == 0.1
     assert torch.equal(weights["layers.4.running_mean"], net.layers[4].running_mean)
     assert isinstance(net.layers[1], nn.BatchNorm3d)
+
+
+CHAINS = {
+    "x3d": "stem_i3_o8_k1x3x3+5x1x1_s2_relu>x3d_i8_m16_o8_k3x3x3_s2_swish>x3d_i8_m16_o8_k3x3x3_swish>"
+    "head_i8_m16_d32_o3_kglobal_relu",
+    "r2plus1d": "resnet-stem_i3_o8_k1x7x7_s2_relu>r2plus1d_i8_m4_o8_k3x1x1+1x3x3_relu>"
+    "r2plus1d_i8_m4_o16_k3x1x1+1x3x3_s2_relu>pool-head_i16_o3_kglobal_identity",
+}
+
+
+def zero_gammas(module: nn.Module) -> set[str]:
+    return {
+        name for name, layer in module.named_modules() if isinstance(layer, nn.BatchNorm3d) and not layer.weight.any()
+    }
+
+
+@pytest.mark.parametrize(
+    ("chain", "names"),
+    [
+        ("x3d", {"s2.pathway0_res0.layers.conv_2.kernel.bn", "s2.pathway0_res1.layers.conv_2.kernel.bn"}),
+        ("r2plus1d", {"blocks.1.res_blocks.0.branch2.norm_c", "blocks.2.res_blocks.0.branch2.norm_c"}),
+    ],
+)
+def test_the_last_gamma_of_each_branch_begins_at_zero(chain: str, names: set[str]) -> None:
+    net = Network(chain, tuple(BlockSpec.parse(key) for key in CHAINS[chain].split(">")), TensorSpec(1, 3, 4, 32, 32))
+    plain, zeroed = initial(net, Recipe()), initial(net, Recipe(zero_init_final_bn=True))
+    assert zero_gammas(plain) == set()
+    assert zero_gammas(zeroed) == names
+    differ = {name for name, tensor in plain.state_dict().items() if not torch.equal(tensor, zeroed.state_dict()[name])}
+    assert differ == {f"{name}.weight" for name in names}
+    # weights that a run begins with are not touched, and neither is what they leave out
+    start = StartingWeights({name: tensor for name, tensor in plain.state_dict().items() if "norm_c" not in name}, "")
+    assert zero_gammas(initial(net, Recipe(zero_init_final_bn=True), start)) == set()
+
+
+def test_a_block_with_a_gamma_of_zero_is_its_shortcut_and_learns() -> None:
+    block = X3dBottleneckBlock(8, 16, 8)
+    assert zero_final_norms(nn.ModuleList([block])) == 1
+    x = torch.randn(2, 8, 4, 8, 8)
+    y = block(x)
+    assert torch.equal(y, x.relu())
+    y.sum().backward()
+    assert block.final_norm.weight.grad.any()  # type: ignore[union-attr]
+
+
+class Foreign(nn.Module):
+    """Has a layer of the name, and is no block of hwbench."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.final_norm, self.norm_c = nn.BatchNorm3d(3), nn.BatchNorm3d(3)
+
+
+def test_only_branches_of_our_blocks_have_a_last_norm() -> None:
+    conv = Conv3dPwBnAct(8, 8, activation="identity")
+    chained = ResidualBlock(Chain([Conv3dPwBnAct(8, 8), conv]))
+    assert chained.final_norm is conv.kernel.get_submodule("bn")
+    assert zero_gammas(ResidualBlock(conv)) == set()
+    blocks = (
+        X3dBottleneckBlock(8, 16, 8, use_residual=False),
+        X3dBottleneckBlock(8, 16, 8, use_bn=(True, True, False)),
+        ResidualBlock(SqueezeExcitation(8, 8)),
+    )
+    net = nn.Sequential(Foreign(), *blocks)
+    assert zero_final_norms(net) == 0
+    assert zero_gammas(net) == set()
+    vanilla = create_x3d(num_classes=3, depth_factor=1.0)
+    assert zero_final_norms(vanilla) == 11
+    assert {name.rpartition(".")[2] for name in zero_gammas(vanilla)} == {"norm_c"}

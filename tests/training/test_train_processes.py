@@ -92,6 +92,17 @@ def test_two_processes_train_as_one(folders: dict[str, Path]) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
+def test_two_processes_share_repeats_and_phases(data_root: Path, tmp_path: Path) -> None:
+    how = {"multigrid": "long", "repeats": 2, "batch_size": 4, "epochs": 4, "decay_at": [0.8], "eval_every": 4}
+    with contextlib.redirect_stdout(io.StringIO()):
+        run(ALONE, data_root, tmp_path / "one", json.dumps(how))
+    whole(data_root, tmp_path / "two", json.dumps(how))
+    one, two = losses(tmp_path / "one"), losses(tmp_path / "two")
+    assert len(one) == len(two) == 1 + 1 + 3 + 12  # batches of 32, 32, 16 and 4 clips
+    assert two[:5] == pytest.approx(one[:5], abs=1e-4)
+
+
 # Each process its own statistics, what is drawn by step, and sums of three, whose order could matter.
 MANY = json.dumps({"sync_bn": False, "mixup": 0.8, "accumulate": 2, "precise_bn": 2})
 

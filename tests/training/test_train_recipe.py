@@ -43,6 +43,8 @@ def test_the_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
         {"schedule": "cosin"},
         {"loss": "mse"},
         {"accumulate": 0},
+        {"multigrid": "lon"},
+        {"decay_at": (), "multigrid": "long"},
         {"freeze": "heads"},
         {"freeze": "-1"},
         {"mixup": -0.1},
@@ -125,8 +127,15 @@ FIRST_FACTS = {
 
 def test_a_default_recipe_has_the_facts_of_before() -> None:
     assert Recipe().facts() == FIRST_FACTS
-    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9)).facts()
-    assert changed == {**FIRST_FACTS, "accumulate": "2", "decay_at": "(0.5, 0.9)"}
+    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9), repeats=2, multigrid="long", zero_init_final_bn=True).facts()
+    later = {
+        "accumulate": "2",
+        "decay_at": "(0.5, 0.9)",
+        "repeats": "2",
+        "multigrid": "long",
+        "zero_init_final_bn": "True",
+    }
+    assert changed == {**FIRST_FACTS, **later}
 
 
 def test_a_recipe_is_read_back_from_json() -> None:

@@ -43,6 +43,12 @@ def test_the_recipe_of_the_synthetic_set_is_the_default() -> None:
     assert request(recipe="synthetic") == Recipe()
 
 
+@pytest.mark.parametrize("name", names())
+def test_the_recipes_whose_sources_do_begin_branches_at_zero(name: str) -> None:
+    assert request(recipe=name).zero_init_final_bn == (name in ("slowfast", "x3d"))
+    assert not request(recipe=name, settings=("zero_init_final_bn=false",)).zero_init_final_bn
+
+
 def test_options_override_settings_and_these_the_file() -> None:
     recipe = request(recipe="x3d", epochs=3, settings=("epochs=9", "dropout=0.1"), batch_size=16)
     assert (recipe.epochs, recipe.dropout, recipe.precise_bn) == (3, 0.1, 200)
@@ -59,12 +65,14 @@ def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> N
         "optimizer": "adamw",
         "precision": "bf16",
         "freeze": "stem",
+        "multigrid": "long",
         "decay_at": (0.3, 0.6),
         "transforms": ("flip:0.5", "rand-augment:2,9"),
         "test_crops": 3,
         "sync_bn": True,
         "compile": True,
         "gradient_checkpointing": True,
+        "zero_init_final_bn": True,
     }
     for one in fields(Recipe):
         if one.name not in changed:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import torch
 from torch import nn
 
-from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.base import EfficientBlock, Residual
 from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.mobile_cpu.activations import Activation, activation
 from hwbench.blocks.mobile_cpu.attention import SqueezeExcitation
@@ -16,7 +16,9 @@ from hwbench.blocks.mobile_cpu.convolutions import (
     Conv3dPwBnAct,
     Conv3dSeparableDwBnAct,
     Conv3dTemporalKernel1BnAct,
+    ConvBnAct,
 )
+from hwbench.blocks.mobile_cpu.x3d import Chain
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, Kernel, TensorSpec, format_kernel
 from hwbench.specs.widths import squeezed
@@ -26,7 +28,7 @@ SPATIAL: Kernel = ((1, 3, 3),)
 SEPARABLE: Kernel = ((1, 3, 3), (3, 1, 1))
 
 
-class X3dBottleneckBlock(EfficientBlock):
+class X3dBottleneckBlock(EfficientBlock, Residual):
     """Pointwise, depthwise, squeeze-excite, activation, pointwise; added to the input (arXiv 2004.04730, table 1).
 
     Children of ``layers``: ``conv_0``, ``conv_1``, ``se`` (with ``se_ratio`` > 0), ``act_func_1``, ``conv_2``.
@@ -97,6 +99,10 @@ class X3dBottleneckBlock(EfficientBlock):
             y = self._residual_add_func.add(x if self._res_proj is None else self._res_proj(x), y)  # type: ignore[operator]
         return self.final_act(y)  # type: ignore[no-any-return]
 
+    @property
+    def final_norm(self) -> nn.Module | None:
+        return None if self._residual_add_func is None else _norm_of(self.layers.get_submodule("conv_2"))
+
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         return FoldedBottleneck(self, input, variant).eval()
 
@@ -127,7 +133,7 @@ class FoldedBottleneck(nn.Module):
         return self.act(y)  # type: ignore[no-any-return]
 
 
-class ResidualBlock(EfficientBlock):
+class ResidualBlock(EfficientBlock, Residual):
     """``act(branch(x) + shortcut(x))``, of any blocks whose outputs have one shape.
 
     Args:
@@ -148,6 +154,10 @@ class ResidualBlock(EfficientBlock):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.branch(x)
         return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
+
+    @property
+    def final_norm(self) -> nn.Module | None:
+        return _norm_of(self.branch)
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         shortcut = None if self.shortcut is None else self.shortcut.to_deploy(input, variant)
@@ -170,6 +180,13 @@ class FoldedSum(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.branch(x)
         return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
+
+
+def _norm_of(branch: nn.Module) -> nn.Module | None:
+    """The normalisation of a convolution, or of the last one of a chain."""
+    while isinstance(branch, Chain):
+        branch = list(branch.children())[-1]
+    return dict(branch.kernel.named_children()).get("bn") if isinstance(branch, ConvBnAct) else None
 
 
 def _depthwise(
