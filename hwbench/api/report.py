@@ -36,7 +36,9 @@ class ReportRequest:
         argument=True,
         help="Name of a finished study, or folder of a training run; or name a device with --device.",
     )
-    runs: tuple[Path, ...] = option(default=(), argument=True, help="Folders of more runs, to compare their curves.")
+    runs: tuple[Path, ...] = option(
+        default=(), argument=True, metavar="RUN", help="Folders of more runs, to compare their curves."
+    )
     out: Path = option(default=Path("report.html"), help="The HTML file.")
     model: tuple[Path, ...] = option(default=(), help="Folder of an exported model of the winner; may be repeated.")
     device: str | None = option(default=None, help="Device: a folder of profiles/; instead of a study.")
@@ -193,6 +195,7 @@ def _tell(written: RunsReport, listener: Listener) -> bool:
         if run.last_validated is not None:
             note += f"  top-1 {run.last_validated.top1:.3f}"
         total = log.done_steps if run.ended else run.steps
-        if log.steps:
+        # After the last step the network is tested and written; the stage ends with the run.
+        if log.steps and (run.ended or log.done_steps != total):
             listener.progress(StageProgress(run.name, log.done_steps, total, note=note))
     return written.ended
