@@ -28,6 +28,15 @@ _KEYS = ("classes", "videos", "targets", "scores")
 _BINS = 15
 
 
+@dataclass(frozen=True)
+class ConfidenceBin:
+    """Videos whose highest scores are close: their number, the mean of that score, and the share that is right."""
+
+    videos: int
+    confidence: float
+    accuracy: float
+
+
 @dataclass(frozen=True, eq=False)
 class VideoScores:
     """Scores of videos.
@@ -71,11 +80,22 @@ class VideoScores:
         """
         if self.targets.is_floating_point():
             return None
-        confidence, best = self.scores.max(1)
-        right = (best == self.targets).double()
-        index = (confidence * bins).ceil().long().clamp(1, bins) - 1
+        index, confidence, right = self._by_confidence(bins)
         gaps = torch.zeros(bins, dtype=torch.float64).index_add_(0, index, confidence - right)
         return (gaps.abs().sum() / len(right)).item()
+
+    def calibration(self, bins: int = _BINS) -> tuple[ConfidenceBin, ...]:
+        """The bins of ``calibration_error`` that hold videos; none for videos of several classes."""
+        if self.targets.is_floating_point():
+            return ()
+        index, confidence, right = self._by_confidence(bins)
+        counts = index.bincount(minlength=bins).tolist()
+        sums, hits = (torch.zeros(bins, dtype=torch.float64).index_add_(0, index, v) for v in (confidence, right))
+        return tuple(
+            ConfidenceBin(count, total / count, hit / count)
+            for count, total, hit in zip(counts, sums.tolist(), hits.tolist(), strict=True)
+            if count
+        )
 
     def mean_average_precision(self) -> float:
         """Mean over classes that occur of the average precision, as scikit-learn defines it."""
@@ -106,6 +126,11 @@ class VideoScores:
             "classes": list(self.classes),
             "confusion": None if confusion is None else confusion.tolist(),
         }
+
+    def _by_confidence(self, bins: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Of each video its bin, its highest score, and 1 where the class of that is right."""
+        confidence, best = self.scores.max(1)
+        return (confidence * bins).ceil().long().clamp(1, bins) - 1, confidence, (best == self.targets).double()
 
     def _present(self) -> torch.Tensor:
         """Whether a video has a class, bool (N, C)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 from plotly.offline import get_plotlyjs
 
 from hwbench.errors import WorkspaceError
-from hwbench.reports import device_sections, sections
+from hwbench.reports import device_sections, run_sections, sections
 from hwbench.reports.device import DeviceReport, gather_device
 from hwbench.reports.markup import Html, element, join, script
+from hwbench.reports.run import RunsReport, gather_runs
 from hwbench.reports.study import StudyReport, gather
 from hwbench.workspace import Workspace, write_bytes
 
@@ -51,6 +53,18 @@ def write_device(workspace: Workspace, device: str, out: Path, *, spaces: Sequen
     return report
 
 
+def write_runs(folders: Sequence[Path], out: Path, *, reload_s: float | None = None) -> RunsReport:
+    """Writes the report of training runs; the page reloads itself after ``reload_s`` seconds while a run is under way.
+
+    Raises:
+        InvalidFile: A folder without a log, or a damaged file.
+        WorkspaceError: The page cannot be written.
+    """
+    report = gather_runs(folders)
+    save(out, runs_page(report, None if report.ended else reload_s))
+    return report
+
+
 def page(report: StudyReport) -> str:
     """The whole page about a study."""
     return document(f"{report.result.study}: hwbench report", sections.everything(report), figures=True)
@@ -61,7 +75,17 @@ def device_page(report: DeviceReport) -> str:
     return document(f"{report.device}: hwbench report", device_sections.everything(report), figures=True)
 
 
-def document(title: str, parts: Sequence[Html], *, figures: bool = False, style: str = "") -> str:
+def runs_page(report: RunsReport, reload_s: float | None = None) -> str:
+    """The whole page about training runs; it reloads itself every ``reload_s`` seconds."""
+    title = ", ".join(run.name for run in report.runs)
+    return document(
+        f"{title}: hwbench report", run_sections.everything(report, reload_s), figures=True, reload_s=reload_s
+    )
+
+
+def document(
+    title: str, parts: Sequence[Html], *, figures: bool = False, style: str = "", reload_s: float | None = None
+) -> str:
     """A page of these parts, with the styles of all pages.
 
     Args:
@@ -69,13 +93,16 @@ def document(title: str, parts: Sequence[Html], *, figures: bool = False, style:
         parts: One below the other.
         figures: Parts hold figures or tables that the page's script draws; then it comes with the page.
         style: More rules of CSS.
+        reload_s: Seconds after which the browser loads the page again.
     """
+    reload = () if reload_s is None else (element("meta", http_equiv="refresh", content=str(math.ceil(reload_s))),)
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
+        *reload,
         element("title", title),
         element("style", Html(_resource("page.css") + style)),
     )

@@ -23,6 +23,7 @@ from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
+from hwbench.training.description import RUN, RunDescription, write_description
 from hwbench.training.log import METRICS
 from hwbench.training.loop import TrainingProgress, activation_of, fingerprint, fit
 from hwbench.training.metrics import Scores, evaluate
@@ -30,7 +31,7 @@ from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
-from hwbench.training.state import check_same_run, remove_states
+from hwbench.training.state import RESUME, STEP, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import Workspace, write_bytes, writing
@@ -210,6 +211,9 @@ def train(
     else:
         module = initial(network, recipe, start)
     with _locked(run_dir) if world.leads else contextlib.nullcontext():
+        # A state that is not of this run is refused, and its description stays.
+        if world.leads and not any((run_dir / name).exists() for name in (RESUME, STEP)):
+            write_description(run_dir, _description(network, data, recipe, start, teacher))
         result = fit(
             module,
             data.training,
@@ -257,6 +261,26 @@ def train(
         checkpoint = save_checkpoint(path, checkpoint, weights)
         remove_states(run_dir)
     return Trained(world.share(checkpoint))
+
+
+def _description(
+    network: Network,
+    data: Data,
+    recipe: Recipe,
+    start: StartingWeights | FineTuning | None,
+    teacher: Teacher | None,
+) -> RunDescription:
+    return RunDescription(
+        network=network.name,
+        input=network.input.key,
+        data=data.source,
+        classes=len(data.training.classes),
+        videos={"train": len(data.training.videos), "val": len(data.validation.videos)},
+        recipe=recipe.to_plain(),
+        begins_with={
+            key: value for part in (start, teacher) if part is not None for key, value in part.facts().items()
+        },
+    )
 
 
 def _finished(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
@@ -345,7 +369,7 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
 
 def start_over(run_dir: Path) -> None:
     """Removes the files of a run, and nothing else that is in its folder."""
-    for name in (CHECKPOINT, METRICS, SCORES, REPORT):
+    for name in (CHECKPOINT, METRICS, SCORES, REPORT, RUN):
         (run_dir / name).unlink(missing_ok=True)
     shutil.rmtree(run_dir / TENSORBOARD, ignore_errors=True)
     remove_states(run_dir)

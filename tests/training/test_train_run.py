@@ -20,6 +20,7 @@ from hwbench.specs import BlockSpec, Network, TensorSpec
 from hwbench.training import (
     CHECKPOINT,
     Recipe,
+    TrainingProgress,
     build,
     evaluate,
     initial,
@@ -31,6 +32,7 @@ from hwbench.training import (
     start_over,
     train,
 )
+from hwbench.training.description import read_description
 from hwbench.workspace import Workspace
 
 NETWORK = Network(
@@ -79,6 +81,7 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
         ".lock",
         CHECKPOINT,
         "metrics.jsonl",
+        "run.json",
         "scores.json",
         "scores.npz",
     ]
@@ -98,6 +101,27 @@ def test_a_run_ends_in_a_checkpoint_and_is_not_run_twice(workspace: Workspace, t
     assert (scores.top1, scores.top5) == (stored.metrics["top1"], stored.metrics["top5"])
     start_over(folder)
     assert [p.name for p in folder.iterdir()] == [".lock"]
+
+
+def test_a_run_says_what_it_is_before_its_first_step_and_keeps_what_another_said(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    data = open_data(workspace, "synthetic", (4, 16, 16), RECIPE)
+
+    def stop(progress: TrainingProgress) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(RECIPE, NETWORK, data, tmp_path, progress=stop)
+    description = read_description(tmp_path)
+    assert (description.network, description.input, description.data) == (NETWORK.name, NETWORK.input.key, "synthetic")
+    assert description.recipe == RECIPE.to_plain()
+    with pytest.raises(InvalidValue, match=r"another run|there, .* now"):
+        train(replace(RECIPE, learning_rate=0.5), NETWORK, data, tmp_path, progress=stop)
+    assert read_description(tmp_path) == description
+    (tmp_path / "run.json").write_text('{"network": "x"}')
+    with pytest.raises(InvalidFile, match=r"run\.json: damaged"):
+        read_description(tmp_path)
 
 
 def test_first_weights_follow_from_the_seed_alone(workspace: Workspace) -> None:

@@ -46,6 +46,16 @@ def test_the_calibration_error_by_hand() -> None:
     assert SEVERAL.calibration_error() is None
 
 
+def test_the_bins_of_the_calibration_error_are_what_it_is_made_of() -> None:
+    first, second = ONE.calibration(2)
+    assert (first.videos, first.confidence, first.accuracy) == (2, pytest.approx(0.45), 0.0)
+    assert (second.videos, second.confidence, second.accuracy) == (2, pytest.approx(0.75), 1.0)
+    for bins in (1, 2, 10, 15):
+        gaps = sum(one.videos * abs(one.confidence - one.accuracy) for one in ONE.calibration(bins))
+        assert gaps / 4 == pytest.approx(ONE.calibration_error(bins))
+    assert SEVERAL.calibration() == ()
+
+
 def test_the_mean_average_precision_by_hand() -> None:
     # a: right ones are first and second. b: the order is 3, 2, 4, 1, and all but the last are right. c never occurs.
     assert SEVERAL.mean_average_precision() == 1.0

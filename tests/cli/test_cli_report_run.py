@@ -1,0 +1,90 @@
+"""``hwbench report runs/NAME`` as it is typed, also while the run is under way."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from devices.waiting import heeding, wait_for
+
+from hwbench.cli.main import main
+
+LINES = [
+    {"event": "step", "step": 0, "epoch": 0, "loss": 2.0, "learning_rate": 0.1},
+    {"event": "epoch", "epoch": 0, "step": 1, "top1": 0.5, "top5": 1.0, "videos": 8},
+    {"event": "step", "step": 1, "epoch": 1, "loss": 1.0, "learning_rate": 0.1},
+]
+
+
+@pytest.fixture
+def run(workspace):
+    folder = workspace.root / "runs" / "tiny"
+    folder.mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LINES) + '{"event": ')
+    return folder
+
+
+def call(capsys, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as end:
+        main(["report", *arguments])
+    return (end.value.code or 0, *capsys.readouterr())
+
+
+def test_one_run_and_several(run, workspace, capsys):
+    status, out, err = call(capsys, "runs/tiny", "--json")
+    assert status == 0, err
+    values = json.loads(out)
+    assert list(values) == ["report", "runs", "seconds", "missing"]
+    assert values["runs"] == ["runs/tiny"]
+    assert "step 2, epoch 2" in (workspace.root / "report.html").read_text(encoding="utf-8")
+    other = run.with_name("other")
+    other.mkdir()
+    (other / "metrics.jsonl").write_bytes((run / "metrics.jsonl").read_bytes())
+    status, out, err = call(capsys, "runs/tiny", "runs/other", "--out", "both.html")
+    assert status == 0, err
+    assert "open it in a browser: both.html" in err
+    assert "2 runs: tiny, other" in (workspace.root / "both.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["runs"], "runs: it holds no metrics.jsonl; expected the folder of a run, which hwbench train makes"),
+        (["runs/tiny", "runs/none"], "runs/none: there is no such folder"),
+        (["nothing"], "no finished study 'nothing'"),
+        (["runs/tiny", "--watch", "0"], "--watch"),
+        (["--device", "local", "--watch", "2"], "--watch is about a training run"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(run, capsys, arguments, said):
+    status, out, err = call(capsys, *arguments)
+    assert (status, out) == (2, "")
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+
+
+def test_a_damaged_line_is_one_clear_error(run, capsys):
+    path = run / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"loss": 1.0', '"loss": 1.0.0'))
+    status, out, err = call(capsys, "runs/tiny")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert line.startswith("hwbench: runs/tiny/metrics.jsonl:3: damaged line: ")
+
+
+def test_ctrl_c_ends_a_watch_in_order(run, workspace):
+    page = workspace.root / "report.html"
+    command = [sys.executable, "-m", "hwbench", "report", "runs/tiny", "--watch", "60"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=heeding) as process:
+        try:
+            wait_for(page.is_file, limit_s=60)
+            assert 'http-equiv="refresh" content="60"' in page.read_text(encoding="utf-8")
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "hwbench: interrupted" in err
+    assert "Traceback" not in err
+    assert 'http-equiv="refresh"' not in page.read_text(encoding="utf-8")
