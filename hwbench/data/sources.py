@@ -65,11 +65,9 @@ def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:
     try:
         reader, path = _named(data)
         if not path.exists():
-            raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
+            raise UnknownName(f"no data at {path}")
     except UnknownName as error:
-        raise UnknownName(
-            f"{error}; write --data {SYNTHETIC}, --data {PREFIX}NAME, --data PATH or --data READER:PATH"
-        ) from None
+        raise UnknownName(f"{error}; data are {SYNTHETIC}, {PREFIX}NAME, PATH or READER:PATH") from None
     return reader or reader_of(path), path
 
 

@@ -300,6 +300,10 @@ class Manifest:
         """
         try:
             values = read_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InvalidFile(
+                f"no {path}: expected a model that hwbench export wrote, with its {path.name} beside it"
+            ) from None
         except (OSError, ValueError) as error:
             raise InvalidFile(f"{path}: cannot be read as JSON: {error}; export the model again") from None
         if isinstance(values, dict) and values.get("schema", SCHEMA) not in (1, SCHEMA):

@@ -86,9 +86,10 @@ class RunReport:
 
     @property
     def steps(self) -> int | None:
-        """Steps of the whole run; None before the end of the first epoch."""
+        """Steps of the whole run; None before the end of the first epoch, and where epochs have different lengths."""
         per_epoch = self.log.steps_per_epoch
-        return None if per_epoch is None or self.epochs is None else per_epoch * self.epochs
+        varied = not isinstance(self.description, Missing) and self.description.recipe.get("multigrid")
+        return None if per_epoch is None or self.epochs is None or varied else per_epoch * self.epochs
 
     def missing(self) -> tuple[str, ...]:
         """Everything that is missing, in words."""

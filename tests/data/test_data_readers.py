@@ -67,7 +67,7 @@ def test_a_path_that_exists_is_a_path_though_it_has_a_colon(tmp_path: Path, monk
     [
         ("folder:clips", UnknownName, "unknown reader of data 'folder'; did you mean 'folders'"),
         ("folders:nowhere", UnknownName, "no data at nowhere"),
-        ("folders:", UnknownName, "no path behind 'folders:'; write --data synthetic"),
+        ("folders:", UnknownName, "no path behind 'folders:'; data are synthetic"),
         ("C:/clips", UnknownName, "no data at C:/clips"),
         ("lists:empty", InvalidFile, "empty: expected a list file, or a folder with train.txt and val.txt"),
         ("folders:file", InvalidFile, "file: expected a folder with one folder of videos per class, got a file"),
