@@ -153,7 +153,7 @@ OTHERS = [
       for command in (("test", "x3d-xs"), ("export", "x3d-xs", "--out", "x"), export("x3d-xs"))],
     # the architecture is looked at before the synthetic videos are made
     (("train", "zoo:x3d-xx"), 2, ("unknown zoo model 'x3d-xx'",)),
-    *[((*c, "--data", "nodata"), 2, ("no data at nodata", "--data PATH or --data READER:PATH"))
+    *[((*c, "--data", "nodata"), 2, ("no data at nodata", "PATH or READER:PATH"))
       for c in (("train", f"{STUDY}:best"), TEST, EXPORT, (*SEARCH, "--evaluator", "short-train"))],
     ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
     ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars or sgd, got 'sdg'",)),

@@ -38,5 +38,5 @@ def test_a_folder_by_path(tmp_path: Path, make_video: MakeVideo) -> None:
 
 
 def test_an_unknown_name_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(UnknownName, match="--data synthetic"):
+    with pytest.raises(UnknownName, match="data are synthetic, synthetic:NAME, PATH"):
         open_dataset(Workspace(tmp_path), "kinetics", split="train", size=(24, 24), clip=ClipSpec(4, stride=1))
