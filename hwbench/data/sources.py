@@ -20,7 +20,7 @@ from hwbench.data.readers import get as get_reader
 from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
-from hwbench.workspace import Workspace
+from hwbench.workspace import STATE, Workspace
 
 Split = Literal["train", "val"]
 
@@ -177,7 +177,8 @@ def open_dataset(
     """
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
-    index = InfoIndex(workspace.state / "cache" / INDEX)
+    # Not ``workspace.state``: what only reads also works where nothing can be written.
+    index = InfoIndex(workspace.root / STATE / "cache" / INDEX)
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
         transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter

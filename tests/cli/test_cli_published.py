@@ -140,9 +140,9 @@ def test_training_and_testing_see_what_the_card_says(
     assert stored.picture == card.picture() == PictureSpec((1.1375, 1.425), 1.1375, Resize.SHORT_SIDE)
     assert stored.facts["clip"] == "4x3 at 30 fps, pytorchvideo"
     seen = []
-    called = TestTransform.__call__
+    called = TestTransform.pictures
     monkeypatch.setattr(
-        TestTransform, "__call__", lambda self, frames: seen.append((self.size, self.scale)) or called(self, frames)
+        TestTransform, "pictures", lambda self, frames: seen.append((self.size, self.scale)) or called(self, frames)
     )
     test = ("test", "as-published/checkpoint.pt", "--clips", 1, "--threads", 1, "--workers", 0)
     assert run(capsys, *test, "--crops", 1)[0] == 0
