@@ -35,7 +35,7 @@ import torch
 
 from hwbench.data.conventions import Indices
 from hwbench.data.decoding import Frames
-from hwbench.data.transforms import GREY, NORMALISATION, Normalisation, RandomResizedCrop, ScaleJitter, Size
+from hwbench.data.transforms import GREY, NORMALISATION, Normalisation, RandomResizedCrop, ScaleJitter, Size, random_box
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.registry import Registry, suggest
 
@@ -263,16 +263,13 @@ class RandomErasing:
         if rng.uniform() >= self.probability:
             return pictures
         height, width = pictures.shape[2:]
-        for _ in range(10):
-            area = height * width * rng.uniform(self.low_area, self.high_area)
-            ratio = math.exp(rng.uniform(math.log(self.low_aspect), math.log(self.high_aspect)))
-            h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-            if 1 <= h < height and 1 <= w < width:
-                top, left = (int(rng.integers(0, room + 1)) for room in (height - h, width - w))
-                erased = pictures.clone()
-                erased[:, :, top : top + h, left : left + w] = GREY
-                return erased
-        return pictures
+        areas, aspects = (self.low_area, self.high_area), (self.low_aspect, self.high_aspect)
+        box = random_box((height, width), areas, aspects, (height - 1, width - 1), rng)
+        if box is None:
+            return pictures
+        erased = pictures.clone()
+        erased[:, :, box.top : box.top + box.height, box.left : box.left + box.width] = GREY
+        return erased
 
 
 @steps.register("rand-augment")

@@ -225,13 +225,8 @@ class RandomResizedCrop:
         return _cut(frames, self._box(frames.shape[1], frames.shape[2], rng), self.size)
 
     def _box(self, height: int, width: int, rng: np.random.Generator) -> Box:
-        for _ in range(10):
-            area = height * width * rng.uniform(*self.area)
-            ratio = math.exp(rng.uniform(math.log(self.aspect[0]), math.log(self.aspect[1])))
-            h, w = round(math.sqrt(area / ratio)), round(math.sqrt(area * ratio))
-            if 1 <= h <= height and 1 <= w <= width:
-                return _place((height, width), h, w, rng)
-        return _centre((height, width), _cover((height, width), self.size, 1.0))
+        box = random_box((height, width), self.area, self.aspect, (height, width), rng)
+        return box or _centre((height, width), _cover((height, width), self.size, 1.0))
 
 
 @dataclass(frozen=True)
@@ -290,6 +285,30 @@ class TestTransform:
         else:
             ends = (Box(centre.top, 0, *box), Box(centre.top, width - box[1], *box))
         return (ends[0], centre, ends[1])
+
+
+def random_box(
+    frame: Size, area: tuple[float, float], aspect: tuple[float, float], most: Size, rng: np.random.Generator
+) -> Box | None:
+    """A box at a random place, of random area (share of the frame) and aspect ratio (log-uniform), in ten attempts.
+
+    Args:
+        frame: Height and width of the frame.
+        area: Smallest and largest share.
+        aspect: Smallest and largest width over height.
+        most: Largest height and width.
+        rng: What is drawn from.
+
+    Returns:
+        None where no attempt was small enough.
+    """
+    for _ in range(10):
+        pixels = frame[0] * frame[1] * rng.uniform(*area)
+        ratio = math.exp(rng.uniform(math.log(aspect[0]), math.log(aspect[1])))
+        h, w = round(math.sqrt(pixels / ratio)), round(math.sqrt(pixels * ratio))
+        if 1 <= h <= most[0] and 1 <= w <= most[1]:
+            return _place(frame, h, w, rng)
+    return None
 
 
 def _cover(frame: Size, size: Size, factor: float) -> Size:
