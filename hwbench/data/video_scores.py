@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hwbench.data.videos import VideoList
 from hwbench.errors import InvalidFile
 from hwbench.workspace import write_bytes
 
@@ -137,6 +138,19 @@ class VideoScores:
         if self.targets.is_floating_point():
             return self.targets >= 0.5
         return self.targets[:, None] == torch.arange(self.scores.shape[1])
+
+
+def averaged(videos: VideoList, sums: torch.Tensor, views: torch.Tensor) -> VideoScores:
+    """Scores of the videos that have a view.
+
+    Args:
+        videos: All videos.
+        sums: float64 (N, C): probabilities added up over the views of each.
+        views: (N): how many views were added up.
+    """
+    seen = views > 0
+    names = tuple(videos.source(row).name for row in seen.nonzero().flatten().tolist())
+    return VideoScores(tuple(videos.classes), names, videos.targets()[seen], sums[seen] / views[seen, None])
 
 
 def save_scores(path: Path, scores: VideoScores) -> None:

@@ -26,7 +26,7 @@ import torch
 from torch import nn
 
 from hwbench.data import VideoList
-from hwbench.data.video_scores import VideoScores
+from hwbench.data.video_scores import VideoScores, averaged
 from hwbench.deploy.manifest import Accuracy, ParityRecord
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.runtimes.runners import FloatArray
@@ -110,15 +110,11 @@ def judged(logits: Sequence[torch.Tensor], seen: Sequence[int], videos: VideoLis
 
     Views of a video are averaged as probabilities: by a softmax, or by a sigmoid where it may show several classes.
     """
-    kept = sorted(set(seen))
-    rows = torch.tensor([kept.index(video) for video in seen])
-    stacked = torch.cat([*logits]).double()
+    rows, stacked = torch.tensor(seen), torch.cat([*logits]).double()
     probabilities = stacked.sigmoid() if videos.multi_label else stacked.softmax(1)
-    scores = torch.zeros(len(kept), probabilities.shape[1], dtype=torch.float64)
-    scores.index_add_(0, rows, probabilities)
-    scores /= torch.bincount(rows)[:, None]
-    names = tuple(videos.source(video).name for video in kept)
-    return VideoScores(videos.classes, names, videos.targets()[kept], scores)
+    sums = torch.zeros(len(videos), probabilities.shape[1], dtype=torch.float64)
+    sums.index_add_(0, rows, probabilities)
+    return averaged(videos, sums, torch.bincount(rows, minlength=len(videos)))
 
 
 def compare(

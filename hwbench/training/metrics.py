@@ -10,7 +10,7 @@ import torch
 
 from hwbench.data import Failures, TestClips
 from hwbench.data.loading import Loader, in_order
-from hwbench.data.video_scores import VideoScores
+from hwbench.data.video_scores import VideoScores, averaged
 from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.training.processes import ALONE, World
 
@@ -78,7 +78,7 @@ def evaluate(
     scored = views > 0
     if not scored.any():
         raise VideoError(f"no video of {dataset.videos.root} could be read:\n{failures}")
-    by_video = _by_video(dataset, total / views[:, None], scored)
+    by_video = averaged(dataset.videos, total, views)
     return Scores(by_video.top(1), by_video.top(5), int(scored.sum()), failures, by_video)
 
 
@@ -89,14 +89,6 @@ def _order(dataset: TestClips, batch_size: int, world: World) -> list[list[int]]
     clips = dataset.clips
     items = [video * clips + clip for video in world.part(range(len(dataset.videos))) for clip in range(clips)]
     return [[items[i] for i in batch] for batch in in_order(len(items), batch_size)]
-
-
-def _by_video(dataset: TestClips, scores: torch.Tensor, scored: torch.Tensor) -> VideoScores:
-    """The scores of those videos that were read."""
-    rows = scored.nonzero().flatten().tolist()
-    paths = tuple(dataset.videos.source(row).name for row in rows)
-    targets = dataset.videos.targets()[scored]
-    return VideoScores(tuple(dataset.classes), paths, targets, scores[scored])
 
 
 def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
