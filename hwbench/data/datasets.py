@@ -311,12 +311,16 @@ class TrainingClips(Dataset[Sample]):
             return self.transform.retimed(indices, info.num_frames, rng)
         return indices
 
+    def sample(self, frames: Frames, video: int, rng: np.random.Generator) -> Sample:
+        """The sample that frames of a clip become: uint8 (T, H, W, 3)."""
+        pictures = self.transform.pictures(frames, rng).unsqueeze(0)
+        return Sample(pictures, self.videos.target(video), video, (), self.transform.normalisation)
+
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         with self._cache.open(video, self.videos) as file:
             part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
             frames = part.cut(file.read(self.choose(part, file.info, rng)))
-        pictures = self.transform.pictures(frames, rng).unsqueeze(0)
-        return Sample(pictures, self.videos.target(video), video, failures, self.transform.normalisation)
+        return replace(self.sample(frames, video, rng), failures=failures)
 
 
 class TestClips(Dataset[Sample]):

@@ -157,8 +157,7 @@ def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) ->
             if time.monotonic() - begun > 10 * seconds:
                 raise
             continue
-        pictures = dataset.transform.pictures(frames, rng).unsqueeze(0)
-        samples.append(Sample(pictures, dataset.videos.target(video), video))
+        samples.append(dataset.sample(frames, video, rng))
         if len(samples) < BATCH:
             continue
         collate(samples).normalised()
@@ -188,8 +187,7 @@ def _timed_sample(dataset: TrainingClips, video: int, rng: np.random.Generator, 
         spent["decode"] -= timed.convert_s
         spent["convert"] += timed.convert_s
     with _timing(spent, "transform"):
-        pictures = dataset.transform.pictures(frames, rng).unsqueeze(0)
-    return Sample(pictures, dataset.videos.target(video), video)
+        return dataset.sample(frames, video, rng)
 
 
 class TimedVideoFile(VideoFile):

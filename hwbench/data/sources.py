@@ -31,8 +31,8 @@ _READER = re.compile(r"[a-z][a-z0-9-]+")
 _SPAN_S = 2.0
 # The synthetic set and motion48:small whole. A set that does not fit is decoded again in each pass.
 CACHE_BYTES = 512 * 2**20
-# In the workspace's folder of caches: what is known of the files of all data.
-INDEX = "videos/index.sqlite"
+# In the workspace's folder of caches.
+_INDEX = "videos/index.sqlite"
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
@@ -96,6 +96,12 @@ def _options(data: str, text: str) -> dict[str, str]:
             raise InvalidValue(f"{data}: expected options as READER:PATH?OPTION=VALUE&OPTION=VALUE, got {word!r}")
         options[name] = value
     return options
+
+
+def info_index(workspace: Workspace) -> InfoIndex:
+    """What is known of the files of all data that were read in a workspace."""
+    # Not ``workspace.state``: what only reads also works where nothing can be written.
+    return InfoIndex(workspace.root / STATE / "cache" / _INDEX)
 
 
 def default_clip(data: str, frames: int) -> ClipSpec:
@@ -177,8 +183,7 @@ def open_dataset(
     """
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
-    # Not ``workspace.state``: what only reads also works where nothing can be written.
-    index = InfoIndex(workspace.root / STATE / "cache" / INDEX)
+    index = info_index(workspace)
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
         transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from hwbench.data import FailurePolicy, TestClips, VideoList, open_splits
+from hwbench.data.info_index import InfoIndex
 from hwbench.data.loading import Loader, in_order
-from hwbench.data.sources import CACHE_BYTES
+from hwbench.data.sources import CACHE_BYTES, info_index
 from hwbench.deploy.source import ExportSource
 from hwbench.errors import InvalidValue, VideoError
 from hwbench.workspace import Workspace
@@ -89,7 +90,7 @@ def open_calibration(
     """
     videos = open_splits(workspace, source, seed=original.data_seed).train
     chosen = np.random.default_rng(seed).permutation(len(videos))[:count]
-    dataset = _dataset(videos.subset(sorted(chosen.tolist())), original, (1, 1), policy)
+    dataset = _dataset(videos.subset(sorted(chosen.tolist())), original, (1, 1), policy, info_index(workspace))
     return Clips(source, "train", seed, dataset)
 
 
@@ -114,7 +115,8 @@ def open_validation(
             f"({', '.join(original.classes[:5])}, ...); give the data it was trained on: --data DATA"
         )
     kept = range(len(videos)) if count is None else {i * len(videos) // count for i in range(count)}
-    return Clips(source, "val", 0, _dataset(videos.subset(sorted(kept)), original, original.views, policy))
+    chosen = videos.subset(sorted(kept))
+    return Clips(source, "val", 0, _dataset(chosen, original, original.views, policy, info_index(workspace)))
 
 
 def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> list[torch.Tensor]:
@@ -128,9 +130,13 @@ def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> li
     return inputs
 
 
-def _dataset(videos: VideoList, original: ExportSource, views: tuple[int, int], policy: FailurePolicy) -> TestClips:
+def _dataset(
+    videos: VideoList, original: ExportSource, views: tuple[int, int], policy: FailurePolicy, index: InfoIndex
+) -> TestClips:
     _, _, frames, height, width = original.network.input.shape
     if original.clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {original.clip.frames}")
     transform = original.picture.fixed_transform((height, width), views[1], original.normalisation)
-    return TestClips(videos, original.clip, transform, clips=views[0], policy=policy, cache_bytes=CACHE_BYTES)
+    return TestClips(
+        videos, original.clip, transform, clips=views[0], policy=policy, cache_bytes=CACHE_BYTES, index=index
+    )
