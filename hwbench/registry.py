@@ -65,9 +65,9 @@ class Registry(Generic[T]):
             UnknownName: Nothing has that name.
             MissingDependency: The package that offers it does not load.
         """
-        if name not in self:
-            raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self.names())}")
         if name not in self._items:
+            if name not in self:
+                raise UnknownName(f"unknown {self.kind} {name!r}; {suggest(name, self.names())}")
             self._load(name)
         return self._items[name]
 

@@ -1,10 +1,13 @@
-"""How fast whole networks are predicted, a million at once and one after another, and whether the numbers are the same.
+"""How fast whole networks are predicted, a million at once and one after another, and whether the numbers are the same;
+how long the exact feasible set takes, and how long a command that does nothing.
 
 python experiments/008-prediction-speed/run.py
 """
 
 import json
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,12 +15,43 @@ import numpy as np
 
 from hwbench.latency import AdditivePredictor
 from hwbench.spaces import read_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.space import StagedSpace
 from hwbench.specs import Precision
-from hwbench.studies.latencies import compile_predictor
+from hwbench.studies.latencies import compile_predictor, space_latencies
 from hwbench.testing.tables import CLASSES, space_table
 from hwbench.workspace import shipped
 
 NETWORKS, ALONE, REPEATS = 10**6, 1000, 7
+BUDGET_S = 0.03
+
+
+def feasible_set(space: StagedSpace, predictor: AdditivePredictor) -> dict[str, object]:
+    """Seconds to ask the table for every block, and to find out from the answers what is within a budget."""
+    asked, found = [], []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        sums = space_latencies(space, predictor, Precision.INT8, CLASSES)
+        middle = time.perf_counter()
+        feasible = FeasibleSet(sums, BUDGET_S)
+        asked.append(round(middle - start, 3))
+        found.append(round(time.perf_counter() - middle, 3))
+    return {
+        "networks": float(feasible.count),
+        "ask_seconds_median": float(np.median(asked)),
+        "set_seconds_median": float(np.median(found)),
+        "seconds_all": [round(a + b, 3) for a, b in zip(asked, found)],
+    }
+
+
+def help_seconds() -> float:
+    """Median seconds of ``hwbench --help``."""
+    times = []
+    for _ in range(REPEATS):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-P", "-m", "hwbench", "--help"], stdout=subprocess.DEVNULL, check=True)
+        times.append(time.perf_counter() - start)
+    return round(float(np.median(times)), 3)
 
 
 def main() -> None:
@@ -45,6 +79,8 @@ def main() -> None:
         "compile_seconds": round(compile_s, 2),
         "one_at_a_time_seconds_per_million": round(alone_s * NETWORKS / ALONE),
         "largest_relative_difference": float(np.max(np.abs(found.seconds[:ALONE] / alone - 1))),
+        "feasible_set": feasible_set(space, predictor),
+        "help_seconds_median": help_seconds(),
         "load_average": round(os.getloadavg()[0], 2),
     }
     text = json.dumps(results, indent=2)

@@ -57,7 +57,7 @@ class Place:
 
     def __init__(self, x: TensorSpec) -> None:
         self.x = x
-        self.steps: dict[BlockSpec, tuple[float, Place]] = {}
+        self.steps: dict[int, tuple[float, Place]] = {}  # by the id of a block that the walk keeps
 
 
 class Walk:
@@ -66,6 +66,8 @@ class Walk:
     def __init__(self, number: BlockNumber) -> None:
         self._number = number
         self._places: dict[TensorSpec, Place] = {}
+        self._blocks: dict[BlockSpec, BlockSpec] = {}
+        self._chains: dict[int, tuple[tuple[BlockSpec, ...], tuple[BlockSpec, ...]]] = {}
         self._of_pathways: dict[tuple[BlockSpec, TensorSpec], float] = {}
         self.missing: list[tuple[BlockSpec, TensorSpec]] = []
         self.reason = ""
@@ -73,13 +75,23 @@ class Walk:
     def along(self, blocks: tuple[BlockSpec, ...], place: Place) -> tuple[float, Place]:
         """The sum over blocks in a row, added up from the first, and where they lead."""
         total = 0.0
-        for block in blocks:
-            step = place.steps.get(block)
+        for block in self._kept(blocks):
+            step = place.steps.get(id(block))
             if step is None:
-                step = place.steps[block] = (self._ask(block, place.x), self.place(block.output(place.x)))
+                step = place.steps[id(block)] = (self._ask(block, place.x), self.place(block.output(place.x)))
             total += step[0]
             place = step[1]
         return total, place
+
+    def _kept(self, blocks: tuple[BlockSpec, ...]) -> tuple[BlockSpec, ...]:
+        """The same blocks, equal ones as one object: a hash for each step would take a third of the time of the walk.
+
+        The tuple is kept, too, so that no other gets its id.
+        """
+        found = self._chains.get(id(blocks))
+        if found is None:
+            found = self._chains[id(blocks)] = (blocks, tuple(self._blocks.setdefault(b, b) for b in blocks))
+        return found[1]
 
     def place(self, x: TensorSpec) -> Place:
         """The place of an activation; there is one for each."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from hwbench.errors import InvalidValue
 from hwbench.specs.block import BlockSpec
@@ -47,7 +48,7 @@ class Workload:
         """Whether it is more than one block and ends with a head: something that gives logits."""
         return len(self.blocks) > 1 and self.blocks[-1].role is BlockRole.HEAD
 
-    @property
+    @cached_property
     def output(self) -> TensorSpec:
         """Shape after the last block."""
         x = self.input
