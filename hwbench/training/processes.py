@@ -15,6 +15,10 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 
+# The default arguments of its functions hold the group that exists when it is imported, and DistributedDataParallel
+# imports it. A group that is held outlives its end; its threads, if at work when Python ends, abort the process.
+import torch.distributed.nn.functional
+
 from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.torchrun import SaidElsewhere, leads, local_rank, under_torchrun
 

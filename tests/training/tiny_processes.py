@@ -47,6 +47,11 @@ def run(
         torch.save(module.state_dict(), folder / "trained.pt")
 
 
+def threads() -> set[str]:
+    """Names of the threads of this process."""
+    return {path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")}
+
+
 if __name__ == "__main__":
     hwbench.training.state._COST_SHARE = 1e9
     try:
@@ -55,6 +60,8 @@ if __name__ == "__main__":
                 Path(sys.argv[2]).mkdir(exist_ok=True)
                 (Path(sys.argv[2]) / "follower").write_text(str(os.getpid()))
             run(world, Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3])
+        if left := sorted(name for name in threads() if "gloo" in name):
+            sys.exit(f"threads that outlive the process group: {left}")  # they abort a process that ends meanwhile
     except SaidElsewhere as error:
         sys.exit(error.exit_status)
     except HwbenchError as error:
