@@ -15,10 +15,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers, after, on_inputs
@@ -52,8 +54,10 @@ class FeasibleSet:
         self.sums = sums
         self.space = sums.space
         self.budget_s = budget_s
-        self._step = budget_s / GRID
-        self._bases = np.array([self._ceil(np.array(cell.base)) for cell in sums.cells]).reshape(-1)
+        # Steps are counted from what is least there, which is below zero where the constant of a calibration is.
+        self._origin = min(0.0, *(cell.base for cell in sums.cells))
+        self._step = (budget_s - self._origin) / GRID
+        self._bases = np.array([self._ceil(np.array(cell.base - self._origin)) for cell in sums.cells]).reshape(-1)
         self._costs = [[self._ceil(stage.seconds) for stage in cell.stages] for cell in sums.cells]
         smallest, architecture = sums.smallest()
         if smallest > budget_s or not np.any(self._bases <= GRID):
@@ -86,8 +90,7 @@ class FeasibleSet:
         Raises:
             InfeasibleBudget: The band is empty.
         """
-        low, high = (math.floor(share * GRID) for share in band)
-        low = low if band[0] > 0 else -1
+        low, high = self._steps_within(band[0]) if band[0] > 0 else -1, self._steps_within(band[1])
         weights = np.array(self._totals(high)) - np.array(self._totals(low))
         if not weights.sum() > 0:
             raise InfeasibleBudget(
@@ -104,22 +107,24 @@ class FeasibleSet:
             left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
-    def best(self, scores: SpaceSums) -> Optimum:
-        """The member with the highest additive score within the budget (on the grid); ties go to the first.
+    def best(self, scores: SpaceSums, within: float = 1.0) -> Optimum:
+        """The member with the highest additive score within the budget (on the grid).
 
         Args:
             scores: What is to be as large as possible, over the same space.
+            within: Share of the budget that the member may take.
+
+        Raises:
+            InfeasibleBudget: No member is within that share.
         """
-        found: list[tuple[float, int, list[Floats]]] = []
-        for at, cell in enumerate(scores.cells):
-            left = GRID - int(self._bases[at])
-            if left >= 0:
-                tables = _best_tables(self._costs[at], cell)
-                first = _first_scores(self._costs[at], cell, tables, left)
-                found.append((float(cell.base + first.max()), at, tables))
-        score, at, tables = max(found, key=lambda f: (f[0], -f[1]))
-        architecture = self._trace(scores, at, tables)
-        return Optimum(score, self.sums.total(architecture), architecture)
+        found = self._optimiser.best(scores, self._steps_within(within))
+        if found is None:
+            raise InfeasibleBudget(
+                f"no network of space {self.space.name!r} takes at most {within:.0%} of {format_duration(self.budget_s)}"
+            )
+        choices = tuple(axis.choices[number] for axis, number in zip(self.sums.axes, found.numbers))
+        architecture = self.space.member(self.sums.cells[found.cell].cell, choices)
+        return Optimum(found.score, self.sums.total(architecture), architecture)
 
     def repair(self, architecture: Architecture) -> Architecture:
         """The member within the budget that is nearest to a proposal: fewest choices changed, then fewest steps on
@@ -156,22 +161,22 @@ class FeasibleSet:
         """Grid steps, rounded up; more than any budget where there is no latency."""
         return np.minimum(np.ceil(seconds / self._step), GRID + 1).astype(np.int64)
 
+    def _steps_within(self, share: float) -> int:
+        """Grid steps of a share of the budget."""
+        below_zero = -self._origin / self._step
+        return math.floor(share * GRID + (1 - share) * below_zero)
+
+    @cached_property
+    def _optimiser(self) -> Optimiser:
+        out = [[stage.out for stage in cell.stages] for cell in self.sums.cells]
+        return Optimiser(GridCosts(GRID, self._bases, self._costs, out))
+
     def _totals(self, steps: int) -> list[float]:
         """By input size: the number of members whose latency is at most ``steps``."""
         return [
             float(_at_most(ahead[1], cell.stages[0].out[0], steps - base - costs[0][0]).sum())
             for ahead, base, costs, cell in zip(self._ahead, self._bases.tolist(), self._costs, self.sums.cells)
         ]
-
-    def _trace(self, scores: SpaceSums, at: int, tables: list[Floats]) -> Architecture:
-        left, state, picked = GRID - int(self._bases[at]), 0, []
-        for index, (axis, stage) in enumerate(zip(scores.axes, scores.cells[at].stages)):
-            costs, out = self._costs[at][index][state], stage.out[state]
-            total = stage.seconds[state] + _at_most(tables[index + 1], out, left - costs, -np.inf)
-            number = int(np.argmax(total))
-            picked.append(axis.choices[number])
-            left, state = left - int(costs[number]), int(out[number])
-        return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
         # one step per stage and one for the base are lost to the grid; what is named must be enough when typed again
@@ -215,38 +220,3 @@ def _count_tables(cell: CellSums, costs: list[Integers]) -> list[Floats]:
         tables.append(table)
     tables.append(np.empty((0, 0)))
     return tables[::-1]
-
-
-def _best_tables(costs: list[Integers], scores: CellSums) -> list[Floats]:
-    """As ``_count_tables``, with the highest score instead of the count; minus infinity where nothing fits."""
-    tables = [np.zeros((1, GRID + 1))]
-    for index in range(len(costs) - 1, 0, -1):
-        after, stage = tables[-1], scores.stages[index]
-        table = np.full((costs[index].shape[0], GRID + 1), -np.inf)
-        for row, steps, outs, gains in zip(table, costs[index], stage.out, stage.seconds):
-            if index == len(costs) - 1:
-                fits = steps <= GRID
-                np.maximum.at(row, steps[fits], gains[fits])
-                np.maximum.accumulate(row, out=row)
-                continue
-            for cost, out, gain in _undominated(steps, outs, gains):
-                np.maximum(row[cost:], gain + after[out, : GRID + 1 - cost], out=row[cost:])
-        tables.append(table)
-    tables.append(np.empty((0, 0)))
-    return tables[::-1]
-
-
-def _undominated(steps: Integers, out: Integers, gains: Floats) -> Iterator[tuple[int, int, float]]:
-    """The choices that no other choice which hands on the same activation beats in both cost and gain."""
-    highest: dict[int, float] = {}
-    for number in np.lexsort((-gains, steps)).tolist():
-        cost, state, gain = int(steps[number]), int(out[number]), float(gains[number])
-        if cost <= GRID and gain > highest.get(state, -math.inf):
-            highest[state] = gain
-            yield cost, state, gain
-
-
-def _first_scores(costs: list[Integers], scores: CellSums, tables: list[Floats], left: int) -> Floats:
-    stage = scores.stages[0]
-    first: Floats = stage.seconds[0] + _at_most(tables[1], stage.out[0], left - costs[0][0], -np.inf)
-    return first
