@@ -120,7 +120,8 @@ class FeasibleSet:
         found = self._optimiser.best(scores, self._steps_within(within))
         if found is None:
             raise InfeasibleBudget(
-                f"no network of space {self.space.name!r} takes at most {within:.0%} of {format_duration(self.budget_s)}"
+                f"no network of space {self.space.name!r} takes at most {within:.0%} of "
+                f"{format_duration(self.budget_s)}"
             )
         choices = tuple(axis.choices[number] for axis, number in zip(self.sums.axes, found.numbers))
         architecture = self.space.member(self.sums.cells[found.cell].cell, choices)

@@ -186,16 +186,18 @@ class Optimiser:
             tables.append(table)
         tables.append(np.empty((0, 0)))
         tables.reverse()
-        state, picked, first = 0, [], 0.0
-        for index, numbers in enumerate(kept):
-            steps, outs = costs[index][state][numbers[state]], out[index][state][numbers[state]]
+        picked: list[int] = []
+        state, first = 0, 0.0
+        for index, by_state in enumerate(kept):
+            numbers = by_state[state]
+            steps, outs = costs[index][state][numbers], out[index][state][numbers]
             rest = np.where(steps <= left, tables[index + 1][outs, np.maximum(left - steps, 0)], -np.inf)
-            values = gains[index][state][numbers[state]] + rest
+            values = gains[index][state][numbers] + rest
             if not np.isfinite(values).any():
                 return None
             at = int(np.argmax(values))
             first = first if picked else float(values[at])
-            picked.append(int(numbers[state][at]))
+            picked.append(int(numbers[at]))
             left, state = left - int(steps[at]), int(outs[at])
         return BestChoices(float(scores.cells[cell].base + first), cell, tuple(picked))
 

@@ -1,4 +1,4 @@
-"""Keeps any Optuna sampler within the budget: what it proposes is repaired into the exact feasible set."""
+"""Samples networks within the budget: by Thompson sampling, or by any Optuna sampler whose proposals are repaired."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.registry import Registry
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
 from hwbench.studies.journal import finished_trials
+from hwbench.studies.thompson import Scored, Thompson
 
 # Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
-Base = Callable[[int], BaseSampler] | None
+Base = Callable[[int], BaseSampler] | type[Thompson] | None
 
 # Proposals of the wrapped sampler that are tried before a network already seen is replaced by a fresh draw.
 _PROPOSALS = 4
@@ -39,17 +40,19 @@ def nsga2(seed: int) -> BaseSampler:
 
 
 samplers.register("random")(None)
+samplers.register("thompson")(Thompson)
 
 
 class FeasibleSampler(BaseSampler):
     """Samples whole networks, each within the budget and, as long as there are any, each a new one.
 
-    The first ``startup`` trials are exact uniform draws. After them the wrapped sampler
-    proposes, and its proposal is repaired into the nearest network within the budget; the repaired network is what is
-    evaluated and what the sampler learns from. A network that the study has seen is proposed again, then drawn.
+    The first ``startup`` trials are exact uniform draws. After them ``Thompson`` proposes a network of the feasible
+    set, or a wrapped Optuna sampler proposes one that is repaired into the nearest network within the budget; the
+    repaired network is what is evaluated and what the sampler learns from. In place of a network that the study has
+    seen another is proposed, then drawn.
 
-    The wrapped sampler is made afresh for every trial, seeded by how many are finished: a study that was interrupted
-    goes on exactly as it would have.
+    The sampler is made afresh for every trial, seeded by how many are finished: a study that was interrupted goes on
+    exactly as it would have.
     """
 
     def __init__(self, feasible: FeasibleSet, base: Base, *, seed: int, startup: int) -> None:
@@ -58,7 +61,8 @@ class FeasibleSampler(BaseSampler):
         self._distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(values) for name, values in feasible.space.choices.items()
         }
-        self._make_base = base
+        self._thompson: Thompson | None = base(feasible) if isinstance(base, type) else None
+        self._make_base = None if isinstance(base, type) else base
         self._seed = seed
         self._startup = startup
         self._base: BaseSampler | None = None
@@ -82,17 +86,36 @@ class FeasibleSampler(BaseSampler):
         finished = finished_trials(study)
         rng = np.random.default_rng([self._seed, len(finished), 1])
         seen = {t.user_attrs.get("architecture") for t in finished}
-        if self._base is not None and len(finished) >= self._startup:
-            for _ in range(_PROPOSALS):
-                found = self._feasible.repair(self._propose(study, trial, self._base))
-                if found.key not in seen:
-                    return dict(found.choices)
+        starting = len(finished) < self._startup
+        if starting and self._base is not None:
+            self._propose(study, trial, self._base)  # unused, but by that NSGA-II counts the trial among its parents
+        for attempt in range(0 if starting else _PROPOSALS):
+            found = self._proposal(study, trial, rng, attempt)
+            if found is None:
+                break
+            if found.key not in seen:
+                return dict(found.choices)
         return dict(self._fresh(rng, seen).choices)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         raise AssertionError(f"{param_name}: all choices are sampled together")
+
+    def _proposal(
+        self, study: Study, trial: FrozenTrial, rng: np.random.Generator, attempt: int
+    ) -> Architecture | None:
+        """A network within the budget; None where every trial is a draw, or nothing is there to learn from."""
+        if self._base is not None:
+            return self._feasible.repair(self._propose(study, trial, self._base))
+        if self._thompson is not None and (scored := self._scored(study)):
+            return self._thompson.propose(scored, rng, attempt=attempt, front=len(study.directions) > 1)
+        return None
+
+    def _scored(self, study: Study) -> list[Scored]:
+        sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return [(self._space.of_params(t.params), sign * t.values[0]) for t in complete]
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
         params = base.sample_relative(study, trial, base.infer_relative_search_space(study, trial))

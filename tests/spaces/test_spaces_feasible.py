@@ -320,6 +320,34 @@ def test_the_best_score_is_that_of_brute_force(space, salt, share):
 
 
 @settings(max_examples=20, deadline=None)
+@given(spaces, st.integers(0, 10**6), st.floats(0.3, 1), st.floats(0.3, 1), st.floats(-300, 300))
+def test_budgets_may_be_shared_and_constants_be_negative(space, salt, share, within, constant):
+    totals = {a: t + constant for a, t in brute(space, lambda b, x: number_of(b, x, salt, whole=True)).items()}
+    budget = budget_of(totals, share)
+    if budget <= 0:
+        return
+    sums = SpaceSums.of(space, lambda b, x: number_of(b, x, salt, whole=True), num_classes=4, constant=constant)
+    feasible = FeasibleSet(sums, budget * 1.01)
+    step = (feasible.budget_s - min(0.0, constant)) / GRID
+    loss = step * (len(space.stages) + 2)
+    assert sum(t <= feasible.budget_s - loss for t in totals.values()) <= feasible.count
+    assert feasible.count <= sum(t <= feasible.budget_s for t in totals.values())
+    rng = np.random.default_rng(salt)
+    assert all(totals[feasible.draw(rng)] <= feasible.budget_s for _ in range(20))
+    scores = brute(space, lambda b, x: number_of(b, x, salt + 1, whole=False))
+    summed = SpaceSums.of(space, lambda b, x: number_of(b, x, salt + 1, whole=False), num_classes=4)
+    limit = within * feasible.budget_s
+    fitting = [scores[a] for a, t in totals.items() if t <= limit - loss]
+    try:
+        best = feasible.best(summed, within)
+    except InfeasibleBudget:
+        assert not fitting
+        return
+    assert totals[best.architecture] <= limit + 1e-9
+    assert best.score >= max(fitting, default=-math.inf) - 1e-9
+
+
+@settings(max_examples=20, deadline=None)
 @given(spaces, st.integers(0, 10**6), st.floats(0.02, 0.9), st.integers(0, 10**6))
 def test_repair_changes_as_little_as_possible(space, salt, share, seed):
     totals = brute(space, lambda b, x: number_of(b, x, salt, whole=False))

@@ -64,3 +64,27 @@ def test_proposals_use_what_was_learned(make_search):
     learned = Counter(a[wanted] for a in run(feasible, samplers.get("tpe"), 50, startup=10, value=value)[25:])
     drawn = Counter(a[wanted] for a in run(feasible, None, 50, value=value)[25:])
     assert learned["4"] > drawn["4"] + 5
+
+
+def test_draws_at_the_start_are_parents_of_nsga2(feasible):
+    """Optuna tells generations by what the sampler noted on a trial; a draw it knew nothing of would be no parent."""
+    sampler = FeasibleSampler(feasible, samplers.get("nsga2"), seed=0, startup=20)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+
+    def objective(trial):
+        trial.set_user_attr("architecture", feasible.space.sample(trial).key)
+        return float(trial.number)
+
+    study.optimize(objective, n_trials=25)
+    generations = [next(v for k, v in t.system_attrs.items() if k.endswith("generation")) for t in study.trials]
+    assert generations == [0] * 20 + [1] * 5
+
+
+def test_thompson_sampling_finds_more_than_draws_do(feasible):
+    def value(architecture):
+        return sum(float(v) for name, v in architecture.choices if name.endswith("depth"))
+
+    found = {name: run(feasible, samplers.get(name), 24, startup=8, value=value) for name in ("thompson", "random")}
+    best = {name: max(value(a) for a in networks[8:]) for name, networks in found.items()}
+    most = max(value(a) for a in feasible.space.architectures() if a in feasible)
+    assert best["thompson"] == most > best["random"]
