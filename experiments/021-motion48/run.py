@@ -150,7 +150,7 @@ def run(name: str, seed: int, epochs: int, one_frame: bool) -> None:
         for part in (data.training, data.validation):
             part.transform = OneFrame(part.transform)
     net = network(workspace, name, len(data.training.classes))
-    label = f"{name}-{'one-frame-' if one_frame else ''}seed{seed}"
+    label = f"{name}-{'one-frame-' if one_frame else ''}{epochs}epochs-seed{seed}"
     wall, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         trained = train(recipe, net, data, Path(folder), resources=Resources("cpu", 1, 0), progress=tell)
@@ -168,18 +168,22 @@ def tell(progress) -> None:
 
 
 def parts(path: Path, data: Data) -> dict[str, object]:
-    """Top-1 of the shape and of the motion alone, and of each motion among the classes of its shape and partner."""
+    """Cross-entropy, top-1 of the shape and of the motion alone, and of each motion among the classes of its shape."""
     checkpoint, weights = load_checkpoint(path)
     module = build(checkpoint, weights).eval()
-    answers, truths = [], []
+    answers, truths, losses = [], [], []
     with torch.inference_mode():
         for start in range(0, len(data.validation), 32):
             samples = [data.validation[i] for i in range(start, min(start + 32, len(data.validation)))]
-            answers += [checkpoint.classes[i] for i in module(torch.cat([s.views for s in samples])).argmax(1)]
+            logits = module(torch.cat([s.views for s in samples]))
+            labels = torch.tensor([s.label for s in samples])
+            losses += torch.nn.functional.cross_entropy(logits, labels, reduction="none").tolist()
+            answers += [checkpoint.classes[i] for i in logits.argmax(1)]
             truths += [checkpoint.classes[s.label] for s in samples]
     pairs = [(a.split("-", 1), b.split("-", 1)) for a, b in zip(answers, truths)]
     motions = sorted({truth[1] for _, truth in pairs})
     return {
+        "loss": round(statistics.fmean(losses), 4),
         "shape": round(statistics.fmean(a[0] == b[0] for a, b in pairs), 4),
         "motion": round(statistics.fmean(a[1] == b[1] for a, b in pairs), 4),
         "by_motion": {m: round(statistics.fmean(a[1] == m for a, b in pairs if b[1] == m), 3) for m in motions},
@@ -194,38 +198,45 @@ def write(name: str, row: object) -> None:
 def summary() -> None:
     rows = {path.stem: json.loads(path.read_text()) for path in sorted(ROWS.glob("*.json"))}
     runs = {name: row for name, row in rows.items() if "network" in row}
-    clips = {n: [r for r in runs.values() if r["network"] == n and not r["one_frame"]] for n in NETWORKS}
     count = len(list(find_builtin(SMALL).spec.classes)) * find_builtin(SMALL).spec.val_per_class
     results: dict[str, object] = {"make": rows.get("make")}
+    of_clips = [r for r in runs.values() if not r["one_frame"]]
+    for epochs in sorted({r["recipe"]["epochs"] for r in of_clips}):
+        alike = [r for r in of_clips if r["recipe"]["epochs"] == epochs]
+        results[f"{epochs} epochs"] = compared({n: [r for r in alike if r["network"] == n] for n in NETWORKS}, count)
+    results["one_frame"] = {
+        n: {k: r[k] for k in ("top1", "shape", "motion")} for n, r in runs.items() if r["one_frame"]
+    }
+    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1))
+
+
+def compared(clips: dict[str, list[dict[str, object]]], count: int) -> dict[str, object]:
+    """Each network's runs, and the variance of top-1 and of the loss between networks beside that of seeds."""
+    results: dict[str, object] = {}
     for name, found in clips.items():
         if found:
             mean = statistics.fmean(r["top1"] for r in found)
             results[name] = {
                 "architecture": found[0]["architecture"],
-                "epochs": found[0]["recipe"]["epochs"],
                 "top1": [round(r["top1"], 4) for r in found],
                 "mean": round(mean, 4),
                 "standard_error": round((mean * (1 - mean) / count) ** 0.5, 4),
-                "shape": [r["shape"] for r in found],
-                "motion": [r["motion"] for r in found],
-                "cpu_s": [r["cpu_s"] for r in found],
-                "wall_s": [r["wall_s"] for r in found],
+                **{
+                    key: [r[key] for r in found]
+                    for key in ("loss", "shape", "motion", "cpu_s", "wall_s")
+                    if key in found[0]
+                },
             }
-    results["one_frame"] = {
-        n: {k: r[k] for k in ("top1", "shape", "motion")} for n, r in runs.items() if r["one_frame"]
-    }
-    several = [[r["top1"] for r in found] for found in clips.values() if len(found) > 1]
-    if len(several) > 1:
-        seeds = statistics.fmean(statistics.variance(top1) for top1 in several)
-        # the variance of means holds a share of that of the seeds
-        means = statistics.variance([statistics.fmean(top1) for top1 in several])
-        results["variance"] = {
-            "between_networks": means,
-            "of_seeds": seeds,
-            "ratio": round(means / seeds, 1) if seeds else None,
-        }
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    print(json.dumps(results, indent=1))
+    for score in ("top1", "loss"):
+        several = [[r[score] for r in found] for found in clips.values() if len(found) > 1 and score in found[0]]
+        if len(several) > 1:
+            seeds = statistics.fmean(statistics.variance(values) for values in several)
+            # the variance of means holds a share of that of the seeds
+            means = statistics.variance([statistics.fmean(values) for values in several])
+            ratio = round(means / seeds, 1) if seeds else None
+            results[f"variance of {score}"] = {"between_networks": means, "of_seeds": seeds, "ratio": ratio}
+    return results
 
 
 def main() -> None:

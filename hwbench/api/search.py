@@ -47,7 +47,7 @@ class SearchRequest:
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
     evaluator: str = option(default="entropy", help="entropy, zero-cost or short-train.")
-    sampler: str = option(default="tpe", help="tpe, nsga2 or random.")
+    sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     objective: str = option(
         default="score",
         choices=("score", "score,latency"),

@@ -20,6 +20,7 @@ from functools import cached_property
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
@@ -28,6 +29,8 @@ from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.units import format_duration
 
 GRID = 20_000
+# Of a step, by which sums of whole steps may differ from them.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -44,39 +47,65 @@ class FeasibleSet:
 
     Members with a block that has no latency are left out; ``sums.coverage`` is the share of the space that is known.
 
+    Args:
+        sums: The latencies of the space.
+        budget_s: The budget in seconds.
+        unit: All latencies are whole multiples of it, at most ``GRID`` of which are within the budget: nothing is lost
+            to the grid.
+
     Raises:
         InfeasibleBudget: No member fits; the message names the smallest reachable latency.
         NotMeasured: No member has latencies for all its blocks.
     """
 
-    def __init__(self, sums: SpaceSums, budget_s: float) -> None:
+    def __init__(self, sums: SpaceSums, budget_s: float, *, unit: float | None = None) -> None:
         sums.require()
         self.sums = sums
         self.space = sums.space
         self.budget_s = budget_s
         # Steps are counted from what is least there, which is below zero where the constant of a calibration is.
         self._origin = min(0.0, *(cell.base for cell in sums.cells))
-        self._step = (budget_s - self._origin) / GRID
+        self._grid = GRID if unit is None else math.floor((budget_s - self._origin) / unit + _ROUNDING)
+        self._step = (budget_s - self._origin) / GRID if unit is None else unit
+        self._rounding = 0.0 if unit is None else _ROUNDING
+        self._most_s = budget_s + self._rounding * self._step
         self._bases = np.array([self._ceil(np.array(cell.base - self._origin)) for cell in sums.cells]).reshape(-1)
         self._costs = [[self._ceil(stage.seconds) for stage in cell.stages] for cell in sums.cells]
         smallest, architecture = sums.smallest()
-        if smallest > budget_s or not np.any(self._bases <= GRID):
+        if smallest > self._most_s or not np.any(self._bases <= self._grid):
             raise self._infeasible(smallest, architecture)
-        self._ahead = [_count_tables(cell, costs) for cell, costs in zip(sums.cells, self._costs)]
+        self._ahead = [_count_tables(cell, costs, self._grid) for cell, costs in zip(sums.cells, self._costs)]
         if not self.count:
             raise self._infeasible(smallest, architecture)
+
+    @classmethod
+    def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:
+        """Choices of any kind whose costs add up, no networks: for Optuna studies of one's own.
+
+        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above.
+
+        Args:
+            costs: What each value of each choice costs, by the name and the values of ``trial.suggest_categorical``.
+            budget: What they may cost together.
+
+        Raises:
+            InvalidValue: A cost is not a number of 0 or more, or values of one choice read the same.
+            InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
+        """
+        sums = cost_sums(costs)
+        return cls(sums, budget, unit=common_unit(sums, budget, GRID))
 
     @property
     def count(self) -> float:
         """Number of members within the budget (on the grid, see above)."""
-        return float(sum(self._totals(GRID)))
+        return float(sum(self._totals(self._grid)))
 
     def share(self) -> float:
         """Share of the known members that are within the budget."""
         return self.count / self.sums.num_known
 
     def __contains__(self, architecture: object) -> bool:
-        return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self.budget_s
+        return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self._most_s
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""
@@ -131,9 +160,9 @@ class FeasibleSet:
         """The member within the budget that is nearest to a proposal: fewest choices changed, then fewest steps on
         their scales, then the faster one. A proposal within the budget comes back as it is. Exact, without any grid.
         """
-        if self.sums.total(architecture) <= self.budget_s:
+        if self.sums.total(architecture) <= self._most_s:
             return architecture
-        return nearest_within(self.sums, self.budget_s, architecture)
+        return nearest_within(self.sums, self._most_s, architecture)
 
     def reachable_parts(self) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         """The blocks, on their inputs, that occur in at least one member within the budget."""
@@ -146,11 +175,11 @@ class FeasibleSet:
 
     def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
         ahead, behind = self.sums.ahead(cell), self.sums.behind(cell)
-        if behind[0][0] + ahead[0][0] <= self.budget_s:
+        if behind[0][0] + ahead[0][0] <= self._most_s:
             yield from on_inputs(self.space.ends.before(), cell.cell.clip)
         for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
             least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
-            for row, number in np.argwhere(least <= self.budget_s).tolist():
+            for row, number in np.argwhere(least <= self._most_s).tolist():
                 x, choice = stage.inputs[row], axis.choices[number]
                 blocks = self.space.family.stage(choice, x)
                 yield from on_inputs(blocks, x)
@@ -160,17 +189,17 @@ class FeasibleSet:
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""
-        return np.minimum(np.ceil(seconds / self._step), GRID + 1).astype(np.int64)
+        return np.minimum(np.ceil(seconds / self._step - self._rounding), self._grid + 1).astype(np.int64)
 
     def _steps_within(self, share: float) -> int:
         """Grid steps of a share of the budget."""
         below_zero = -self._origin / self._step
-        return math.floor(share * GRID + (1 - share) * below_zero)
+        return math.floor(share * self._grid + (1 - share) * below_zero)
 
     @cached_property
     def _optimiser(self) -> Optimiser:
         out = [[stage.out for stage in cell.stages] for cell in self.sums.cells]
-        return Optimiser(GridCosts(GRID, self._bases, self._costs, out))
+        return Optimiser(GridCosts(self._grid, self._bases, self._costs, out))
 
     def _totals(self, steps: int) -> list[float]:
         """By input size: the number of members whose latency is at most ``steps``."""
@@ -181,7 +210,13 @@ class FeasibleSet:
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
         # one step per stage and one for the base are lost to the grid; what is named must be enough when typed again
-        enough_ms = math.ceil(smallest * 1e6 * GRID / (GRID - len(self.sums.axes) - 1)) / 1e3
+        enough = smallest if self._rounding else smallest * GRID / (GRID - len(self.sums.axes) - 1)
+        if isinstance(self.space, CostSpace):
+            return InfeasibleBudget(
+                f"budget {self.budget_s:g}: the smallest reachable sum is {smallest:g} ({architecture.key}); "
+                f"{enough:.7g} is enough"
+            )
+        enough_ms = math.ceil(enough * 1e6) / 1e3
         known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"
         return InfeasibleBudget(
             f"budget {format_duration(self.budget_s)}: no network of space {self.space.name!r}{known} is that fast; "
@@ -201,23 +236,23 @@ def _pick(weights: Floats, rng: np.random.Generator) -> int:
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
 
 
-def _count_tables(cell: CellSums, costs: list[Integers]) -> list[Floats]:
+def _count_tables(cell: CellSums, costs: list[Integers], grid: int) -> list[Floats]:
     """For each stage and one past the last: completions by activation that reaches it and by steps left (at most).
 
     The entry of stage 0 is empty: only one number of it is ever asked for.
     """
-    tables = [np.ones((1, GRID + 1))]
+    tables = [np.ones((1, grid + 1))]
     for index in range(len(costs) - 1, 0, -1):
         after = tables[-1]
-        table = np.zeros((costs[index].shape[0], GRID + 1))
+        table = np.zeros((costs[index].shape[0], grid + 1))
         for row, steps, outs in zip(table, costs[index], cell.stages[index].out):
             if index == len(costs) - 1:
-                row += np.cumsum(np.bincount(steps[steps <= GRID], minlength=GRID + 1))
+                row += np.cumsum(np.bincount(steps[steps <= grid], minlength=grid + 1))
                 continue
             alike, numbers = np.unique(np.stack([steps, outs]), axis=1, return_counts=True)
             for (cost, out), number in zip(alike.T.tolist(), numbers.tolist()):
-                if cost <= GRID:
-                    row[cost:] += number * after[out, : GRID + 1 - cost]
+                if cost <= grid:
+                    row[cost:] += number * after[out, : grid + 1 - cost]
         tables.append(table)
     tables.append(np.empty((0, 0)))
     return tables[::-1]

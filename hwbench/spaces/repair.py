@@ -31,8 +31,8 @@ def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> 
     """
     best: tuple[int, float, int] | None = None
     for at, cell in enumerate(sums.cells):
-        offset = _distance(str(cell.cell.frames), proposal["frames"], sums.space.choices["frames"])
-        offset += _distance(str(cell.cell.resolution), proposal["resolution"], sums.space.choices["resolution"])
+        size = sums.space.size_texts(cell.cell)
+        offset = sum(_distance(text, proposal[name], sums.space.choices[name]) for name, text in size.items())
         if not np.isfinite(cell.base) or (best is not None and offset > best[0]):
             continue
         front = _fronts(sums, cell, proposal)[0][0]
@@ -63,9 +63,10 @@ def _fronts(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> list[lis
     none = np.zeros(1, dtype=np.int64)
     after = [_Front(none, np.zeros(1), none, none)]
     stages = []
-    for number in range(len(sums.axes), 0, -1):
-        axis, stage = sums.axes[number - 1], cell.stages[number - 1]
-        distances = _stage_distances(axis, {name: proposal[f"s{number}.{name}"] for name in axis.stage.offered})
+    for number in reversed(range(len(sums.axes))):
+        axis, stage = sums.axes[number], cell.stages[number]
+        wanted = {name: proposal[choice] for name, choice in sums.space.stage_names(number).items()}
+        distances = _stage_distances(axis, wanted)
         after = [_front(distances, out, row, after) for out, row in zip(stage.out, stage.seconds)]
         stages.append(after)
     return stages[::-1]

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -71,9 +71,26 @@ class StagedSpace:
     def choices(self) -> dict[str, tuple[str, ...]]:
         """Everything that is chosen and its possible values, in order."""
         found = {"frames": _texts(self.frames), "resolution": _texts(self.resolution)}
-        for number, stage in enumerate(self.stages, start=1):
-            found |= {f"s{number}.{axis}": stage.texts(axis) for axis in stage.offered}
+        for number, stage in enumerate(self.stages):
+            found |= {name: stage.texts(axis) for axis, name in self.stage_names(number).items()}
         return found
+
+    @property
+    def values(self) -> Mapping[str, tuple[Any, ...]]:
+        """The values that Optuna sees, in the order of ``choices``."""
+        return self.choices
+
+    def params(self, architecture: Architecture) -> dict[str, Any]:
+        """The Optuna parameters of a member; ``of_params`` reads them."""
+        return dict(architecture.choices)
+
+    def stage_names(self, number: int) -> dict[str, str]:
+        """The names of what is chosen for a stage, counted from 0, by axis."""
+        return {axis: f"s{number + 1}.{axis}" for axis in self.stages[number].offered}
+
+    def size_texts(self, cell: InputSize) -> dict[str, str]:
+        """What a printed architecture tells of an input size: the first choices."""
+        return {"frames": str(cell.frames), "resolution": str(cell.resolution)}
 
     @property
     def cells(self) -> tuple[InputSize, ...]:
@@ -100,7 +117,7 @@ class StagedSpace:
 
     def member(self, cell: InputSize, stages: tuple[StageChoice, ...]) -> Architecture:
         """The architecture with these choices."""
-        texts = [str(cell.frames), str(cell.resolution)]
+        texts = [*self.size_texts(cell).values()]
         for stage, choice in zip(self.stages, stages, strict=True):
             texts += stage.texts_of(choice)
         return Architecture(self.name, tuple(zip(self.choices, texts, strict=True)))
@@ -192,8 +209,8 @@ class StagedSpace:
     def stage_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
         """What a member chooses for each stage."""
         return tuple(
-            stage.choose({axis: architecture[f"s{number}.{axis}"] for axis in stage.offered})
-            for number, stage in enumerate(self.stages, start=1)
+            stage.choose({axis: architecture[name] for axis, name in self.stage_names(number).items()})
+            for number, stage in enumerate(self.stages)
         )
 
     def network(self, architecture: Architecture, num_classes: int) -> Network:

@@ -2,8 +2,8 @@
 
 A score is a constant, plus an effect of every choice, plus an effect of every pair of choices that meet: within a
 stage, of a stage with the activation that reaches it, of a stage with the input size, of frames with resolution. All
-effects are normal; the values of a numeric choice lie on a line (close values behave alike), others are unrelated, and
-the effects of a choice sum to zero over its values, so that pairs hold what single choices do not explain. Four
+effects are normal and sum to zero over the values of a choice, so that pairs hold what single choices do not explain.
+Values are unrelated, but half of the variance of a numeric choice is smooth: close values behave alike. Four
 variances, one for each sort of effect, and that of the noise maximise the marginal likelihood of the scores under weak
 priors.
 
@@ -37,6 +37,8 @@ _EXPECTED = (0.6, 0.1, 0.05, 0.1, 0.15)
 _SPREAD = 1.4
 # Values that are so many places apart on a scale have a correlation of exp(-1/2).
 _PLACES = 1.5
+# The share of the variance of a numeric choice that is smooth.
+_SMOOTH = 0.5
 # A pair of terms: the numbers of two columns.
 _Pair = tuple[int, int]
 
@@ -62,10 +64,11 @@ class Layout:
     @cached_property
     def pairs(self) -> dict[str, tuple[_Pair, ...]]:
         """The columns that meet, by sort of effect."""
-        within, reaching, size = [], [], [(0, 1)]
+        sides = range(self._sides)
+        within, reaching, size = [], [], list(itertools.combinations(sides, 2))
         for number, columns in enumerate(self._of_stage):
             within += list(itertools.combinations(columns, 2))
-            size += [(side, column) for side in (0, 1) for column in columns]
+            size += [(side, column) for side in sides for column in columns]
             if number:
                 reaching += [(self._incoming + number - 1, column) for column in columns]
         told = [self._telling(pairs) for pairs in (within, reaching, size)]
@@ -88,7 +91,7 @@ class Layout:
     @cached_property
     def _of_stage(self) -> tuple[tuple[int, ...], ...]:
         """The columns of each stage's choices."""
-        first, found = 2, []
+        first, found = self._sides, []
         for axis in self.sums.axes:
             count = len(axis.stage.offered)
             found.append(tuple(range(first, first + count)))
@@ -98,6 +101,11 @@ class Layout:
     @cached_property
     def _incoming(self) -> int:
         return len(self.sums.space.choices)
+
+    @cached_property
+    def _sides(self) -> int:
+        """The number of columns that are the input size."""
+        return len(self.sums.space.size_texts(self.sums.cells[0].cell))
 
     @cached_property
     def _channels(self) -> list[list[int]]:
@@ -118,8 +126,9 @@ class Layout:
     def _telling(self, pairs: list[_Pair]) -> tuple[_Pair, ...]:
         return tuple(pair for pair in pairs if all(len(self.scales[column]) > 1 for column in pair))
 
-    def _input_places(self, cell: InputSize) -> tuple[int, int]:
-        return self.scales[0].index(str(cell.frames)), self.scales[1].index(str(cell.resolution))
+    def _input_places(self, cell: InputSize) -> tuple[int, ...]:
+        texts = self.sums.space.size_texts(cell).values()
+        return tuple(scale.index(text) for scale, text in zip(self.scales, texts))
 
     def _row(self, architecture: Architecture) -> list[int]:
         space = self.sums.space
@@ -133,19 +142,18 @@ class Layout:
         return row
 
     def _cell(self, cell: CellSums, single: dict[int, Floats], pairs: dict[_Pair, Floats], constant: float) -> CellSums:
-        frames, side = self._input_places(cell.cell)
-        base = constant + sum(single[c][at] for c, at in ((0, frames), (1, side)) if c in single)
-        base += float(pairs[0, 1][frames, side]) if (0, 1) in pairs else 0.0
-        stages = tuple(
-            self._stage(number, stage, (frames, side), single, pairs) for number, stage in enumerate(cell.stages)
-        )
+        places = self._input_places(cell.cell)
+        base = constant + sum(single[side][at] for side, at in enumerate(places) if side in single)
+        for one, other in itertools.combinations(range(self._sides), 2):
+            base += float(pairs[one, other][places[one], places[other]]) if (one, other) in pairs else 0.0
+        stages = tuple(self._stage(number, stage, places, single, pairs) for number, stage in enumerate(cell.stages))
         return CellSums(cell.cell, float(base), stages)
 
     def _stage(
         self,
         number: int,
         stage: StageSums,
-        input_places: tuple[int, int],
+        input_places: tuple[int, ...],
         single: dict[int, Floats],
         pairs: dict[_Pair, Floats],
     ) -> StageSums:
@@ -325,7 +333,9 @@ def _covariance(scale: tuple[str, ...]) -> Floats:
     """Of the effects of the values of a choice: they sum to zero, and their mean variance is one."""
     count = len(scale)
     places = np.arange(count, dtype=np.float64)
-    near = np.exp(-0.5 * ((places[:, None] - places) / _PLACES) ** 2) if _numeric(scale) else np.eye(count)
+    near = np.eye(count)
+    if _numeric(scale):
+        near = (1 - _SMOOTH) * near + _SMOOTH * np.exp(-0.5 * ((places[:, None] - places) / _PLACES) ** 2)
     centre = np.eye(count) - 1.0 / count
     centred: Floats = centre @ near @ centre
     size = float(np.trace(centred)) / count

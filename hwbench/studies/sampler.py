@@ -59,7 +59,7 @@ class FeasibleSampler(BaseSampler):
         self._feasible = feasible
         self._space = feasible.space
         self._distributions: dict[str, BaseDistribution] = {
-            name: CategoricalDistribution(values) for name, values in feasible.space.choices.items()
+            name: CategoricalDistribution(values) for name, values in feasible.space.values.items()
         }
         self._thompson: Thompson | None = base(feasible) if isinstance(base, type) else None
         self._make_base = None if isinstance(base, type) else base
@@ -85,7 +85,7 @@ class FeasibleSampler(BaseSampler):
     ) -> dict[str, Any]:
         finished = finished_trials(study)
         rng = np.random.default_rng([self._seed, len(finished), 1])
-        seen = {t.user_attrs.get("architecture") for t in finished}
+        seen = {self._space.of_params(t.params).key for t in finished if t.params.keys() == self._distributions.keys()}
         starting = len(finished) < self._startup
         if starting and self._base is not None:
             self._propose(study, trial, self._base)  # unused, but by that NSGA-II counts the trial among its parents
@@ -94,8 +94,8 @@ class FeasibleSampler(BaseSampler):
             if found is None:
                 break
             if found.key not in seen:
-                return dict(found.choices)
-        return dict(self._fresh(rng, seen).choices)
+                return self._space.params(found)
+        return self._space.params(self._fresh(rng, seen))
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -124,7 +124,7 @@ class FeasibleSampler(BaseSampler):
                 params[name] = base.sample_independent(study, trial, name, distribution)
         return self._space.of_params(params)
 
-    def _fresh(self, rng: np.random.Generator, seen: set[str | None]) -> Architecture:
+    def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up soon."""
         for _ in range(_DRAWS):
             drawn = self._feasible.draw(rng)

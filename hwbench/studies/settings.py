@@ -57,7 +57,7 @@ class Settings:
     budget_ms: float
     num_classes: int
     evaluator: str = "entropy"
-    sampler: str = "tpe"
+    sampler: str = "thompson"
     objective: str = "score"
     data: str = ""
     effort: str = ""

@@ -132,7 +132,7 @@ def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
     assert ask(few_rows, transfer_from="twin").study == "x3d-tiny_local_int8_4.2ms_entropy_from-twin"
 
 
-SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8)
+SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8, sampler="tpe")
 # As every version up to 0.1 stored them.
 STORED = {name: value for name, value in SETTINGS.as_dict().items() if name not in ("missing_rows", "emulated")}
 
@@ -161,7 +161,9 @@ def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_
     before = json.loads((GOLDEN / "result.json").read_text())
     assert "missing_rows" not in before["settings"]
     assert read_result(workspace, "mine").settings == SETTINGS
-    result = ask(workspace, study="mine", trials=8)
+    with pytest.raises(InvalidValue, match="sampler was 'tpe', now 'thompson'; repeat it as it was, or"):
+        ask(workspace, study="mine", trials=8)  # the default of then
+    result = ask(workspace, study="mine", trials=8, sampler="tpe")
     assert result.trials == 8
     assert [c.architecture for c in result.history[:6]] == [c["architecture"] for c in before["history"]]
     with pytest.raises(InvalidValue, match="missing_rows was 'left out', now 'interpolated'"):

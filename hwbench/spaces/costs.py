@@ -1,0 +1,146 @@
+"""Choices of any kind whose costs add up: layers and their widths, items and whether they are packed. No video.
+
+The choice before is what reaches a choice, so a score may be additive over neighbours, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hwbench.errors import InvalidValue
+from hwbench.spaces.family import Ends, Family, Member
+from hwbench.spaces.space import InputSize, StagedSpace
+from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.sums import CellSums, SpaceSums, StageAxis
+from hwbench.spaces.walk import StageSums
+from hwbench.specs import Architecture, BlockSpec, TensorSpec
+from hwbench.toml_fields import Fields
+
+_NAME = "costs"
+# What is chosen stands for no network; these places of a space are held but not read.
+_NO_SIZE = InputSize(1, 1)
+_AXIS = "value"
+_DECIMALS = 6
+
+Costs = Mapping[str, Mapping[Any, float]]
+
+
+class CostSpace(StagedSpace):
+    """Choices with the values that Optuna's ``suggest_categorical`` takes: text, numbers, booleans, None.
+
+    Args:
+        offered: The values of each choice, in order.
+
+    Raises:
+        InvalidValue: No choices, a choice without values, or two values of one choice that read the same.
+    """
+
+    def __init__(self, offered: Mapping[str, tuple[Any, ...]]) -> None:
+        if not offered:
+            raise InvalidValue("costs: expected at least one choice")
+        for name, values in offered.items():
+            texts = [str(value) for value in values]
+            if not texts:
+                raise InvalidValue(f"costs: {name!r} has no values")
+            if len(set(texts)) < len(texts):
+                raise InvalidValue(f"costs: two values of {name!r} read the same: {', '.join(texts)}")
+        stages = tuple(Stage.of({_AXIS: tuple(str(value) for value in values)}) for values in offered.values())
+        super().__init__(_NAME, (1,), (1,), _NoNetworks(), _NoEnds(), stages)
+        object.__setattr__(self, "_offered", {name: tuple(values) for name, values in offered.items()})
+
+    @cached_property
+    def choices(self) -> dict[str, tuple[str, ...]]:
+        return {name: tuple(str(value) for value in values) for name, values in self.values.items()}
+
+    @property
+    def values(self) -> Mapping[str, tuple[Any, ...]]:
+        offered: Mapping[str, tuple[Any, ...]] = self._offered  # type: ignore[attr-defined]
+        return offered
+
+    def params(self, architecture: Architecture) -> dict[str, Any]:
+        texts = self.choices
+        return {name: self.values[name][texts[name].index(text)] for name, text in architecture.choices}
+
+    def stage_names(self, number: int) -> dict[str, str]:
+        return {_AXIS: tuple(self.values)[number]}
+
+    def size_texts(self, cell: InputSize) -> dict[str, str]:
+        return {}
+
+    def cell(self, architecture: Architecture) -> InputSize:
+        return _NO_SIZE
+
+
+def cost_sums(costs: Costs) -> SpaceSums:
+    """Costs as sums over a space, in which the value before is what reaches a choice.
+
+    Args:
+        costs: By choice and value; infinity rules a value out.
+
+    Raises:
+        InvalidValue: As ``CostSpace``; or a cost is not a number of 0 or more.
+    """
+    space = CostSpace({name: tuple(by_value) for name, by_value in costs.items()})
+    stages: list[StageSums] = []
+    before = 1
+    for name, by_value in costs.items():
+        row = np.array([_cost(name, value, cost) for value, cost in by_value.items()])
+        last = len(stages) == len(costs) - 1
+        out = np.zeros(len(row), np.int64) if last else np.arange(len(row))
+        inputs = tuple(TensorSpec(1, number + 1, 1, 1, 1) for number in range(before))
+        stages.append(StageSums(inputs, np.tile(row, (before, 1)), np.tile(out, (before, 1))))
+        before = len(row)
+    axes = tuple(StageAxis.of(stage) for stage in space.stages)
+    return SpaceSums(space, axes, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
+
+
+def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
+    """The largest number of which all costs are whole multiples, where at most ``most`` of it are within the budget.
+
+    Costs with up to six decimals are looked at; None where there is no such number.
+    """
+    costs = np.concatenate([stage.seconds[0] for cell in sums.cells for stage in cell.stages])
+    costs = costs[np.isfinite(costs) & (costs <= budget)]
+    for decimals in range(_DECIMALS + 1):
+        scaled = costs * 10.0**decimals
+        whole = np.rint(scaled)
+        if np.abs(scaled - whole).max(initial=0.0) <= 1e-9 * max(1.0, np.abs(scaled).max(initial=0.0)):
+            unit = math.gcd(*(int(value) for value in whole)) / 10.0**decimals
+            return unit if unit and budget / unit <= most else None
+    return None
+
+
+def _cost(name: str, value: object, cost: object) -> float:
+    if isinstance(cost, bool) or not isinstance(cost, int | float | np.number) or math.isnan(cost) or cost < 0:
+        raise InvalidValue(f"costs: {name!r} = {value!r}: expected a number of 0 or more, got {cost!r}")
+    return float(cost)
+
+
+class _NoNetworks(Family):
+    name = _NAME
+    axes = ()
+
+    def ends(self, fields: Fields) -> Ends:
+        raise NotImplementedError
+
+    def card(self, fields: Fields) -> Member:
+        raise NotImplementedError
+
+    def stage(self, choice: StageChoice, x: TensorSpec) -> tuple[BlockSpec, ...]:
+        raise NotImplementedError
+
+
+class _NoEnds(Ends):
+    def stem(self) -> BlockSpec:
+        raise NotImplementedError
+
+    def head(self, last: StageChoice, x: TensorSpec, num_classes: int) -> BlockSpec:
+        raise NotImplementedError
+
+    def parts(self) -> Mapping[str, object]:
+        return {}

@@ -1,0 +1,143 @@
+"""Choices of any kind with costs that add up: exact sets for Optuna studies that know nothing of networks."""
+
+import itertools
+import math
+import subprocess
+import sys
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwbench.errors import InfeasibleBudget, InvalidValue
+from hwbench.spaces.costs import cost_sums
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.studies.sampler import FeasibleSampler, samplers
+
+MIXED = {"width": {32: 1.0, 64: 2.5, 128: 6.0}, "act": {"relu": 0.0, None: 0.5}, "packed": {True: 3.0, False: 0.0}}
+
+some_costs = st.lists(
+    st.lists(st.integers(0, 40), min_size=1, max_size=4), min_size=1, max_size=5
+).map(lambda rows: {f"c{i}": dict(enumerate(row)) for i, row in enumerate(rows)})  # fmt: skip
+
+
+def combinations(costs):
+    return [dict(zip(costs, values)) for values in itertools.product(*costs.values())]
+
+
+def total(costs, params):
+    return sum(costs[name][value] for name, value in params.items())
+
+
+@settings(max_examples=60, deadline=None)
+@given(some_costs, st.integers(1, 120), st.integers(0, 10**6))
+def test_counts_draws_optima_and_repairs_are_those_of_brute_force(costs, budget, seed):
+    within = [p for p in combinations(costs) if total(costs, p) <= budget]
+    if not within:
+        with pytest.raises(InfeasibleBudget):
+            FeasibleSet.of_costs(costs, budget)
+        return
+    feasible = FeasibleSet.of_costs(costs, budget)
+    assert feasible.count == len(within)
+    rng = np.random.default_rng(seed)
+    scores = {name: dict(zip(row, rng.normal(size=len(row)))) for name, row in costs.items()}
+    floor = {name: min(row.values()) for name, row in scores.items()}
+    positive = {name: {v: s - floor[name] for v, s in row.items()} for name, row in scores.items()}
+    best = feasible.space.params(feasible.best(cost_sums(positive)).architecture)
+    assert total(positive, best) == pytest.approx(max(total(positive, p) for p in within))
+    assert total(costs, best) <= budget
+    assert all(total(costs, feasible.space.params(feasible.draw(rng))) <= budget for _ in range(10))
+    proposal = {name: values[rng.integers(len(values))] for name, values in feasible.space.values.items()}
+    repaired = feasible.space.params(feasible.repair(feasible.space.of_params(proposal)))
+    changed = sum(repaired[name] != value for name, value in proposal.items())
+    assert total(costs, repaired) <= budget
+    assert changed == min(sum(p[name] != value for name, value in proposal.items()) for p in within)
+
+
+@pytest.mark.parametrize("name", samplers.names())
+def test_a_plain_study_stays_within_the_budget_with_the_values_it_offers(name):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    feasible = FeasibleSet.of_costs(MIXED, 6.0)
+    study = optuna.create_study(
+        direction="maximize", sampler=FeasibleSampler(feasible, samplers.get(name), seed=0, startup=3)
+    )
+
+    def objective(trial):
+        width = trial.suggest_categorical("width", [32, 64, 128])
+        act = trial.suggest_categorical("act", ["relu", None])
+        packed = trial.suggest_categorical("packed", [True, False])
+        assert isinstance(packed, bool)
+        assert isinstance(width, int)
+        return width / 64 + (act is None) + packed
+
+    study.optimize(objective, n_trials=int(feasible.count))
+    params = [tuple(trial.params.items()) for trial in study.trials]
+    assert len(set(params)) == feasible.count == sum(total(MIXED, p) <= 6.0 for p in combinations(MIXED))
+    assert all(total(MIXED, trial.params) <= 6.0 for trial in study.trials)
+
+
+@pytest.mark.parametrize("name", ["thompson", "tpe"])
+def test_what_lowers_a_loss_is_found(name):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rng = np.random.default_rng(0)
+    costs = {f"item{i}": {0: 0.0, 1: float(rng.integers(3, 20))} for i in range(12)}
+    worth = {name: float(rng.integers(3, 20)) for name in costs}
+    most = max(total({n: {0: 0, 1: worth[n]} for n in costs}, p) for p in combinations(costs) if total(costs, p) <= 60)
+    study = optuna.create_study(  # minimised: the sampler must know
+        sampler=FeasibleSampler(FeasibleSet.of_costs(costs, 60), samplers.get(name), seed=1, startup=8)
+    )
+    study.optimize(lambda t: -sum(worth[n] * t.suggest_categorical(n, [0, 1]) for n in costs), n_trials=40)
+    assert study.best_value <= -0.85 * most
+
+
+@pytest.mark.parametrize("scale", [0.1, 0.01, 1.0, 4096.0, math.pi])
+def test_sums_that_meet_the_budget_to_the_letter_are_within_it(scale):
+    costs = {"a": {0: 0.0, 1: 1 * scale}, "b": {0: 0.0, 1: 2 * scale}, "c": {0: 0.0, 1: 3 * scale}}
+    feasible = FeasibleSet.of_costs(costs, 3 * scale)
+    exact = scale != math.pi  # no decimal number: two costs that just meet the budget are rounded up
+    assert feasible.count == (5 if exact else 4)
+    both = feasible.space.of_params({"a": 1, "b": 1, "c": 0})
+    assert (feasible.repair(both) == both) is (both in feasible)
+    assert (both in feasible) or not exact
+
+
+def test_a_value_may_be_ruled_out():
+    feasible = FeasibleSet.of_costs({"a": {1: 1.0, 2: math.inf}, "b": {1: 1.0, 2: 1.0}}, 10)
+    assert feasible.count == 2
+
+
+@pytest.mark.parametrize(
+    ("costs", "words"),
+    [
+        ({}, "at least one choice"),
+        ({"a": {}}, "'a' has no values"),
+        ({"a": {1: 1.0, "1": 2.0}}, "read the same"),
+        ({"a": {1: -1.0}}, "'a' = 1: expected a number of 0 or more"),
+        ({"a": {1: "3"}}, "expected a number"),
+        ({"a": {1: math.nan}}, "expected a number"),
+    ],
+)
+def test_costs_that_are_none_are_refused(costs, words):
+    with pytest.raises(InvalidValue, match=words):
+        FeasibleSet.of_costs(costs, 5)
+
+
+def test_a_budget_that_nothing_meets_names_what_would_do():
+    with pytest.raises(InfeasibleBudget, match=r"budget 0\.5: the smallest reachable sum is 1 .*is enough") as caught:
+        FeasibleSet.of_costs(MIXED, 0.5)
+    enough = float(str(caught.value).rpartition("; ")[2].removesuffix(" is enough"))
+    assert FeasibleSet.of_costs(MIXED, enough).count == 1
+
+
+def test_neither_torch_nor_video_is_loaded():
+    code = """
+import sys
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.studies.sampler import FeasibleSampler
+FeasibleSet.of_costs({'a': {1: 1.0}}, 2)
+print([m for m in ('torch', 'av', 'executorch') if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
