@@ -55,7 +55,7 @@ class ImuSpec:
 
 
 @dataclass(frozen=True)
-class Motion:
+class ImuReadings:
     """``readings`` float32 (axes, K); ``valid`` bool (K,): where the recording has any, elsewhere they are 0."""
 
     readings: npt.NDArray[np.float32]
@@ -69,13 +69,13 @@ class ImuRecording:
     times_s: _Values
     readings: _Values
 
-    def part(self, start_s: Fraction, end_s: Fraction, count: int) -> Motion:
+    def part(self, start_s: Fraction, end_s: Fraction, count: int) -> ImuReadings:
         """Readings at ``count`` times evenly apart in ``[start_s, end_s)``, linear between those of the recording."""
         step_s = float(end_s - start_s) / count
         times_s = float(start_s) + step_s * np.arange(count)
         valid = (self.times_s[0] <= times_s) & (times_s <= self.times_s[-1])
         readings = np.stack([np.interp(times_s, self.times_s, axis) for axis in self.readings.T])
-        return Motion(np.where(valid, readings, 0).astype(np.float32), valid)
+        return ImuReadings(np.where(valid, readings, 0).astype(np.float32), valid)
 
 
 def read_imu(path: Path, spec: ImuSpec) -> ImuRecording:

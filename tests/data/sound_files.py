@@ -44,8 +44,14 @@ def write_sound(
     return path
 
 
-def write_film(path: Path, pictures: np.ndarray, sound: np.ndarray | None, *, fps: int, rate: int = 16000) -> Path:
-    """A film of MPEG-4 pictures (T, H, W, 3) and AAC sound (channels, S), without encoders under the GPL."""
+def write_film(
+    path: Path, pictures: np.ndarray, sound: np.ndarray | None, *, fps: int, rate: int = 16000, late: int = 0
+) -> Path:
+    """A film of MPEG-4 pictures (T, H, W, 3) and AAC sound (1, S), without encoders under the GPL.
+
+    The pictures begin ``late`` frames after the sound.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as file:
         video = file.add_stream("mpeg4", rate=fps, options={"threads": "1"})
         video.height, video.width = pictures.shape[1:3]
@@ -53,7 +59,7 @@ def write_film(path: Path, pictures: np.ndarray, sound: np.ndarray | None, *, fp
         audio = None if sound is None else file.add_stream("aac", rate=rate, layout="mono", bit_rate=96_000)
         for number, array in enumerate(pictures):
             frame = av.VideoFrame.from_ndarray(array, format="rgb24")
-            frame.pts, frame.time_base = number, Fraction(1, fps)
+            frame.pts, frame.time_base = late + number, Fraction(1, fps)
             file.mux(video.encode(frame))
         file.mux(video.encode())
         if audio is not None and sound is not None:
