@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.data.media import FileSource, MediaSource
-from hwbench.data.media_faults import check_media, naming
+from hwbench.data.media_faults import MediaFault, check_media, naming
 from hwbench.errors import InvalidValue
 
 Samples = npt.NDArray[np.float32]
@@ -104,8 +104,12 @@ def read_sound(source: MediaSource | Path, window: AudioWindow) -> Sound:
         with naming(media.name):
             check_media(opened)
             with av.open(str(opened) if isinstance(opened, Path) else opened) as container:
-                stream = container.streams.best("audio")
-                return _silence(window) if stream is None else _read(container, stream, window)
+                stream: Any = container.streams.best("audio")
+                if stream is None:
+                    return _silence(window)
+                if stream.codec_context is None or not stream.rate:
+                    raise MediaFault("no decoder for its sound in this PyAV, or a rate of 0")
+                return _read(container, stream, window)
     finally:
         if not isinstance(opened, Path):
             opened.close()
@@ -153,7 +157,7 @@ def _blocks(container: Any, stream: Any, first: int) -> Iterator[tuple[int, Samp
     start = Fraction(first, rate) - _WARM_UP_S
     if start > 0 and container.format.name.startswith(_SOUGHT):
         container.seek(math.floor(start / stream.time_base), stream=stream, backward=True)
-    to_float = av.AudioResampler(format="fltp")
+    to_float = av.AudioResampler(format="fltp", rate=rate)
     slack = math.ceil(stream.time_base * rate)
     expected, is_first = 0, True
     for frame in container.decode(stream):

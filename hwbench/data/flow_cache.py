@@ -9,10 +9,12 @@ import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
+import av
 import numpy as np
-import torch
 
 from hwbench.data.decoding import Frames
 from hwbench.data.flow import NOTE, RANGE_PX, Flow, FlowFolder, codes_of
@@ -60,22 +62,28 @@ class FlowCache:
         return f"{re.sub('[^0-9A-Za-z_-]', '_', Path(source.name).stem)[:60]}-{digest}"
 
     def _compute(self, source: VideoSource, target: Path) -> None:
-        from torchvision.io import encode_png
-
         temporary = temporary_beside(target)
         temporary.mkdir(parents=True)
         try:
             with source.open() as video:
                 for number, flow in enumerate(_flows(video, self.method), start=1):
-                    planes = torch.from_numpy(codes_of(flow, self.range_px)).permute(2, 0, 1)
-                    for prefix, plane in zip(("flow_x_", "flow_y_"), planes):
-                        image = encode_png(plane[None].contiguous()).numpy().tobytes()
-                        (temporary / f"{prefix}{number:05d}.png").write_bytes(image)
+                    codes = codes_of(flow, self.range_px)
+                    for axis, prefix in enumerate(("flow_x_", "flow_y_")):
+                        (temporary / f"{prefix}{number:05d}.png").write_bytes(_grey_png(codes[..., axis]))
             note = {"range_px": self.range_px, "method": self.method.name, "video": source.name}
             (temporary / NOTE).write_text(json.dumps(note), encoding="utf-8")
             _take_place(temporary, target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _grey_png(picture: Frames) -> bytes:
+    """The file of a picture: uint8 (H, W)."""
+    context: Any = av.CodecContext.create("png", "w")
+    context.height, context.width, context.pix_fmt = *picture.shape, "gray"
+    context.time_base = Fraction(1, 25)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="gray")
+    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
 
 
 def _take_place(made: Path, target: Path) -> None:

@@ -13,6 +13,7 @@ A video shows all classes that one of its frames shows. Lists of AVA and Somethi
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -27,6 +28,8 @@ from hwbench.printable import shown
 # The first name is spelt so in all of these files.
 _COLUMNS = ("original_vido_id", "video_id", "frame_id", "path", "labels")
 _BELOW = ("frame_lists",)
+_NUMBER = re.compile("[0-9]{1,9}")
+_LONGEST_PATH = 1000
 
 
 @dataclass
@@ -91,7 +94,10 @@ class FrameLists:
 
     def _folder(self, root: Path, name: PurePosixPath) -> Path | None:
         roots = (self.prefix,) if self.prefix else ("", "Charades_v1_rgb", "frames")
-        return next((root / one / name for one in roots if (root / one / name).is_dir()), None)
+        try:
+            return next((root / one / name for one in roots if (root / one / name).is_dir()), None)
+        except OSError:  # a name that no folder can have
+            return None
 
 
 def _rows_by_video(file: Path) -> Mapping[str, _Frames]:
@@ -116,7 +122,7 @@ def _rows_by_video(file: Path) -> Mapping[str, _Frames]:
 
 def _take(values: list[str], place: str, videos: dict[str, _Frames], last: dict[str, PurePosixPath]) -> None:
     """Adds a row to its video."""
-    if len(values) < 5 or not values[2].isdecimal() or not values[3]:
+    if len(values) < 5 or not _NUMBER.fullmatch(values[2]) or not 0 < len(values[3]) <= _LONGEST_PATH:
         raise InvalidFile(f"{place}: expected a video, a number, a path and labels, got {shown(' '.join(values), 80)}")
     name, path = values[1], PurePosixPath(values[3])
     frames = videos.setdefault(name, _Frames(place, values[0], path, int(values[2])))
