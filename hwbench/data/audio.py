@@ -7,7 +7,8 @@ behind its end there are zeros that are marked as no sound.
 
 Decoding starts a while before the part in MP4, MOV and WAV, whose time stamps are exact anywhere in the file; in other
 containers it starts with the file. Those which count time in steps longer than a sample (Matroska: 1 ms) are placed by
-the time stamp of their first sample, and counted from there.
+the time stamp of their first sample, and counted from there. At few bits a second AAC and AC-3 leave it to the decoder
+to make up noise, which depends on where decoding started: a window is always the same, overlapping windows may differ.
 """
 
 from __future__ import annotations

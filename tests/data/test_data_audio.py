@@ -66,17 +66,37 @@ def test_resampled_sound_does_not_depend_on_the_window(noise: tuple[Path, np.nda
         np.testing.assert_array_equal(part.samples, whole.samples[:, first : first + count])
 
 
-@pytest.mark.parametrize("name", ["tone.wav", "tone.mp4", "tone.mka"])
+@pytest.mark.parametrize(
+    ("name", "codec", "stored"),
+    [
+        ("tone.wav", "pcm_s16le", RATE),
+        ("tone.mp4", "aac", RATE),
+        ("tone.mka", "aac", RATE),
+        ("tone.flac", "flac", RATE),
+        ("tone.webm", "libopus", 48000),
+    ],
+)
 @pytest.mark.parametrize("rate", [RATE, 16000])
-def test_sample_k_is_the_sound_at_k_over_the_rate(name: str, rate: int, tmp_path: Path) -> None:
+def test_sample_k_is_the_sound_at_k_over_the_rate(
+    name: str, codec: str, stored: int, rate: int, tmp_path: Path
+) -> None:
     """Priming is left out, and a filter does not shift: one sample of 44100 off is an error of 0.03."""
-    codec = "pcm_s16le" if name == "tone.wav" else "aac"
-    path = write_sound(tmp_path / name, [(0, sine(RATE, 3))], rate=RATE, codec=codec)
+    path = write_sound(tmp_path / name, [(0, sine(stored, 3))], rate=stored, codec=codec)
     for first in (rate // 2, rate // 2 + 1, 2 * rate + 17):
         sound = read_sound(path, AudioWindow(first, rate // 2, rate))
         assert sound.valid.all()
         expected = 0.5 * np.sin(2 * np.pi * 440 * np.arange(first, first + rate // 2) / rate)
         assert np.abs(sound.samples[0] - expected).max() < 0.01
+
+
+@pytest.mark.parametrize(("codec", "name"), [("aac", "noise.mp4"), ("aac", "noise.mkv"), ("flac", "noise.mp4")])
+def test_what_is_read_behind_a_seek_is_what_is_read_from_the_start(codec: str, name: str, tmp_path: Path) -> None:
+    noise = np.random.default_rng(0).normal(0, 0.2, size=(2, 4 * RATE)).clip(-1, 1).astype(np.float32)
+    path = write_sound(tmp_path / name, [(0, noise)], rate=RATE, codec=codec)
+    whole = read_sound(path, AudioWindow(0, 4 * RATE, RATE))
+    for first in (RATE, 2 * RATE + 1, 3 * RATE + 1023):
+        part = read_sound(path, AudioWindow(first, 5000, RATE))
+        np.testing.assert_array_equal(part.samples, whole.samples[:, first : first + 5000])
 
 
 def test_a_stream_that_starts_late_keeps_its_time(tmp_path: Path) -> None:
