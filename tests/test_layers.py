@@ -52,6 +52,7 @@ ONLY_IN = {
     "optuna": {"studies", "reports", "spaces"},  # a space draws from Optuna's trial, which is not wrapped
     "plotly": {"reports"},
     "av": {"data"},
+    "cv2": {"data"},
     "pyarrow": {"data"},
     "typer": {"cli"},
     "rich": {"cli"},

@@ -28,12 +28,15 @@ class ArchiveMember:
     def identity(self, root: Path) -> str:
         return f"{relative_name(self.archive, root)}!{self.member}"
 
-    def open(self, info: VideoInfo | None = None) -> VideoFile:
+    def media(self) -> BinaryIO:
         try:
             content = FileRange(self.archive.open("rb"), self.offset_bytes, self.size_bytes)
         except OSError as error:
             raise VideoError(f"{self.name}: {error.strerror}") from None
-        return VideoFile(self.name, info, content=io.BufferedReader(content))
+        return io.BufferedReader(content)
+
+    def open(self, info: VideoInfo | None = None) -> VideoFile:
+        return VideoFile(self.name, info, content=self.media())
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +53,11 @@ class MemorySource:
     def identity(self, root: Path) -> str:
         return self.title
 
+    def media(self) -> BinaryIO:
+        return io.BytesIO(self.content)
+
     def open(self, info: VideoInfo | None = None) -> VideoFile:
-        return VideoFile(self.title, info, content=io.BytesIO(self.content))
+        return VideoFile(self.title, info, content=self.media())
 
 
 class FileRange(io.RawIOBase):

@@ -11,7 +11,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from hwbench.data.decoding import VideoFile, VideoInfo
 from hwbench.data.media import relative_name
@@ -44,7 +44,7 @@ class RowSource:
     def identity(self, root: Path) -> str:
         return f"{relative_name(self.table, root)}!{self.column}[{self.group},{self.row}]"
 
-    def open(self, info: VideoInfo | None = None) -> VideoFile:
+    def media(self) -> Path | BinaryIO:
         try:
             cell = open_table(self.table).column(self.group, self.column)[self.row].as_py()
         except (InvalidFile, MissingDependency, IndexError, KeyError) as error:
@@ -52,10 +52,14 @@ class RowSource:
         content = cell.get("bytes") if isinstance(cell, Mapping) else cell
         path = cell.get("path") if isinstance(cell, Mapping) else None
         if isinstance(content, bytes):
-            return VideoFile(self.name, info, content=io.BytesIO(content))
+            return io.BytesIO(content)
         if not isinstance(path, str):
             raise VideoError(f"{self.name}: expected the bytes of a video or its path, found neither")
-        return VideoFile(self.table.parent / path, info)
+        return self.table.parent / path
+
+    def open(self, info: VideoInfo | None = None) -> VideoFile:
+        media = self.media()
+        return VideoFile(media, info) if isinstance(media, Path) else VideoFile(self.name, info, content=media)
 
 
 class ArrowTable:

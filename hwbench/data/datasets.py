@@ -13,7 +13,7 @@ import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import NamedTuple
 
@@ -22,13 +22,17 @@ import torch
 from torch.utils.data import Dataset
 
 from hwbench.data.augmentations import Augmentation
+from hwbench.data.clip_places import ClipPlace
 from hwbench.data.clips import ClipSpec
 from hwbench.data.conventions import Indices
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
+from hwbench.data.flow_views import check_followed, test_view, training_view
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.media import OpenVideo, VideoSource
+from hwbench.data.modalities import PICTURES, Modalities
+from hwbench.data.tracks import Tracks, joined
 from hwbench.data.transforms import NORMALISATION, Normalisation, TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
@@ -64,6 +68,7 @@ class Sample:
         video: Its index in the list.
         failures: What could not be read.
         normalisation: From pictures to views.
+        tracks: What else was read of the same time, by modality; each of V views.
     """
 
     pictures: torch.Tensor | None
@@ -71,6 +76,7 @@ class Sample:
     video: int
     failures: tuple[DecodingFailure, ...] = ()
     normalisation: Normalisation = NORMALISATION
+    tracks: Tracks = field(default_factory=dict)
 
     @property
     def views(self) -> torch.Tensor | None:
@@ -82,13 +88,15 @@ class Sample:
 class Batch:
     """Samples together: ``clips`` (N·V, 3, T, h, w) with ``labels`` and ``videos`` (N·V); N may be 0 after skips.
 
-    ``labels`` are classes (N·V), long, or float32 (N·V, classes) of 0 and 1 where a video may show several.
+    ``labels`` are classes (N·V), long, or float32 (N·V, classes) of 0 and 1 where a video may show several. ``tracks``
+    are the modalities beside the pictures, all that the data set reads, each of N·V clips; none where N is 0.
     """
 
     clips: torch.Tensor
     labels: torch.Tensor
     videos: torch.Tensor
     failures: tuple[DecodingFailure, ...] = ()
+    tracks: Tracks = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -103,15 +111,18 @@ class PictureBatch:
     videos: torch.Tensor
     failures: tuple[DecodingFailure, ...] = ()
     normalisation: Normalisation = NORMALISATION
+    tracks: Tracks = field(default_factory=dict)
 
     def pin_memory(self) -> PictureBatch:
         """Page-locked copies, for the way to a GPU."""
-        return replace(self, pictures=self.pictures.pin_memory(), labels=self.labels.pin_memory())
+        tracks = {key: track.pin_memory() for key, track in self.tracks.items()}
+        return replace(self, pictures=self.pictures.pin_memory(), labels=self.labels.pin_memory(), tracks=tracks)
 
     def normalised(self, device: torch.device | str = "cpu") -> Batch:
         """The batch as networks take it; the clips are normalised on ``device``, and stay there."""
         clips = self.normalisation(self.pictures.to(device, non_blocking=True)) if len(self.labels) else torch.empty(0)
-        return Batch(clips, self.labels, self.videos, self.failures)
+        tracks = {key: track.normalised(device) for key, track in self.tracks.items()}
+        return Batch(clips, self.labels, self.videos, self.failures, tracks)
 
 
 def collate(samples: Sequence[Sample]) -> PictureBatch:
@@ -122,7 +133,13 @@ def collate(samples: Sequence[Sample]) -> PictureBatch:
     clips = torch.cat([pictures for _, pictures in kept]) if kept else torch.empty(0, dtype=torch.uint8)
     failures = tuple(f for s in samples for f in s.failures)
     normalisation = kept[0][0].normalisation if kept else NORMALISATION
-    return PictureBatch(clips, _labels(labels), torch.tensor(videos, dtype=torch.long), failures, normalisation)
+    tracks, numbers = joined([s.tracks for s, _ in kept]), torch.tensor(videos, dtype=torch.long)
+    return PictureBatch(clips, _labels(labels), numbers, failures, normalisation, tracks)
+
+
+def _no_pictures(views: int, size: tuple[int, int]) -> torch.Tensor:
+    """The pictures of clips that were not decoded: uint8 (V, 0, 3, h, w)."""
+    return torch.empty((views, 0, 3, *size), dtype=torch.uint8)
 
 
 def _labels(labels: Sequence[int | torch.Tensor]) -> torch.Tensor:
@@ -229,6 +246,7 @@ class TrainingClips(Dataset[Sample]):
         policy: What happens to unreadable videos.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        modalities: What is read of a clip.
     """
 
     def __init__(
@@ -241,8 +259,12 @@ class TrainingClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        modalities: Modalities = PICTURES,
     ) -> None:
         self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
+        self.modalities = modalities
+        if modalities.flow is not None:
+            check_followed(transform)
         self._cache = FrameCache(cache_bytes, index)
         # Shared memory: workers that outlive an epoch see the new number.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
@@ -317,10 +339,19 @@ class TrainingClips(Dataset[Sample]):
         return Sample(pictures, self.videos.target(video), video, (), self.transform.normalisation)
 
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
+        source = self.videos.source(video)
         with self._cache.open(video, self.videos) as file:
-            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
-            frames = part.cut(file.read(self.choose(part, file.info, rng)))
-        return replace(self.sample(frames, video, rng), failures=failures)
+            part = LabelledPart.of(file.info, self.videos.parts.get(video), source.name)
+            indices = self.choose(part, file.info, rng)
+            frames = part.cut(file.read(indices)) if self.modalities.rgb else None
+        place = ClipPlace.of(source, file.info, part, indices, self.clip)
+        before = copy.deepcopy(rng)
+        if frames is None:
+            sample = Sample(_no_pictures(1, self.transform.size), self.videos.target(video), video)
+        else:
+            sample = self.sample(frames, video, rng)
+        tracks = self.modalities.tracks(place, training_view(self.transform, before), 1, rng)
+        return replace(sample, failures=failures, tracks=tracks)
 
 
 class TestClips(Dataset[Sample]):
@@ -334,6 +365,7 @@ class TestClips(Dataset[Sample]):
         policy: What happens to unreadable videos; ``replace`` leaves them out.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        modalities: What is read of a clip.
     """
 
     __test__ = False  # not a test case, whatever pytest reads into the name
@@ -348,8 +380,10 @@ class TestClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        modalities: Modalities = PICTURES,
     ) -> None:
         self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
+        self.modalities = modalities
         self._cache = FrameCache(cache_bytes, index)
 
     @property
@@ -394,15 +428,22 @@ class TestClips(Dataset[Sample]):
 
     def _samples(self, video: int, clips: Sequence[int]) -> list[Sample]:
         """Samples of some clips of one video, which is opened once and decoded forward once."""
+        source = self.videos.source(video)
         with self._cache.open(video, self.videos) as file:
-            part = LabelledPart.of(file.info, self.videos.parts.get(video), self.videos.source(video).name)
+            part = LabelledPart.of(file.info, self.videos.parts.get(video), source.name)
             chosen = part.uniform_clips(self.clip, self.clips)
             wanted = sorted({index for clip in clips for index in chosen[clip]})
-            frames = part.cut(file.read(wanted))
-        places = {index: place for place, index in enumerate(wanted)}
-        views = [self.transform.pictures(frames[[places[index] for index in chosen[clip]]]) for clip in clips]
-        target, normalisation = self.videos.target(video), self.transform.normalisation
-        return [Sample(torch.stack(view), target, video, (), normalisation) for view in views]
+            frames = part.cut(file.read(wanted)) if self.modalities.rgb else None
+        samples, places = [], {index: place for place, index in enumerate(wanted)}
+        for clip in clips:
+            pictures = _no_pictures(self.transform.crops, self.transform.size)
+            if frames is not None:
+                pictures = torch.stack(self.transform.pictures(frames[[places[index] for index in chosen[clip]]]))
+            place = ClipPlace.of(source, file.info, part, chosen[clip], self.clip)
+            tracks = self.modalities.tracks(place, test_view(self.transform), self.transform.crops)
+            target = self.videos.target(video)
+            samples.append(Sample(pictures, target, video, (), self.transform.normalisation, tracks))
+        return samples
 
 
 def _failed(videos: VideoList, video: int, error: VideoError) -> Sample:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import io
 import math
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ import numpy.typing as npt
 from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import VideoReformatter
 
+from hwbench.data.media_faults import MediaFault, check_media, naming
 from hwbench.errors import InvalidValue, VideoError
 
 Frames = npt.NDArray[np.uint8]
@@ -167,8 +167,8 @@ class VideoFile:
         self._close = contextlib.ExitStack()
         self._reformatter = VideoReformatter()
         try:
-            with self._naming():
-                _check_file(self.path) if content is None else _check_content(content)
+            with naming(self.path):
+                check_media(self.path if content is None else content)
                 self._open()
                 self.info = info or self._probe()
         except VideoError:
@@ -181,7 +181,7 @@ class VideoFile:
         wanted = sorted(set(indices))
         if not wanted or wanted[0] < 0 or wanted[-1] >= count:
             raise InvalidValue(f"{self.path}: expected frame indices from 0 to {count - 1}, got {list(indices)}")
-        with self._naming():
+        with naming(self.path):
             found = self._collect(wanted)
         lost = [index for index in wanted if index not in found]
         if lost:
@@ -216,10 +216,10 @@ class VideoFile:
         packets = [_Packet.of(p, codec) for p in container.demux(stream) if p.size]
         claimed = _claimed_packets(container, stream)
         if packets and (packets[-1].corrupt or len(packets) < claimed):
-            raise _Cause(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
+            raise MediaFault(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
         packets = [p for p in packets if p.shown and not p.discard]
         if not packets:
-            raise _Cause("no frames")
+            raise MediaFault("no frames")
         info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting()
         self._check_length(info)
         return info
@@ -248,7 +248,7 @@ class VideoFile:
         self._rewind()
         count = sum(1 for _ in self._container.decode(self._stream))
         if not count:
-            raise _Cause("no frame can be decoded")
+            raise MediaFault("no frame can be decoded")
         return self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
 
     def _info(
@@ -262,7 +262,7 @@ class VideoFile:
     ) -> VideoInfo:
         context = self._stream.codec_context
         if not context.width or not context.height:
-            raise _Cause("the size of its frames is unknown")
+            raise MediaFault("the size of its frames is unknown")
         size, number = (context.width, context.height), self._stream.index
         return VideoInfo(*size, _codec_name(self._stream), time_base, pts, keys, duration, counted, number)
 
@@ -274,7 +274,7 @@ class VideoFile:
         # Some writers count from 0, others from the first frame.
         end = info.duration_s + max(0.0, float(int(info.pts[0]) * info.time_base))
         if expected - end > max(_SHORTFALL_RATIO * expected, 2 / info.fps):
-            raise _Cause(f"truncated: {expected:.2f} s announced, {info.duration_s:.2f} s in the file")
+            raise MediaFault(f"truncated: {expected:.2f} s announced, {info.duration_s:.2f} s in the file")
 
     def _collect(self, wanted: Sequence[int]) -> dict[int, Frames]:
         """Decodes forward through the wanted indices (rising); frames that fail to turn up are left out."""
@@ -360,27 +360,10 @@ class VideoFile:
         array: Frames = picture.to_ndarray()  # type: ignore[assignment]
         return np.ascontiguousarray(_upright(array, _display_matrix(frame)))
 
-    @contextlib.contextmanager
-    def _naming(self) -> Iterator[None]:
-        """Turns whatever goes wrong inside into a VideoError with the file's name and one line of cause."""
-        try:
-            yield
-        except VideoError:
-            raise
-        except _Cause as cause:
-            raise VideoError(f"{self.path}: {cause}") from None
-        except (av.FFmpegError, OSError, ValueError, RuntimeError, EOFError, MemoryError) as error:
-            text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise VideoError(f"{self.path}: {' '.join(text.split())} (damaged, or not a video)") from error
-
 
 def _at_or_after(pts: npt.NDArray[np.int64], time: Fraction) -> int:
     """Index of the first frame at or after a time in units of the time base, which need not be a whole number."""
     return int(np.searchsorted(pts, math.ceil(time), side="left"))
-
-
-class _Cause(Exception):
-    """Why a file cannot be read; the file's name is put in front of it."""
 
 
 @dataclass(frozen=True)
@@ -431,24 +414,10 @@ def _upright(array: Frames, matrix: tuple[int, int, int, int]) -> Frames:
     return array[:: (-1 if down < 0 else 1), :: (-1 if across < 0 else 1)]
 
 
-def _check_file(path: Path) -> None:
-    if not path.exists():
-        raise _Cause("no such file")
-    if path.is_dir():
-        raise _Cause("is a directory, expected a video file")
-    if path.is_file() and path.stat().st_size == 0:
-        raise _Cause("the file is empty (0 bytes)")
-
-
 def _codec_name(stream: Any) -> str:
     context = stream.codec_context
     name: str = getattr(context.codec, "canonical_name", context.name)
     return name
-
-
-def _check_content(content: BinaryIO) -> None:
-    if not content.seek(0, io.SEEK_END):
-        raise _Cause("the video is empty (0 bytes)")
 
 
 def _video_stream(container: Any, number: int | None) -> Any:
@@ -456,13 +425,13 @@ def _video_stream(container: Any, number: int | None) -> Any:
     moving = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
     if not moving:
         kinds = sorted({s.type for s in container.streams})
-        raise _Cause(f"no video stream (found: {', '.join(kinds) or 'nothing'})")
+        raise MediaFault(f"no video stream (found: {', '.join(kinds) or 'nothing'})")
     stream = _best(container, moving) if number is None else next((s for s in moving if s.index == number), None)
     if stream is None:
         known = ", ".join(f"{s.index} ({s.width}x{s.height})" for s in moving)
-        raise _Cause(f"stream {number} is no video stream; its video streams: {known}")
+        raise MediaFault(f"stream {number} is no video stream; its video streams: {known}")
     if stream.codec_context is None:
-        raise _Cause("no decoder for its codec in this PyAV")
+        raise MediaFault("no decoder for its codec in this PyAV")
     return stream
 
 

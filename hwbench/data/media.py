@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import BinaryIO, Protocol, runtime_checkable
 
 from hwbench.data.decoding import Frames, VideoFile, VideoInfo
 
@@ -54,6 +54,22 @@ class VideoSource(Protocol):
         ...
 
 
+@runtime_checkable
+class MediaSource(Protocol):
+    """A video that is a media file, with whatever else than pictures is in it: some ``VideoSource`` are one."""
+
+    @property
+    def name(self) -> str: ...
+
+    def media(self) -> Path | BinaryIO:
+        """The file, or its bytes, open for reading; whoever asks closes them.
+
+        Raises:
+            VideoError: There are no such bytes.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class FileSource:
     """A video file; ``stream`` is the number of its video stream as ``ffprobe`` prints it, None: the best one."""
@@ -67,6 +83,9 @@ class FileSource:
 
     def identity(self, root: Path) -> str:
         return relative_name(self.path, root) + ("" if self.stream is None else f"\tstream={self.stream}")
+
+    def media(self) -> Path:
+        return self.path
 
     def open(self, info: VideoInfo | None = None) -> OpenVideo:
         return VideoFile(self.path, info, stream=self.stream)

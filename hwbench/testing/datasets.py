@@ -243,6 +243,22 @@ def ava(root: Path) -> Path:
     return root
 
 
+def frame_lists(root: Path) -> Path:
+    """Charades as PySlowFast lists it: a row for each frame, some without a label."""
+    for side in ("train", "val"):
+        rows = []
+        for at, number, _ in _sides():
+            if at == side:
+                shown = ("", "0", "0,1" if number % 2 else "0")
+                rows += [
+                    f'V{number} V{number} {frame} V{number}/V{number}-{frame + 1:06d}.jpg "{shown[frame % 3]}"'
+                    for frame in range(_FRAMES)
+                ]
+                small_images(root / "Charades_v1_rgb" / f"V{number}", number, f"V{number}-{{:06d}}.jpg")
+        _text(root / "frame_lists" / f"{side}.csv", "original_vido_id video_id frame_id path labels", *rows)
+    return root
+
+
 def mmaction2(root: Path) -> Path:
     """mmaction2's lists of videos."""
     for side in ("train", "val"):
@@ -355,6 +371,7 @@ COPIES: Mapping[str, SmallCopy] = {
     "domsev": SmallCopy(domsev),
     "epic-kitchens": SmallCopy(epic_kitchens),
     "folders": SmallCopy(folders),
+    "frame-lists": SmallCopy(frame_lists, multi_label=True),
     "frames": SmallCopy(frames),
     "hmdb51": SmallCopy(hmdb51),
     "huggingface": SmallCopy(huggingface, needs="pyarrow"),

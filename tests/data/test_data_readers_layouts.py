@@ -185,6 +185,27 @@ def test_domsev_finds_videos_through_its_table(copy: Copy) -> None:
     assert len(read("domsev", copy("domsev"), label="activity").train) == 4
 
 
+def test_a_video_of_a_frame_list_shows_what_its_frames_show(changed: Copy) -> None:
+    root = changed("frame_lists")
+    listing = read("frame-lists", root)
+    assert isinstance(reader_of(root), type(get("frame-lists")))
+    assert labels(listing.train)[:2] == [("0",), ("0", "1")]
+    assert listing.train[1].row == f"{root}/frame_lists/train.csv:10"
+    with listing.train[1].opened_by().open() as video:
+        assert (video.info.fps, video.info.num_frames) == (30, 8)
+    (root / "Charades_v1_rgb").rename(root / "images")
+    with pytest.raises(InvalidFile, match="none of 6 listed videos is there; the first is 'V0'"):
+        read("frame-lists", root)
+    shutil.rmtree(root / "images" / "V1")
+    partial = read("frame-lists", root, prefix="images", fps="24")
+    assert partial.notes == (f"{root}: 1 of 6 listed videos are not there, such as 'V1'",)
+    for side in ("train", "val"):
+        file = root / "frame_lists" / f"{side}.csv"
+        file.write_text(file.read_text().replace('"0,1"', '""').replace('"0"', '""'))
+    with pytest.raises(InvalidFile, match="no row has labels"):
+        read("frame-lists", root, prefix="images")
+
+
 def test_ava_makes_one_entry_of_the_rows_of_a_person(copy: Copy) -> None:
     bend, talk = "bend/bow (at the waist)", "talk to (e.g., self)"
     root = copy("ava")
@@ -362,7 +383,7 @@ def test_lists_of_python_are_those_of_tables(tmp_path: Path) -> None:
 def test_a_data_set_is_recognised_by_its_own_reader_or_by_none(name: str, copy: Copy) -> None:
     if name == "huggingface":
         pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
-    path = copy({"something-something": "something_something", "epic-kitchens": "epic_kitchens"}.get(name, name))
+    path = copy(name.replace("-", "_"))
     if readers.get(name)().recognises(path):
         assert type(reader_of(path)) is readers.get(name)
 
@@ -436,6 +457,17 @@ FAULTS = [
     ("ava", "annotations/ava_val_v2.2.csv", (",79,", ",81,"), ":1: expected an action from 1 to 80, got 81"),
     ("ava", "ava_action_list_v2.2.pbtxt", ("label_id: 79", "label_id: 1"), ":7: expected a name before each number"),
     ("ava", "annotations/ava_val_v2.2.csv", None, ": expected ava_val_v*.csv of AVA"),
+    (
+        "frame_lists",
+        "frame_lists/train.csv",
+        ("vido", "video"),
+        ":1: expected 'original_vido_id video_id",
+    ),
+    ("frame_lists", "frame_lists/train.csv", ("V0 1 V0/", "V0 2 V0/"), ":3: expected frame 1 of 'V0' in 'V0', got"),
+    ("frame_lists", "frame_lists/train.csv", ("V0 1 V0/", "V0 1 V1/"), ":3: expected frame 1 of 'V0' in 'V0', got"),
+    ("frame_lists", "frame_lists/train.csv", ("V0 1 V0/", "V0 one V0/"), ":3: expected a video, a number, a path and"),
+    ("frame_lists", "frame_lists/train.csv", ("-000001", "-000009"), ":2: the images of 'V0' are not in the order"),
+    ("frame_lists", "frame_lists/val.csv", None, ": expected train.csv and val.csv, in it or in frame_lists/"),
     ("mmaction2", "tiny_train_list_videos.txt", ("0.mp4 0", "0.mp4 run"), ":1: expected whole numbers as labels"),
     ("mmaction2", "tiny_train_list_videos.txt", ("0.mp4 0", "0.mp4 0 1"), ":1: expected 'VIDEO LABEL'"),
     ("mmaction2_frames", "tiny_train_list_rawframes.txt", (" 6 0", " 0"), ":1: expected 'FOLDER FRAMES LABEL'"),

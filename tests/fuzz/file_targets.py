@@ -4,13 +4,15 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import optuna
 import torch
 
 from hwbench.api.bench import _manifest
-from hwbench.data import ClipSpec
+from hwbench.data import ClipSpec, ImuSpec, read_imu
+from hwbench.data.flow import NOTE, FlowFolder
 from hwbench.data.readers import get as get_reader
 from hwbench.data.videos import read_splits
 from hwbench.deploy.manifest import DeployedModel
@@ -269,6 +271,14 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         path = written(folder / "videos.txt", text)
         naming(path, lambda: read_splits(path))
 
+    def readings(text: str) -> None:
+        path = written(folder / "readings.csv", text)
+        naming(path, lambda: read_imu(path, ImuSpec(("x", "y"), "ms")).part(Fraction(0), Fraction(1), 5))
+
+    def flow(text: str) -> None:
+        path = written(folder / "flow" / NOTE, text)
+        naming(path, FlowFolder(path.parent).range_px)
+
     copies = data_sets(folder / "data-sets")
 
     def data_set(text: str) -> None:
@@ -305,5 +315,7 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         fuzz.FuzzTarget("build-cache", described, [json.dumps(artifact_to_json(small))], ()),
         fuzz.FuzzTarget("lab-record", lab, ['{"pid": 1, "adb": null}'], ()),
         fuzz.FuzzTarget("video-list", videos, VIDEOS, texts),
+        fuzz.FuzzTarget("readings", readings, ["ms,x,y\n0,1,2.5\n10,-1e3,2\n"], texts),
+        fuzz.FuzzTarget("flow-note", flow, ['{"range_px": 20.0, "method": "dis-medium"}'], texts),
         fuzz.FuzzTarget("data-set", data_set, [f"{name}\n{before}" for name, *_, before in copies], texts),
     ]

@@ -29,7 +29,7 @@ NAMES = {
     "file": (
         *("device.toml", "space.toml", "model.toml", "table.csv", "manifest.json", "manifest-report", "manifest-bench"),
         *("checkpoint-meta", "checkpoint-bytes", "result.json", "study-best", "study-journal", "knob-journal", "lease"),
-        *("known_hosts", "build-cache", "lab-record", "video-list", "data-set"),
+        *("known_hosts", "build-cache", "lab-record", "video-list", "readings", "flow-note", "data-set"),
     ),
 }
 # Texts of Hypothesis for each target in each run; the changed texts find what these do not, and the other way round.

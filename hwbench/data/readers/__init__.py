@@ -13,6 +13,7 @@ from hwbench.data.readers.charades import Charades
 from hwbench.data.readers.domsev import Domsev
 from hwbench.data.readers.epic_kitchens import EpicKitchens
 from hwbench.data.readers.folders import ClassFolders
+from hwbench.data.readers.frame_lists import FrameLists
 from hwbench.data.readers.frames import ImageFolders
 from hwbench.data.readers.hmdb51 import Hmdb51
 from hwbench.data.readers.huggingface import HuggingFace
@@ -29,7 +30,7 @@ from hwbench.registry import suggest
 # In the order in which they are asked: a folder of Kinetics has a train.csv too, and any folder may be class folders.
 OWN: tuple[type[Reader], ...] = (
     *(Kinetics, Ucf101, Hmdb51, SomethingSomething, Charades, ActivityNet, EpicKitchens, Domsev, Ava),
-    *(WebDataset, HuggingFace, Table, Mmaction2, ImageFolders, VideoLists, ClassFolders),
+    *(FrameLists, WebDataset, HuggingFace, Table, Mmaction2, ImageFolders, VideoLists, ClassFolders),
 )
 
 

@@ -1,0 +1,56 @@
+"""Where in its video a clip lies: what is needed to read something else of the same time and place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from hwbench.data.clips import ClipSpec, Indices
+from hwbench.data.conventions import span_of
+from hwbench.data.decoding import VideoInfo
+from hwbench.data.images import FrameFolder
+from hwbench.data.labelled import LabelledPart
+from hwbench.data.media import VideoSource
+
+
+@dataclass(frozen=True)
+class ClipPlace:
+    """A clip by its frames and by its time.
+
+    Attributes:
+        source: The video.
+        part: What of it the label is about.
+        num_frames: Frames of the video.
+        indices: Frames of the clip.
+        start_s: When its first frame begins, in seconds from the first frame of the video.
+        span_s: Seconds that it covers, also where the video ends before.
+        origin_s: The time stamp of the first frame of the video, which other streams of its file count by.
+    """
+
+    source: VideoSource
+    part: LabelledPart
+    num_frames: int
+    indices: Indices
+    start_s: Fraction
+    span_s: Fraction
+    origin_s: Fraction
+
+    @classmethod
+    def of(
+        cls, source: VideoSource, info: VideoInfo, part: LabelledPart, indices: Indices, spec: ClipSpec
+    ) -> ClipPlace:
+        """The place of a clip that was cut as ``spec`` says; segments cover the whole part."""
+        segments = spec.stride is None and spec.span is None
+        within = part.info
+        begins = int(within.pts[0] if segments else info.pts[indices[0]])
+        span_s = within.duration * within.time_base if segments else span_of(within, spec)
+        origin_s = int(info.pts[0]) * info.time_base
+        return cls(source, part, info.num_frames, indices, begins * info.time_base - origin_s, span_s, origin_s)
+
+
+def beside(source: VideoSource, root: Path | None) -> Path:
+    """Where lies what belongs to a video, without an ending: ``root/NAME``, or beside the video where that is None."""
+    if isinstance(source, FrameFolder):
+        return (root or source.folder.parent) / source.folder.name
+    return (root or Path(source.name).parent) / Path(source.name.rpartition("!")[2]).stem

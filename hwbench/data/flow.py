@@ -1,0 +1,89 @@
+"""Optical flow as images: how far every pixel moves to the next frame, across and down.
+
+Two grey images for each frame, as mmaction2 and denseflow write them: ``flow_x_00001.jpg`` and ``flow_y_00001.jpg``
+hold the flow from the first frame to the second. A code of 8 bits stands for ``code / 255 * 2 R - R`` pixels, where R
+is the range: 20 pixels unless a file ``flow.json`` beside the images says otherwise. The last frame has no next one,
+and gets the flow of the one before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from hwbench.data.decoding import Frames
+from hwbench.data.images import FrameFolder
+from hwbench.documents import read_json
+from hwbench.errors import InvalidValue, VideoError
+
+# denseflow's ``-b=20``, which mmaction2's lists are made with.
+RANGE_PX = 20.0
+NOTE = "flow.json"
+_HIGHEST = 255
+
+Flow = npt.NDArray[np.float32]
+
+
+def codes_of(flow: Flow, range_px: float = RANGE_PX) -> Frames:
+    """Pixels as codes of 8 bits: float32 (..., 2) -> uint8 (..., 2); motion beyond the range is cut off."""
+    shares = np.clip(flow, -range_px, range_px) / (2 * range_px) + 0.5
+    codes: Frames = np.rint(shares * _HIGHEST).astype(np.uint8)
+    return codes
+
+
+def pixels_of(codes: Frames, range_px: float = RANGE_PX) -> Flow:
+    """Codes as pixels: uint8 (..., 2) -> float32 (..., 2), at most half a step of ``2 R / 255`` off."""
+    return ((codes / _HIGHEST - 0.5) * 2 * range_px).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowFolder:
+    """A folder with the images of one video; ``across`` and ``down`` are what their names begin with."""
+
+    folder: Path
+    across: str = "flow_x_"
+    down: str = "flow_y_"
+
+    def range_px(self) -> float:
+        """R, in pixels of the images.
+
+        Raises:
+            VideoError: ``flow.json`` is there and does not say it.
+        """
+        note = self.folder / NOTE
+        if not note.exists():
+            return RANGE_PX
+        try:
+            value = float(read_json(note.read_text(encoding="utf-8"))["range_px"])
+            if value > 0:
+                return value
+        except (OSError, ValueError, TypeError, KeyError):
+            pass
+        raise VideoError(f"{note}: expected a JSON object with a 'range_px' above 0")
+
+    def read(self, indices: tuple[int, ...], num_frames: int) -> Frames:
+        """The codes of some frames, across and down: uint8 (T, H, W, 2).
+
+        Args:
+            indices: Numbers of frames of the video.
+            num_frames: Frames of the video.
+
+        Raises:
+            VideoError: An image is missing, damaged, or of another size than the others.
+            InvalidValue: No index, or one outside the video.
+        """
+        if not indices or min(indices) < 0 or max(indices) >= num_frames:
+            raise InvalidValue(f"{self.folder}: expected frames from 0 to {num_frames - 1}, got {list(indices)}")
+        count = max(1, num_frames - 1)
+        places = tuple(min(index, count - 1) for index in indices)
+        x, y = (self._images(prefix, count, places) for prefix in (self.across, self.down))
+        if x.shape != y.shape:
+            raise VideoError(f"{self.folder}: images of {x.shape[1:]} across and of {y.shape[1:]} down")
+        return np.stack([x, y], axis=-1)
+
+    def _images(self, prefix: str, count: int, places: tuple[int, ...]) -> Frames:
+        with FrameFolder(self.folder, prefix=prefix, count=count).open() as images:
+            return images.read(places)[..., 0]

@@ -1,0 +1,142 @@
+"""How optical flow is computed where there are no files of it: a classical method, and a network."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from hwbench.data.decoding import Frames
+from hwbench.data.flow import Flow
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
+
+_PRESETS = ("ultrafast", "fast", "medium")
+_NETWORKS = ("raft_large", "raft_small")
+# RAFT looks at an eighth of the pixels, at four scales: 128 are the least.
+_STEP, _LEAST = 8, 128
+
+
+class FlowMethod(Protocol):
+    """Computes the flow between two frames; a frozen dataclass."""
+
+    @property
+    def name(self) -> str:
+        """Tells it, with its settings, from all others: what is kept on the disk is kept under this name."""
+        ...
+
+    def __call__(self, first: Frames, second: Frames) -> Flow:
+        """uint8 (H, W, 3) twice -> float32 (H, W, 2): pixels to the right and down from the first to the second."""
+        ...
+
+
+@dataclass(frozen=True)
+class DisFlow:
+    """Dense inverse search (Kroeger et al. 2016, arXiv:1603.03590) by OpenCV; needs no weights.
+
+    Raises:
+        MissingDependency: OpenCV is not installed.
+        InvalidValue: A preset that is none of ``ultrafast``, ``fast`` and ``medium``.
+    """
+
+    preset: str = "medium"
+
+    def __post_init__(self) -> None:
+        if self.preset not in _PRESETS:
+            raise InvalidValue(f"flow: expected a preset of {', '.join(_PRESETS)}, got {self.preset!r}")
+        _opencv()
+
+    @property
+    def name(self) -> str:
+        return f"dis-{self.preset}"
+
+    def __call__(self, first: Frames, second: Frames) -> Flow:
+        opencv = _opencv()
+        search = opencv.DISOpticalFlow_create(_PRESETS.index(self.preset))
+        grey = [opencv.cvtColor(np.ascontiguousarray(frame), opencv.COLOR_RGB2GRAY) for frame in (first, second)]
+        flow: Flow = search.calc(*grey, None)
+        return flow
+
+
+@dataclass(frozen=True)
+class RaftFlow:
+    """RAFT (Teed and Deng 2020, arXiv:2003.12039) as torchvision has it.
+
+    Attributes:
+        weights: A file of its parameters, as torchvision publishes them.
+        network: ``raft_large`` or ``raft_small``.
+        updates: Steps of refinement.
+        device: Where it runs.
+
+    Raises:
+        InvalidValue: Another network.
+    """
+
+    weights: Path
+    network: str = "raft_large"
+    updates: int = 12
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.network not in _NETWORKS or self.updates < 1:
+            raise InvalidValue(f"flow: expected {' or '.join(_NETWORKS)} and updates of at least 1, got {self}")
+
+    @property
+    def name(self) -> str:
+        return f"{self.network}-{self.updates}-{_digest(self.weights)}"
+
+    def __call__(self, first: Frames, second: Frames) -> Flow:
+        network = _raft(self.network, self.weights, self.device)
+        height, width = first.shape[:2]
+        padding = (0, _missing(width), 0, _missing(height))
+        images = (_image(frame, padding).to(self.device) for frame in (first, second))
+        with torch.inference_mode():
+            flow = network(*images, num_flow_updates=self.updates)[-1][0, :, :height, :width]
+        pixels: Flow = np.ascontiguousarray(flow.permute(1, 2, 0).float().cpu().numpy())
+        return pixels
+
+
+def _opencv() -> Any:
+    try:
+        import cv2
+    except ImportError:
+        raise MissingDependency(
+            "computing optical flow needs OpenCV, which is not installed; "
+            "install it with: python -m pip install 'hwbench[flow]'"
+        ) from None
+    return cv2
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    except OSError as error:
+        raise InvalidFile(f"{path}: {error.strerror} (expected weights of RAFT)") from None
+
+
+@functools.lru_cache(2)
+def _raft(name: str, weights: Path, device: str) -> torch.nn.Module:
+    from torchvision.models import optical_flow
+
+    network: torch.nn.Module = getattr(optical_flow, name)(weights=None, progress=False)
+    try:
+        network.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
+    except Exception as error:
+        text = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
+        raise InvalidFile(f"{weights}: expected weights of {name} ({text})") from None
+    return network.eval().to(device)
+
+
+def _missing(length: int) -> int:
+    """Pixels up to the next length that the network takes."""
+    return max(_LEAST, -(-length // _STEP) * _STEP) - length
+
+
+def _image(frame: Frames, padding: tuple[int, int, int, int]) -> torch.Tensor:
+    """float32 (1, 3, h, w) from -1 to 1; what is added repeats the last row and column."""
+    image = torch.from_numpy(np.ascontiguousarray(frame)).permute(2, 0, 1)[None].float() / 127.5 - 1
+    return torch.nn.functional.pad(image, padding, mode="replicate")

@@ -1,0 +1,189 @@
+"""Optical flow: from files, computed, and kept."""
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torchvision.io import encode_png, write_jpeg
+from video_files import MakeVideo
+
+from hwbench.data.archives import MemorySource
+from hwbench.data.flow import NOTE, FlowFolder, codes_of, pixels_of
+from hwbench.data.flow_cache import FlowCache
+from hwbench.data.flow_methods import DisFlow, RaftFlow
+from hwbench.data.media import FileSource
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, VideoError
+
+
+@dataclass
+class Brighter:
+    """A method that counts: the flow to the right is how much brighter the next frame is, in tens."""
+
+    name: str = "brighter"
+    calls: int = 0
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        change = second.astype(np.float32).mean(axis=2) - first.astype(np.float32).mean(axis=2)
+        return np.stack([change / 10, -change / 10], axis=-1)
+
+
+def textured(shift: int = 0) -> np.ndarray:
+    """A smooth random picture, moved to the right: uint8 (96, 128, 3)."""
+    picture = torch.rand(3, 12, 16, generator=torch.Generator().manual_seed(0))
+    large = torch.nn.functional.interpolate(picture[None], size=(96, 128), mode="bicubic", align_corners=False)[0]
+    return np.roll((large.clamp(0, 1) * 255).byte().permute(1, 2, 0).numpy(), shift, axis=1)
+
+
+def test_codes_keep_half_a_step() -> None:
+    flow = np.random.default_rng(0).uniform(-5, 5, (7, 9, 2)).astype(np.float32)
+    for range_px in (5.0, 20.0):
+        assert np.abs(pixels_of(codes_of(flow, range_px), range_px) - flow).max() <= range_px / 255 * 1.001
+    assert codes_of(np.array([-99, 99], np.float32)).tolist() == [0, 255]
+    # What is mirrored is what goes the other way.
+    codes = np.arange(256, dtype=np.uint8)
+    np.testing.assert_allclose(pixels_of(255 - codes), -pixels_of(codes), atol=1e-5)
+
+
+@pytest.fixture
+def mmaction2_folder(tmp_path: Path) -> Path:
+    """Flow of four frames, as mmaction2's tools leave it beside the images: codes 40 i + 10 across, 200 - 40 i down."""
+    for number in range(1, 4):
+        for prefix, code in (("flow_x_", 40 * number + 10), ("flow_y_", 200 - 40 * number)):
+            image = torch.full((1, 16, 24), code, dtype=torch.uint8)
+            write_jpeg(image, str(tmp_path / f"{prefix}{number:05d}.jpg"), quality=95)
+    (tmp_path / "img_00001.jpg").write_bytes(b"no image, and not looked at")
+    return tmp_path
+
+
+def test_images_of_flow_are_read_as_pairs(mmaction2_folder: Path) -> None:
+    folder = FlowFolder(mmaction2_folder)
+    codes = folder.read((2, 0, 3), 4)
+    assert codes.shape == (3, 16, 24, 2)
+    assert codes[:, 8, 8].tolist() == [[130, 80], [50, 160], [130, 80]]  # the last frame has the flow of the one before
+    assert folder.range_px() == 20
+    (mmaction2_folder / NOTE).write_text('{"range_px": 5}')
+    assert folder.range_px() == 5
+
+
+def test_faults_of_images_of_flow_name_the_folder(mmaction2_folder: Path) -> None:
+    folder = FlowFolder(mmaction2_folder)
+    with pytest.raises(VideoError, match="expected 8 images, as listed"):
+        folder.read((0,), 9)
+    with pytest.raises(InvalidValue, match="frames from 0 to 3, got \\[4\\]"):
+        folder.read((4,), 4)
+    write_jpeg(torch.zeros(1, 8, 8, dtype=torch.uint8), str(mmaction2_folder / "flow_y_00001.jpg"))
+    with pytest.raises(VideoError, match=str(mmaction2_folder)):
+        folder.read((0,), 4)
+    for text in ("{}", "[]", "no", '{"range_px": -1}'):
+        (mmaction2_folder / NOTE).write_text(text)
+        with pytest.raises(VideoError, match="range_px"):
+            folder.range_px()
+
+
+def test_flow_is_computed_once_for_each_video(make_video: MakeVideo, tmp_path: Path) -> None:
+    source, method = FileSource(make_video("film.mp4", count=10)), Brighter()
+    cache = FlowCache(tmp_path / "flow", method, range_px=2.0)
+    folder = cache.folder(source)
+    codes = folder.read(tuple(range(10)), 10)
+    # gradient_frames become 8 brighter from one to the next.
+    np.testing.assert_allclose(pixels_of(codes, folder.range_px())[..., 0].mean(axis=(1, 2)), 0.8, atol=0.1)
+    np.testing.assert_allclose(pixels_of(codes, folder.range_px())[..., 1].mean(axis=(1, 2)), -0.8, atol=0.1)
+    assert json.loads((folder.folder / NOTE).read_text())["method"] == "brighter"
+    assert (cache.folder(source), method.calls) == (folder, 9)
+    assert [path for path in cache.root.iterdir() if path.name.startswith(".")] == []
+    # Another method, range or film is another folder.
+    folders = {
+        FlowCache(cache.root, Brighter("other")).folder(source).folder,
+        FlowCache(cache.root, method, range_px=3.0).folder(source).folder,
+        cache.folder(MemorySource("film", source.path.read_bytes())).folder,
+        folder.folder,
+    }
+    assert len(folders) == 4
+    make_video("film.mp4", count=1)
+    assert (cache.folder(source).read((0,), 1) == 128).all()
+
+
+def test_an_unreadable_video_leaves_nothing(broken: dict[str, Path], tmp_path: Path) -> None:
+    cache = FlowCache(tmp_path / "flow", Brighter())
+    with pytest.raises(VideoError, match="truncated"):
+        cache.folder(FileSource(broken["truncated"]))
+    assert list(cache.root.iterdir()) == []
+
+
+def test_without_opencv_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    with pytest.raises(MissingDependency, match=r"python -m pip install 'hwbench\[flow\]'"):
+        DisFlow()
+    with pytest.raises(InvalidValue, match="preset"):
+        DisFlow("slow")
+
+
+def test_what_dis_gets_and_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenCV itself is driven by test_dis_finds_motion."""
+
+    class Search:
+        def calc(self, first: np.ndarray, second: np.ndarray, flow: None) -> np.ndarray:
+            assert first.flags.c_contiguous
+            assert first.shape == second.shape == (96, 128)
+            return np.ones((96, 128, 2), np.float32)
+
+    class OpenCv:
+        COLOR_RGB2GRAY = 7
+
+        @staticmethod
+        def DISOpticalFlow_create(preset: int) -> Search:
+            assert preset == 1
+            return Search()
+
+        @staticmethod
+        def cvtColor(frame: np.ndarray, how: int) -> np.ndarray:
+            assert how == 7
+            return np.ascontiguousarray(frame[..., 0])
+
+    monkeypatch.setitem(sys.modules, "cv2", OpenCv)
+    method = DisFlow("fast")
+    assert method.name == "dis-fast"
+    assert method(textured(), textured()[:, ::-1]).shape == (96, 128, 2)
+
+
+@pytest.mark.long
+def test_dis_finds_motion() -> None:
+    pytest.importorskip("cv2", reason="python -m pip install 'hwbench[flow]'")
+    flow = DisFlow()(textured(), textured(3))
+    assert np.median(flow[..., 0]) == pytest.approx(3, abs=0.3)
+    assert np.median(flow[..., 1]) == pytest.approx(0, abs=0.3)
+
+
+def test_raft_takes_weights_of_a_file_and_frames_of_any_size(tmp_path: Path) -> None:
+    from torchvision.models.optical_flow import raft_small
+
+    torch.manual_seed(0)
+    torch.save(raft_small(weights=None).state_dict(), tmp_path / "raft.pth")
+    method = RaftFlow(tmp_path / "raft.pth", "raft_small", updates=1)
+    flow = method(textured()[:50, :61], textured(3)[:50, :61])
+    assert (flow.shape, flow.dtype) == ((50, 61, 2), np.float32)
+    assert method.name.startswith("raft_small-1-")
+    np.testing.assert_array_equal(flow, method(textured()[:50, :61], textured(3)[:50, :61]))
+
+
+def test_what_is_no_raft_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(1)}, tmp_path / "other.pth")
+    for path in (tmp_path / "other.pth", tmp_path / "none.pth"):
+        with pytest.raises(InvalidFile, match=f"{path}: expected weights of raft_small"):
+            RaftFlow(path, "raft_small")(textured(), textured())
+    with pytest.raises(InvalidFile, match=r"none\.pth"):
+        _ = RaftFlow(tmp_path / "none.pth").name
+    with pytest.raises(InvalidValue, match="raft_large or raft_small"):
+        RaftFlow(tmp_path / "other.pth", "raft")
+
+
+def test_png_and_jpeg_may_be_mixed(mmaction2_folder: Path) -> None:
+    (mmaction2_folder / "flow_x_00002.jpg").unlink()
+    image = encode_png(torch.full((1, 16, 24), 99, dtype=torch.uint8)).numpy().tobytes()
+    (mmaction2_folder / "flow_x_00002.png").write_bytes(image)
+    assert (FlowFolder(mmaction2_folder).read((1,), 4)[..., 0] == 99).all()
