@@ -8,6 +8,7 @@ from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, colla
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
+from hwbench.data.reading import Reading
 from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.synthetic import SyntheticSpec
 from hwbench.data.transforms import (
@@ -36,6 +37,7 @@ __all__ = [
     "Part",
     "PictureSpec",
     "RandomResizedCrop",
+    "Reading",
     "Resize",
     "Sample",
     "ScaleJitter",

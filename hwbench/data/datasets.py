@@ -24,6 +24,7 @@ from torch.utils.data import Dataset
 from hwbench.data.augmentations import Augmentation
 from hwbench.data.clips import ClipSpec
 from hwbench.data.conventions import Indices
+from hwbench.data.decoders import PYAV, Decoder
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.info_index import InfoIndex
@@ -139,8 +140,8 @@ class FrameCache:
     and looked up in ``index``, which other processes and later runs share.
     """
 
-    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None) -> None:
-        self.limit_bytes, self.index = limit_bytes, index
+    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None, decoder: Decoder = PYAV) -> None:
+        self.limit_bytes, self.index, self.decoder = limit_bytes, index, decoder
         self._bytes = 0
         self._frames: OrderedDict[int, Frames] = OrderedDict()
         self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
@@ -214,7 +215,7 @@ class CachedVideo:
 
     def _opened(self, info: VideoInfo | None) -> OpenVideo:
         if self._file is None:
-            self._file = self._close.enter_context(self._source.open(info))
+            self._file = self._close.enter_context(self._cache.decoder.open(self._source, info))
         return self._file
 
 
@@ -229,6 +230,7 @@ class TrainingClips(Dataset[Sample]):
         policy: What happens to unreadable videos.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        decoder: Reads the videos.
     """
 
     def __init__(
@@ -241,9 +243,10 @@ class TrainingClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        decoder: Decoder = PYAV,
     ) -> None:
         self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
-        self._cache = FrameCache(cache_bytes, index)
+        self._cache = FrameCache(cache_bytes, index, decoder)
         # Shared memory: workers that outlive an epoch see the new number.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -334,6 +337,7 @@ class TestClips(Dataset[Sample]):
         policy: What happens to unreadable videos; ``replace`` leaves them out.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        decoder: Reads the videos.
     """
 
     __test__ = False  # not a test case, whatever pytest reads into the name
@@ -348,9 +352,10 @@ class TestClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        decoder: Decoder = PYAV,
     ) -> None:
         self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
-        self._cache = FrameCache(cache_bytes, index)
+        self._cache = FrameCache(cache_bytes, index, decoder)
 
     @property
     def classes(self) -> tuple[str, ...]:
