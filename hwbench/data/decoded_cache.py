@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import IO
 
 from hwbench.data.decoders import Decoder
-from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.decoding import Frames, VideoInfo, check_indices
 from hwbench.data.frame_file import file_bytes, read_frame_file, write_frame_file
 from hwbench.data.info_index import place_of
 from hwbench.data.kept_facts import file_state
@@ -137,8 +137,7 @@ class _CachedVideo:
 
     def read(self, indices: tuple[int, ...] | range) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3)."""
-        if not indices or min(indices) < 0 or max(indices) >= self.info.num_frames:
-            return self._opened(self.info).read(indices)  # which says what is wrong
+        check_indices(self._source.name, indices, self.info.num_frames)
         kept = read_frame_file(self._file, indices)
         if kept is None:
             return self._decode(indices)

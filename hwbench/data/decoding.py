@@ -139,6 +139,12 @@ def read_frames(path: Path | str, indices: Sequence[int], stream: int | None = N
         return video.read(indices)
 
 
+def check_indices(name: str, indices: Sequence[int], num_frames: int) -> None:
+    """Raises InvalidValue, which names the video, for no index and for one outside of it."""
+    if not indices or min(indices) < 0 or max(indices) >= num_frames:
+        raise InvalidValue(f"{name}: expected frame indices from 0 to {num_frames - 1}, got {list(indices)}")
+
+
 def packets_of(container: Any, stream: Any) -> Iterator[Any]:
     """Packets of a stream from where the container stands.
 
@@ -187,15 +193,13 @@ class VideoFile:
 
     def read(self, indices: Sequence[int]) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB, turned upright."""
-        count = self.info.num_frames
+        check_indices(str(self.path), indices, self.info.num_frames)
         wanted = sorted(set(indices))
-        if not wanted or wanted[0] < 0 or wanted[-1] >= count:
-            raise InvalidValue(f"{self.path}: expected frame indices from 0 to {count - 1}, got {list(indices)}")
         with self._naming():
             found = self._collect(wanted)
         lost = [index for index in wanted if index not in found]
         if lost:
-            raise VideoError(f"{self.path}: frame {lost[0]} of {count} cannot be decoded")
+            raise VideoError(f"{self.path}: frame {lost[0]} of {self.info.num_frames} cannot be decoded")
         return np.stack([found[index] for index in indices])
 
     def close(self) -> None:

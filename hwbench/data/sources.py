@@ -196,6 +196,7 @@ def open_dataset(
         UnknownName: Neither a synthetic set nor an existing path, or no such decoder.
         InvalidFile: A path whose folders or lists are not as they should be.
         MissingDependency: The decoder does not load.
+        WorkspaceError: Decoded videos are to be kept, and the workspace cannot be written.
     """
     decoder = get_decoder(reading.decoder)
     splits = open_splits(workspace, data, seed=seed)

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Any
 
 from hwbench.data.decoders.base import decoders
-from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.decoding import Frames, VideoInfo, check_indices
 from hwbench.data.media import FileSource, OpenVideo, VideoSource
 from hwbench.errors import MissingDependency
 
@@ -57,6 +57,7 @@ class TorchCodecVideo:
 
     def read(self, indices: tuple[int, ...] | range) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB, turned upright."""
+        check_indices(self._source.name, indices, self.info.num_frames)
         with contextlib.suppress(RuntimeError, ValueError, IndexError):
             decoder = _video_decoder()(
                 str(self._source.path),
