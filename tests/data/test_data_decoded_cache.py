@@ -89,6 +89,13 @@ def test_samples_are_the_same_with_and_without(clips: Path, workspace: Path, lim
     assert len(files) == 10 or limit == 4 * VIDEO_BYTES
 
 
+def test_what_a_run_uses_is_not_cleaned(clips: Path, workspace: Path) -> None:
+    pictures(clips, workspace, Reading(decoded_cache_bytes=100 * VIDEO_BYTES))
+    folder = workspace / ".hwbench" / "cache"
+    assert room.clean_cache(folder).kept_bytes >= 10 * VIDEO_BYTES
+    assert len(list((folder / room.DECODED).glob("*.frames"))) == 10
+
+
 def test_the_second_reading_opens_no_video(clips: Path, cache: DecodedCache, monkeypatch: pytest.MonkeyPatch) -> None:
     path = clips / "a" / "0.mp4"
     with cache.open(FileSource(path)) as video:
