@@ -12,6 +12,7 @@ from hwbench.registry import Registry
 GROUP = "hwbench.tested"
 # Every registry with names of its own that is open to other packages: how it is asked, and such a name.
 OWN = {
+    "hwbench.decoders": ("from hwbench.data.decoders import decoders; get = decoders.get", "torchcodec"),
     "hwbench.evaluators": ("from hwbench.studies.evaluators import get", "zero-cost"),
     "hwbench.families": ("from hwbench.spaces.families import families; get = families.get", "x3d"),
     "hwbench.graph_rules": ("from hwbench.blocks.graph.rules import rules; get = rules.get", "aten.conv3d.default"),

@@ -13,8 +13,8 @@ from hwbench.devices import Device
 from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.campaign import Campaign, CampaignWatch
 from hwbench.measure.on_device import campaign_on
-from hwbench.measure.room import trim_verified
 from hwbench.measure.store import MeasurementStore
+from hwbench.room import trim_verified
 from hwbench.specs import Artifact, Measurement, Outcome, Timing, Workload
 from hwbench.units import format_duration, format_rate
 from hwbench.workspace import Workspace

@@ -21,7 +21,7 @@ from hwbench.units import format_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-    from hwbench.measure.room import Room
+    from hwbench.room import Room
     from hwbench.workspace import Workspace
 
 # Distribution -> what it is for. The versions that are tested together stand in constraints.txt.
@@ -66,8 +66,8 @@ class DoctorRequest:
         default=False,
         flags=("--clean/--no-clean",),
         help="First remove from .hwbench what can be made again and no running process uses: built files, runners, "
-        "what was fetched to make them, samples of verified tables. Measurements, tables and studies stay. With "
-        "--json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified.",
+        "what was fetched to make them, decoded videos, samples of verified tables. Measurements, tables and studies "
+        "stay. With --json: cleaned, with removed_bytes, removed_files, kept_bytes (in use) for cache and verified.",
     )
 
 
@@ -202,6 +202,7 @@ def _workspace(workspace: Workspace | None) -> Iterator[InstallationFinding]:
     advice = "free some space; built files go with: hwbench doctor --clean"
     yield InstallationFinding("disk", free >= ENOUGH_DISK_BYTES, f"{format_bytes(free)} free", advice, needed=False)
     yield _taken(workspace)
+    yield from _decoded(workspace)
     if not store.exists():
         yield InstallationFinding("measurements", True, "none yet; make some: hwbench profile --device local")
         return
@@ -217,9 +218,9 @@ def _workspace(workspace: Workspace | None) -> Iterator[InstallationFinding]:
 
 def _taken(workspace: Workspace) -> InstallationFinding:
     """What built files take, and may take."""
-    from hwbench.measure.room import LIMIT_VARIABLE, limit_bytes, size
+    from hwbench.room import DECODED, LIMIT_VARIABLE, limit_bytes, size
 
-    taken = format_bytes(size(workspace.cache))
+    taken = format_bytes(size(workspace.cache) - size(workspace.cache / DECODED))
     try:
         limit = limit_bytes()
     except HwbenchError as error:
@@ -231,9 +232,17 @@ def _taken(workspace: Workspace) -> InstallationFinding:
     )
 
 
+def _decoded(workspace: Workspace) -> Iterator[InstallationFinding]:
+    """What decoded videos take, where there are any."""
+    from hwbench.room import DECODED, size
+
+    if num_bytes := size(workspace.cache / DECODED):
+        yield InstallationFinding("decoded videos", True, f"{format_bytes(num_bytes)}, kept by --decoded-cache")
+
+
 def _clean(workspace: Workspace | None, listener: Listener) -> dict[str, Room]:
     """Removes what can be made again, and says how much."""
-    from hwbench.measure.room import clean_cache, clean_verified
+    from hwbench.room import clean_cache, clean_verified
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()

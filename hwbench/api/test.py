@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, check_decoded_cache, reading_of
 from hwbench.api.requests import option, request
 from hwbench.api.train import COMPUTE, ON_ERROR, check_crops, say_unreadable, shared_resources
 
@@ -26,6 +27,8 @@ class TestRequest:
     clips: int = option(default=10, min=1, help="Test clips per video.")
     crops: int = option(default=3, min=1, max=3, help="Test crops per clip: 1 or 3.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    decoder: str = option(default="pyav", help=DECODER_HELP)
+    decoded_cache: str | None = option(default=None, metavar="SIZE", help=DECODED_CACHE_HELP)
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
@@ -35,8 +38,9 @@ class TestRequest:
     scores: Path | None = option(default=None, metavar="FILE.npz", help="Keep the scores of every video in a file.")
 
     def validate(self) -> None:
-        """Raises InvalidValue where crops are neither 1 nor 3."""
+        """Raises InvalidValue where crops are neither 1 nor 3, or a size is none."""
         check_crops(self.crops)
+        check_decoded_cache(self.decoded_cache)
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,7 @@ def _test(request: TestRequest, listener: Listener, workspace: Workspace | None,
         source=source,
         views=(request.clips, request.crops),
         policy=FailurePolicy.parse(request.on_error),
+        reading=reading_of(request.decoder, request.decoded_cache),
         resources=shared_resources(source, request.device, request.threads, request.workers),
         world=world,
         progress=lambda done, total: listener.progress(StageProgress("test", done, total)),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
+from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, check_decoded_cache, reading_of
 from hwbench.api.requests import option, request
 from hwbench.api.resources import resources_for
 from hwbench.api.zoo import PUBLISHED, published_weights
@@ -23,7 +24,7 @@ from hwbench.units import parse_duration
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from hwbench.data import ClipSpec, FailurePolicy
+    from hwbench.data import ClipSpec, FailurePolicy, Reading
     from hwbench.specs import Network
     from hwbench.training import FineTuning, Recipe, Resources, StartingWeights, Trained, TrainingProgress
     from hwbench.training.processes import World
@@ -96,6 +97,8 @@ class TrainRequest:
     span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
     stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    decoder: str = option(default="pyav", help=DECODER_HELP)
+    decoded_cache: str | None = option(default=None, metavar="SIZE", help=DECODED_CACHE_HELP)
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
@@ -120,6 +123,7 @@ class TrainRequest:
             raise UsageError("--new-head leaves out the last layer of given weights; add --weights FILE")
         if self.span is not None:
             parse_duration(self.span, name="--span")
+        check_decoded_cache(self.decoded_cache)
         if self.qat and (self.span is not None or self.stride is not None):
             raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
         if self.span is not None and self.stride is not None:
@@ -273,6 +277,7 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
         span=request.span,
         stride=request.stride,
         policy=FailurePolicy.parse(request.on_error),
+        reading=reading_of(request.decoder, request.decoded_cache),
         teacher=None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher))),
         resources=shared_resources(data, request.device, request.threads, request.workers),
         world=world,
@@ -301,6 +306,7 @@ def train_network(
     span: str | None = None,
     stride: int | None = None,
     policy: FailurePolicy | None = None,
+    reading: Reading | None = None,
     resources: Resources | None = None,
     world: World | None = None,
     tensorboard: bool = False,
@@ -322,6 +328,7 @@ def train_network(
         span: Length of a clip, with a unit.
         stride: Frames from one of a clip to the next.
         policy: What happens with unreadable videos; default: raise.
+        reading: Who decodes videos, and what is kept of it.
         resources: Device, threads and reader processes; default: all cores.
         world: The processes that train together; default: this one.
         tensorboard: Also write the log for TensorBoard.
@@ -337,7 +344,7 @@ def train_network(
         InvalidFile: The folder holds another run, or the weights are those of another network.
         InvalidValue: The weights have another number of classes than the data.
     """
-    from hwbench.data import FailurePolicy, Normalisation, PictureSpec
+    from hwbench.data import FailurePolicy, Normalisation, PictureSpec, Reading
     from hwbench.spaces import load_card
     from hwbench.training import open_data, run_folder, start_over
     from hwbench.training import train as run
@@ -369,6 +376,7 @@ def train_network(
             policy=policy or FailurePolicy.RAISE,
             picture=picture,
             normalisation=normalisation,
+            reading=reading or Reading(),
         )
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)

@@ -14,6 +14,7 @@ from hwbench.data.imu import ImuSpec, read_imu
 from hwbench.data.mel import MelScale, MelSpec
 from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFlow
 from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
+from hwbench.data.reading import Reading
 from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.spec_augment import SpecAugment
 from hwbench.data.synthetic import SyntheticSpec
@@ -56,6 +57,7 @@ __all__ = [
     "PictureSpec",
     "RaftFlow",
     "RandomResizedCrop",
+    "Reading",
     "Resize",
     "Sample",
     "ScaleJitter",

@@ -25,6 +25,7 @@ from hwbench.data.augmentations import Augmentation
 from hwbench.data.clip_places import ClipPlace
 from hwbench.data.clips import ClipSpec
 from hwbench.data.conventions import Indices
+from hwbench.data.decoders import PYAV, Decoder
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.flow_views import check_followed, test_view, training_view
@@ -156,8 +157,8 @@ class FrameCache:
     and looked up in ``index``, which other processes and later runs share.
     """
 
-    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None) -> None:
-        self.limit_bytes, self.index = limit_bytes, index
+    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None, decoder: Decoder = PYAV) -> None:
+        self.limit_bytes, self.index, self.decoder = limit_bytes, index, decoder
         self._bytes = 0
         self._frames: OrderedDict[int, Frames] = OrderedDict()
         self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
@@ -231,7 +232,7 @@ class CachedVideo:
 
     def _opened(self, info: VideoInfo | None) -> OpenVideo:
         if self._file is None:
-            self._file = self._close.enter_context(self._source.open(info))
+            self._file = self._close.enter_context(self._cache.decoder.open(self._source, info))
         return self._file
 
 
@@ -246,6 +247,7 @@ class TrainingClips(Dataset[Sample]):
         policy: What happens to unreadable videos.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        decoder: Reads the videos.
         modalities: What is read of a clip.
     """
 
@@ -259,13 +261,14 @@ class TrainingClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        decoder: Decoder = PYAV,
         modalities: Modalities = PICTURES,
     ) -> None:
         self.videos, self.clip, self.transform, self.seed, self.policy = videos, clip, transform, seed, policy
         self.modalities = modalities
         if modalities.flow is not None:
             check_followed(transform)
-        self._cache = FrameCache(cache_bytes, index)
+        self._cache = FrameCache(cache_bytes, index, decoder)
         # Shared memory: workers that outlive an epoch see the new number.
         self._epoch = torch.zeros((), dtype=torch.long).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -365,6 +368,7 @@ class TestClips(Dataset[Sample]):
         policy: What happens to unreadable videos; ``replace`` leaves them out.
         cache_bytes: Memory for decoded videos, of all workers together.
         index: What is known of the files.
+        decoder: Reads the videos.
         modalities: What is read of a clip.
     """
 
@@ -380,11 +384,12 @@ class TestClips(Dataset[Sample]):
         policy: FailurePolicy = FailurePolicy.RAISE,
         cache_bytes: int = 0,
         index: InfoIndex | None = None,
+        decoder: Decoder = PYAV,
         modalities: Modalities = PICTURES,
     ) -> None:
         self.videos, self.clip, self.transform, self.clips, self.policy = videos, clip, transform, clips, policy
         self.modalities = modalities
-        self._cache = FrameCache(cache_bytes, index)
+        self._cache = FrameCache(cache_bytes, index, decoder)
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -30,10 +30,10 @@ from typing import Any, BinaryIO
 import av
 import numpy as np
 import numpy.typing as npt
-from av.sidedata.sidedata import Type as SideData
 from av.video.reformatter import VideoReformatter
 
 from hwbench.data.media_faults import MediaFault, check_media, naming
+from hwbench.data.orientation import display_matrix, upright
 from hwbench.errors import InvalidValue, VideoError
 
 Frames = npt.NDArray[np.uint8]
@@ -139,6 +139,22 @@ def read_frames(path: Path | str, indices: Sequence[int], stream: int | None = N
         return video.read(indices)
 
 
+def check_indices(name: str, indices: Sequence[int], num_frames: int) -> None:
+    """Raises InvalidValue, which names the video, for no index and for one outside of it."""
+    if not indices or min(indices) < 0 or max(indices) >= num_frames:
+        raise InvalidValue(f"{name}: expected frame indices from 0 to {num_frames - 1}, got {list(indices)}")
+
+
+def packets_of(container: Any, stream: Any) -> Iterator[Any]:
+    """Packets of a stream from where the container stands.
+
+    PyAV loses 150 bytes for good with each of its iterators that is dropped before its end and not closed: ``demux``,
+    and with it ``decode``. This one closes it.
+    """
+    with contextlib.closing(container.demux(stream)) as packets:
+        yield from packets
+
+
 class VideoFile:
     """An open video.
 
@@ -177,15 +193,13 @@ class VideoFile:
 
     def read(self, indices: Sequence[int]) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB, turned upright."""
-        count = self.info.num_frames
+        check_indices(str(self.path), indices, self.info.num_frames)
         wanted = sorted(set(indices))
-        if not wanted or wanted[0] < 0 or wanted[-1] >= count:
-            raise InvalidValue(f"{self.path}: expected frame indices from 0 to {count - 1}, got {list(indices)}")
         with naming(self.path):
             found = self._collect(wanted)
         lost = [index for index in wanted if index not in found]
         if lost:
-            raise VideoError(f"{self.path}: frame {lost[0]} of {count} cannot be decoded")
+            raise VideoError(f"{self.path}: frame {lost[0]} of {self.info.num_frames} cannot be decoded")
         return np.stack([found[index] for index in indices])
 
     def close(self) -> None:
@@ -240,13 +254,13 @@ class VideoFile:
         Where it gives none, or one without a time stamp, nothing lies before.
         """
         self._rewind()
-        frame = next(iter(self._container.decode(self._stream)), None)
+        frame = next(self._frames(), None)
         return -(2**63) if frame is None or frame.pts is None else int(frame.pts)
 
     def _info_by_counting(self) -> VideoInfo:
         rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
         self._rewind()
-        count = sum(1 for _ in self._container.decode(self._stream))
+        count = sum(1 for _ in self._frames())
         if not count:
             raise MediaFault("no frame can be decoded")
         return self._info(np.arange(count), (0,), count, 1 / Fraction(rate), counted=True)
@@ -313,7 +327,7 @@ class VideoFile:
         keep = set(wanted)
         self._rewind()
         found = {}
-        for index, frame in enumerate(self._container.decode(self._stream)):
+        for index, frame in enumerate(self._frames()):
             if index in keep:
                 found[index] = self._convert(frame)
             if index >= wanted[-1]:
@@ -327,15 +341,13 @@ class VideoFile:
             self._rewind()
         else:
             self._container.seek(pts, stream=self._stream, backward=True, any_frame=False)
-        if wanted is None or self.info.codec not in _TELL_REFERENCES:
-            self._stream.codec_context.skip_frame = "DEFAULT"
-            return iter(self._container.decode(self._stream))
-        return self._decode_wanted(wanted)
+        return self._frames(wanted if self.info.codec in _TELL_REFERENCES else None)
 
-    def _decode_wanted(self, wanted: Set[int]) -> Iterator[Any]:
+    def _frames(self, wanted: Set[int] | None = None) -> Iterator[Any]:
+        """Frames from where the file stands to its end; see ``_decode_from`` for ``wanted``."""
         context, before = self._stream.codec_context, False
-        for packet in self._container.demux(self._stream):
-            now = packet.pts is None or packet.pts in wanted
+        for packet in packets_of(self._container, self._stream):
+            now = wanted is None or packet.pts is None or packet.pts in wanted
             # Interlaced frames may come as two packets, the second field behind the first.
             context.skip_frame = "DEFAULT" if now or before else "NONREF"
             before = now
@@ -358,7 +370,7 @@ class VideoFile:
         # One reformatter for all frames: making its tables costs more than converting a small frame.
         picture = self._reformatter.reformat(frame, width=self.info.width, height=self.info.height, format="rgb24")
         array: Frames = picture.to_ndarray()  # type: ignore[assignment]
-        return np.ascontiguousarray(_upright(array, _display_matrix(frame)))
+        return np.ascontiguousarray(upright(array, display_matrix(frame)))
 
 
 def _at_or_after(pts: npt.NDArray[np.int64], time: Fraction) -> int:
@@ -389,29 +401,6 @@ class _Packet:
             # Alternate reference frames of VP8 are decoded and never shown: bit 4 of the first byte (RFC 6386, 9.1).
             codec != "vp8" or bool(bytes(packet)[0] & 0x10),
         )
-
-
-def _display_matrix(frame: Any) -> tuple[int, int, int, int]:
-    """Signs of a, b, c, d of the display matrix: a picture's (x, y) is shown at (a x + c y, b x + d y)."""
-    data = next((bytes(item) for item in frame.side_data if item.type is SideData.DISPLAYMATRIX), b"")
-    if len(data) < 36:
-        return (1, 0, 0, 1)
-    values = np.frombuffer(data[:36], dtype=np.int32)
-    a, b, c, d = (int(np.sign(round(int(values[place]) / 0x10000))) for place in (0, 1, 3, 4))
-    return (a, b, c, d)
-
-
-def _upright(array: Frames, matrix: tuple[int, int, int, int]) -> Frames:
-    """A picture (H, W, 3) turned by quarters and mirrored; any other matrix leaves it as it is."""
-    a, b, c, d = matrix
-    if b and c and not a and not d:
-        array = array.transpose(1, 0, 2)
-        across, down = c, b
-    elif a and d and not b and not c:
-        across, down = a, d
-    else:
-        return array
-    return array[:: (-1 if down < 0 else 1), :: (-1 if across < 0 else 1)]
 
 
 def _codec_name(stream: Any) -> str:

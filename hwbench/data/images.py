@@ -12,9 +12,9 @@ from types import TracebackType
 import numpy as np
 import torch
 
-from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.decoding import Frames, VideoInfo, check_indices
 from hwbench.data.media import relative_name
-from hwbench.errors import InvalidValue, VideoError
+from hwbench.errors import VideoError
 
 IMAGE_ENDINGS = (".jpeg", ".jpg", ".png", ".webp")
 
@@ -65,9 +65,7 @@ class FrameImages:
 
     def read(self, indices: tuple[int, ...] | range) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB."""
-        count = len(self._paths)
-        if not indices or min(indices) < 0 or max(indices) >= count:
-            raise InvalidValue(f"{self._name}: expected frame indices from 0 to {count - 1}, got {list(indices)}")
+        check_indices(self._name, indices, len(self._paths))
         frames = {index: self._frame(index) for index in sorted(set(indices))}
         return np.stack([frames[index] for index in indices])
 

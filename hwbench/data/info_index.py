@@ -38,7 +38,7 @@ class InfoIndex:
 
     def get(self, source: VideoSource) -> VideoInfo | None:
         """What the video holds, if its file is as it was when that was found out."""
-        place, kept = _place(source), self._opened()
+        place, kept = place_of(source), self._opened()
         if place is None or kept is None:
             return None
         with contextlib.suppress(sqlite3.Error):
@@ -48,7 +48,7 @@ class InfoIndex:
 
     def put(self, source: VideoSource, info: VideoInfo) -> None:
         """Keeps what the video holds."""
-        place, kept = _place(source), self._opened()
+        place, kept = place_of(source), self._opened()
         if place is not None and kept is not None:
             with contextlib.suppress(sqlite3.Error):
                 kept.put(_KIND, *place, _packed(info))
@@ -69,7 +69,7 @@ class InfoIndex:
         self._file, self._kept = file, None
 
 
-def _place(source: VideoSource) -> tuple[str, Path] | None:
+def place_of(source: VideoSource) -> tuple[str, Path] | None:
     """Name of a video, and the file that it lies in; None where it is no part of a file."""
     match source:
         case FileSource():

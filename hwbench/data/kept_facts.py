@@ -41,7 +41,7 @@ class KeptFacts:
 
     def get(self, kind: str, name: str, path: Path) -> Value | None:
         """The value that was kept of ``path`` as it is now."""
-        state = _state(path)
+        state = file_state(path)
         if state is None:
             return None
         row = self._connection.execute(
@@ -51,7 +51,7 @@ class KeptFacts:
 
     def put(self, kind: str, name: str, path: Path, value: Value) -> None:
         """Keeps a value; nothing of a folder, whose time of change says little."""
-        state = _state(path)
+        state = file_state(path)
         if state:
             self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, name, *state, value))
 
@@ -60,7 +60,7 @@ class KeptFacts:
         self._connection.close()
 
 
-def _state(path: Path) -> tuple[int, int] | None:
+def file_state(path: Path) -> tuple[int, int] | None:
     """Size and time of change of a file; None where there is none."""
     try:
         status = path.stat()

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hwbench.data.clips import Indices
 from hwbench.data.datasets import Sample, TrainingClips, collate
 from hwbench.data.decoding import Frames, VideoFile
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.loading import Loader, shuffled
-from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.data.media import FileSource, OpenVideo
 from hwbench.errors import VideoError
 
 # In the order in which a clip goes through them.
@@ -28,15 +25,12 @@ STAGES: Mapping[str, str] = {
     "transform": "crop and resize",
     "collate": "copy clips into a batch and normalise",
 }
-PYAV, TORCHCODEC = "PyAV", "torchcodec"
 BATCH = 4
-
-ReadFrames = Callable[[VideoSource, Indices], Frames]
 
 
 @dataclass(frozen=True)
 class ReadingRate:
-    """Clips a second of one way to read: ``clips`` in ``seconds``, without the start of processes; ``fault``: why none.
+    """Clips a second of one decoder: ``clips`` in ``seconds``, without the start of processes; ``fault``: why none.
 
     The first batch is not counted.
     """
@@ -55,7 +49,7 @@ class ReadingRate:
 
 @dataclass(frozen=True)
 class ReadingStages:
-    """Seconds of each of ``STAGES``, in one process, over ``clips`` clips of files that were not open before."""
+    """Seconds of each of ``STAGES``, by PyAV in one process, over ``clips`` clips of files that were not open."""
 
     clips: int
     seconds: Mapping[str, float]
@@ -66,8 +60,8 @@ class ReadingStages:
         return {stage: seconds / total if total else 0.0 for stage, seconds in self.seconds.items()}
 
 
-def time_workers(dataset: TrainingClips, workers: int, *, seconds: float) -> ReadingRate:
-    """Reads batches as training does, for at least one batch behind the first.
+def time_workers(dataset: TrainingClips, decoder: str, workers: int, *, seconds: float) -> ReadingRate:
+    """Reads batches as training does, for at least one batch behind the first; ``decoder`` is that of the data set.
 
     Raises:
         VideoError: A video cannot be read and the policy of the data set is ``raise``.
@@ -83,7 +77,7 @@ def time_workers(dataset: TrainingClips, workers: int, *, seconds: float) -> Rea
                 continue
             clips += len(batch)
             if end - started >= seconds:
-                return ReadingRate(PYAV, workers, clips, end - started)
+                return ReadingRate(decoder, workers, clips, end - started)
     raise AssertionError("unreachable")
 
 
@@ -111,64 +105,6 @@ def time_stages(dataset: TrainingClips, *, seconds: float) -> ReadingStages:
     if not clips:
         raise VideoError(f"{fault}; no video can be read: hwbench data check says what is wrong with each")
     return ReadingStages(clips, spent)
-
-
-def time_torchcodec(dataset: TrainingClips, *, seconds: float) -> ReadingRate | None:
-    """As ``time_workers`` without processes, frames decoded by torchcodec; None where it is not installed."""
-    if importlib.util.find_spec(TORCHCODEC) is None:
-        return None
-    try:
-        read = torchcodec_reader()
-        return _time_reader(dataset, read, seconds=seconds)
-    except Exception as error:  # whatever a library does that does not fit this installation
-        cause = " ".join((str(error).strip().splitlines() or [type(error).__name__])[0].split())
-        return ReadingRate(TORCHCODEC, 0, 0, 0.0, cause)
-
-
-def torchcodec_reader() -> ReadFrames:
-    """A function that reads frames of a file by index."""
-    decoders: Any = importlib.import_module(f"{TORCHCODEC}.decoders")
-
-    def read(source: VideoSource, indices: Indices) -> Frames:
-        if not isinstance(source, FileSource):
-            raise VideoError(f"{source.name}: torchcodec reads files alone")
-        decoder = decoders.VideoDecoder(
-            str(source.path), dimension_order="NHWC", num_ffmpeg_threads=1, stream_index=source.stream
-        )
-        frames: Frames = decoder.get_frames_at(list(indices)).data.numpy()
-        return frames
-
-    return read
-
-
-def _time_reader(dataset: TrainingClips, read: ReadFrames, *, seconds: float) -> ReadingRate:
-    infos: dict[int, Any] = {}
-    clips, samples = 0, []
-    started, begun = None, time.monotonic()
-    for number, video in enumerate(_endless(len(dataset), dataset.seed)):
-        source, rng = dataset.videos.source(video), np.random.default_rng([dataset.seed, number])
-        try:
-            if video not in infos:
-                with source.open() as opened:
-                    infos[video] = opened.info
-            part = LabelledPart.of(infos[video], dataset.videos.parts.get(video), source.name)
-            frames = part.cut(read(source, dataset.choose(part, infos[video], rng)))
-        except VideoError:
-            if time.monotonic() - begun > 10 * seconds:
-                raise
-            continue
-        samples.append(dataset.sample(frames, video, rng))
-        if len(samples) < BATCH:
-            continue
-        collate(samples).normalised()
-        samples, now = [], time.monotonic()
-        if started is None:
-            started = now
-            continue
-        clips += BATCH
-        if now - started >= seconds:
-            return ReadingRate(TORCHCODEC, 0, clips, now - started)
-    raise AssertionError("unreachable")
 
 
 def _timed_sample(dataset: TrainingClips, video: int, rng: np.random.Generator, spent: dict[str, float]) -> Sample:

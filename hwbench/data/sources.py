@@ -12,14 +12,19 @@ from hwbench.data.augmentations import augmentation
 from hwbench.data.builtin import PREFIX, SYNTHETIC, find_builtin
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.data.decoded_cache import DecodedCache
+from hwbench.data.decoders import Decoder
+from hwbench.data.decoders import get as get_decoder
 from hwbench.data.failures import FailurePolicy
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.readers import Reader, reader_of
 from hwbench.data.readers import get as get_reader
+from hwbench.data.reading import READING, Reading
 from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
+from hwbench.room import DECODED, use
 from hwbench.workspace import STATE, Workspace
 
 Split = Literal["train", "val"]
@@ -104,6 +109,13 @@ def info_index(workspace: Workspace) -> InfoIndex:
     return InfoIndex(workspace.root / STATE / "cache" / _INDEX)
 
 
+def _cached(workspace: Workspace, decoder: Decoder, limit_bytes: int, videos: int) -> DecodedCache:
+    """A decoder that keeps decoded videos in the workspace; ``hwbench doctor --clean`` spares them from now on."""
+    cache = workspace.state / "cache"
+    use(cache)
+    return DecodedCache(decoder, cache / DECODED, limit_bytes, videos)
+
+
 def default_clip(data: str, frames: int) -> ClipSpec:
     """How clips of ``frames`` frames are cut unless the user says otherwise."""
     builtin = find_builtin(data)
@@ -133,6 +145,7 @@ def open_dataset(
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
+    reading: Reading = READING,
 ) -> TrainingClips: ...
 
 
@@ -151,6 +164,7 @@ def open_dataset(
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
+    reading: Reading = READING,
 ) -> TestClips: ...
 
 
@@ -168,6 +182,7 @@ def open_dataset(
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
     transforms: Sequence[str] = (),
+    reading: Reading = READING,
 ) -> TrainingClips | TestClips:
     """Clips of ``synthetic``, ``synthetic:NAME``, a path or ``READER:PATH``: (3, T, h, w), T from ``clip`` and (h, w) =
     ``size``.
@@ -178,15 +193,31 @@ def open_dataset(
     says that directions are labels.
 
     Raises:
-        UnknownName: Neither a synthetic set nor an existing path.
+        UnknownName: Neither a synthetic set nor an existing path, or no such decoder.
         InvalidFile: A path whose folders or lists are not as they should be.
+        MissingDependency: The decoder does not load.
+        WorkspaceError: Decoded videos are to be kept, and the workspace cannot be written.
     """
+    decoder = get_decoder(reading.decoder)
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
+    if reading.decoded_cache_bytes:
+        decoder = _cached(workspace, decoder, reading.decoded_cache_bytes, len(splits.train) + len(splits.val))
     index = info_index(workspace)
     if views is None:
         jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
         transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter
-        return TrainingClips(videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes, index=index)
+        return TrainingClips(
+            videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes, index=index, decoder=decoder
+        )
     views_of = picture.test_transform(size, views[1], normalisation)
-    return TestClips(videos, clip, views_of, clips=views[0], policy=policy, cache_bytes=cache_bytes, index=index)
+    return TestClips(
+        videos,
+        clip,
+        views_of,
+        clips=views[0],
+        policy=policy,
+        cache_bytes=cache_bytes,
+        index=index,
+        decoder=decoder,
+    )

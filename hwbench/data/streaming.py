@@ -7,7 +7,7 @@ from typing import Any
 
 import av
 
-from hwbench.data.decoding import VideoInfo
+from hwbench.data.decoding import VideoInfo, packets_of
 from hwbench.data.media import FileSource, VideoSource
 from hwbench.errors import VideoError
 
@@ -60,12 +60,17 @@ def _of_file(source: FileSource, info: VideoInfo, indices: range) -> Iterator[tu
 def _numbered(container: Any, stream: Any, info: VideoInfo, first: int) -> Iterator[tuple[int, Any]]:
     """Decoded frames from a keyframe at or before ``first`` on; those that the packets do not announce are left out."""
     if info.counted:
-        yield from enumerate(container.decode(stream))
+        yield from enumerate(_frames(container, stream))
         return
     index_of = {int(pts): index for index, pts in enumerate(info.pts)}
     key = max((key for key in info.keyframes if key <= first), default=0)
     if key:
         container.seek(int(info.pts[key]), stream=stream, backward=True, any_frame=False)
-    for frame in container.decode(stream):
+    for frame in _frames(container, stream):
         if frame.pts in index_of:
             yield index_of[frame.pts], frame
+
+
+def _frames(container: Any, stream: Any) -> Iterator[Any]:
+    for packet in packets_of(container, stream):
+        yield from packet.decode()

@@ -4,7 +4,7 @@ The key is a digest of everything that determines the file: the workload, the en
 that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
 nothing stale is ever measured; a file whose digest does not match its description is built again, as is one that
 somebody else can write. A folder that somebody else can write is refused. What has not been used for longest goes when
-the cache grows beyond its limit (``hwbench.measure.room``).
+the cache grows beyond its limit (``hwbench.room``).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from typing import IO, Any
 
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError
-from hwbench.measure.room import limit_bytes, stamp, trim_builds, use
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
+from hwbench.room import limit_bytes, stamp, trim_builds, use
 from hwbench.runtimes import get
 from hwbench.runtimes.base import installed_version
 from hwbench.specs import Artifact, DelegationReport, Workload

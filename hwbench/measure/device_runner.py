@@ -23,7 +23,7 @@ from hwbench.measure.remote_toolchain import (
     compile_there,
     machine_of,
 )
-from hwbench.measure.room import use
+from hwbench.room import use
 from hwbench.runtimes import DEFAULT, get, in_words, names
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON
 from hwbench.runtimes.native.cross import install_command

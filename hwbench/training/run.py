@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, FailurePolicy, Normalisation, PictureSpec, default_clip, open_dataset
+from hwbench.data import ClipSpec, FailurePolicy, Normalisation, PictureSpec, Reading, default_clip, open_dataset
 from hwbench.data.datasets import TestClips, TrainingClips
+from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.durable import make_folder
@@ -123,11 +124,12 @@ def open_data(
     policy: FailurePolicy = FailurePolicy.RAISE,
     picture: PictureSpec = PICTURE,
     normalisation: Normalisation = NORMALISATION,
+    reading: Reading = READING,
 ) -> Data:
     """Training and validation clips of ``size`` (T, H, W), as a recipe wants them.
 
     Raises:
-        UnknownName: Neither ``synthetic`` nor an existing path, or no such transform.
+        UnknownName: Neither ``synthetic`` nor an existing path, or no such transform or decoder.
         InvalidFile: A path whose folders or lists are not as they should be.
     """
     frames, height, width = size
@@ -145,6 +147,7 @@ def open_data(
         picture=picture,
         normalisation=normalisation,
         transforms=recipe.transforms,
+        reading=reading,
     )
     validation = open_dataset(
         workspace,
@@ -157,6 +160,7 @@ def open_data(
         policy=policy,
         picture=picture,
         normalisation=normalisation,
+        reading=reading,
     )
     return Data(source, training, validation, picture, normalisation)
 
@@ -382,6 +386,7 @@ def score(
     source: str | None = None,
     views: tuple[int, int] = (1, 1),
     policy: FailurePolicy = FailurePolicy.RAISE,
+    reading: Reading = READING,
     resources: Resources | None = None,
     world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
@@ -406,6 +411,7 @@ def score(
         policy=policy,
         picture=checkpoint.picture,
         normalisation=checkpoint.normalisation,
+        reading=reading,
     )
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(

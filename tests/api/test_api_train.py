@@ -252,3 +252,23 @@ def test_what_a_request_allows_is_what_the_library_allows() -> None:
     assert hwbench.TrainRequest(architecture=NETWORK).make_recipe() == Recipe()
     tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).make_recipe(3)
     assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (module.QAT_EPOCHS, module.QAT_RATE, 3)
+
+
+def test_decoded_videos_on_the_disk_change_no_step(workspace: Workspace, trained: Trained, tmp_path: Path) -> None:
+    request = replace(REQUEST, decoded_cache="1GiB", out=tmp_path / "run")
+    result = hwbench.train(request, workspace=workspace)
+    plain = trained[0].to_frame()
+    assert list(result.to_frame().loss.dropna()) == list(plain.loss.dropna())
+    assert any((workspace.cache / "decoded").glob("*.frames"))
+    tested = [
+        hwbench.test(hwbench.TestRequest(checkpoint=result.checkpoint, clips=2, crops=1, threads=1, workers=0, **how))
+        for how in ({}, {"decoded_cache": "1GiB"})
+    ]
+    assert tested[0] == tested[1]
+
+
+def test_a_decoder_that_is_not_installed_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hwbench.data.decoders.torchcodec.is_installed", lambda: False)
+        with pytest.raises(MissingDependency, match="pip install 'hwbench"):
+            hwbench.train(replace(REQUEST, decoder="torchcodec", out=tmp_path / "run"), workspace=workspace)

@@ -160,6 +160,9 @@ OTHERS = [
     ((*TRAIN, "--precision", "fp17"), 2, ("--precision: expected bf16, fp16 or fp32, got 'fp17'",)),
     ((*TRAIN, "--lr", "nan"), 2, ("learning_rate must be more than 0, got nan",)),
     ((*TRAIN, "--span", "2"), 2, ("--span: '2' has no unit",)),
+    ((*TRAIN, "--decoded-cache", "20"), 2, ("--decoded-cache: expected a size with a unit", '"10GiB"')),
+    ((*TEST, "--decoded-cache", "much"), 2, ("--decoded-cache: expected a size with a unit",)),
+    ((*TRAIN, "--decoder", "pyaw"), 2, ("unknown decoder 'pyaw'; did you mean 'pyav'?",)),
     *[((*c, "--on-error", "ignore"), 2, ("expected raise, skip or replace, got 'ignore'",))
       for c in (TRAIN, TEST, EXPORT)],
     *[((*c, "--device", "gpu"), 2, ("expected auto, cpu or cuda, got 'gpu'",)) for c in (TRAIN, TEST)],

@@ -120,12 +120,26 @@ def test_bench_prints_rates_and_shares(clips, capsys):
     how = ("--seconds", "0.5", "--frames", "4", "--size", "32", "--workers", "0")
     status, out, _ = run(capsys, "bench", clips, *how)
     assert status == 0
-    assert "PyAV" in out
+    assert "pyav" in out
     assert "seek and decode" in out
     status, out, _ = run(capsys, "bench", clips, *how, "--json")
     values = json.loads(out)
     assert values["rates"][0]["clips_per_s"] > 0
     assert sum(values["stages"].values()) == pytest.approx(1, abs=0.001)
+
+
+def test_bench_times_the_decoders_that_are_named(clips, capsys, monkeypatch):
+    how = ("--seconds", "0.5", "--frames", "4", "--size", "32", "--workers", "0", "--json")
+    monkeypatch.setattr("hwbench.data.decoders.torchcodec.is_installed", lambda: True)
+    monkeypatch.setitem(sys.modules, "torchcodec.decoders", None)
+    status, out, _ = run(capsys, "bench", clips, *how)
+    rates = json.loads(out)["rates"]
+    assert (status, [one["decoder"] for one in rates]) == (0, ["pyav", "torchcodec"])
+    assert "does not load" in rates[1]["fault"]
+    status, _, err = run(capsys, "bench", clips, *how, "--decoder", "torchcodec")
+    assert (status, "apt-get install ffmpeg" in err) == (2, True)
+    status, _, err = run(capsys, "bench", clips, *how, "--decoder", "torchcode")
+    assert (status, "did you mean 'torchcodec'" in err) == (2, True)
 
 
 def test_show_writes_a_page_that_loads_nothing(clips, capsys):

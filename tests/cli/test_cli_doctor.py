@@ -120,6 +120,18 @@ def test_19_24_clean_removes_what_can_be_made_again_and_says_how_much(workspace,
     assert "0 B of at most 10.0 GiB" in out
 
 
+def test_decoded_videos_are_counted_apart_and_cleaned(workspace, capsys):
+    folder = workspace.cache / "decoded"
+    folder.mkdir(parents=True)
+    (folder / f"{'ab' * 32}.frames").write_bytes(bytes(4096))
+    _, out, _ = run(capsys, "--json")
+    assert findings(out)["decoded videos"]["found"].startswith("4.0 KiB")
+    assert findings(out)["build cache"]["found"].startswith("0 B")
+    _, out, _ = run(capsys, "--clean", "--json")
+    assert json.loads(out)["cleaned"]["cache"]["removed_bytes"] == 4096
+    assert "decoded videos" not in findings(out)
+
+
 def test_19_24_a_limit_that_is_no_size_is_told(workspace, capsys, monkeypatch):
     monkeypatch.setenv("HWBENCH_CACHE_LIMIT", "much")
     status, out, err = run(capsys, "--json")

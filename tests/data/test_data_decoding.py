@@ -75,8 +75,8 @@ def test_frames_that_no_other_refers_to_are_not_decoded(
     with av.open(str(path)) as file:
         frames = np.stack([frame.to_ndarray(format="rgb24") for frame in file.decode(video=0)])
     decoded = []
-    plain = VideoFile._decode_wanted
-    monkeypatch.setattr(VideoFile, "_decode_wanted", lambda *args: (decoded.append(f.pts) or f for f in plain(*args)))
+    plain = VideoFile._frames
+    monkeypatch.setattr(VideoFile, "_frames", lambda *args: (decoded.append(f.pts) or f for f in plain(*args)))
     for index in range(60):
         assert np.array_equal(read_frames(path, [index]), frames[[index]])
     assert np.array_equal(read_frames(path, range(3, 60, 12)), frames[3:60:12])

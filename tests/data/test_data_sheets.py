@@ -1,9 +1,6 @@
 """What is shown is what training and tests get, and timings add up."""
 
-import importlib
 import re
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +12,7 @@ from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.decoding import read_frames
 from hwbench.data.failures import FailurePolicy
-from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_torchcodec, time_workers
+from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_workers
 from hwbench.data.sheets import pictures_of, show_videos, train_clip, view_clip
 from hwbench.data.transforms import Normalisation, ScaleJitter, TestTransform
 from hwbench.data.videos import read_splits
@@ -90,41 +87,6 @@ def test_conversion_is_counted(make_video: MakeVideo) -> None:
 
 
 def test_rates_are_of_the_clips_that_were_read(train: TrainingClips) -> None:
-    rate = time_workers(train, 0, seconds=0.3)
+    rate = time_workers(train, "pyav", 0, seconds=0.3)
     assert rate.clips >= 4
     assert rate.clips_per_s == pytest.approx(rate.clips / rate.seconds)
-
-
-def test_without_torchcodec_there_is_no_row_and_one_that_does_not_load_says_why(
-    train: TrainingClips, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: None)
-    assert time_torchcodec(train, seconds=0.1) is None
-    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: object())
-    monkeypatch.setitem(sys.modules, "torchcodec.decoders", None)
-    rate = time_torchcodec(train, seconds=0.1)
-    assert rate is not None
-    assert rate.clips_per_s == 0
-    assert "torchcodec" in rate.fault
-
-
-def test_torchcodec_reads_the_frames_that_are_asked_for(train: TrainingClips, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a decoder of its form: the package needs shared libraries of FFmpeg, which are not everywhere."""
-
-    class Decoder:
-        def __init__(self, path: str, **_: object) -> None:
-            self.path = path
-
-        def get_frames_at(self, indices: list[int]) -> object:
-            return types.SimpleNamespace(data=torch.from_numpy(read_frames(self.path, indices)))
-
-    monkeypatch.setattr("hwbench.data.load_timing.importlib.util.find_spec", lambda name: object())
-    real = importlib.import_module
-    fake = types.SimpleNamespace(VideoDecoder=Decoder)
-    monkeypatch.setattr(
-        "hwbench.data.load_timing.importlib.import_module",
-        lambda name: fake if name == "torchcodec.decoders" else real(name),
-    )
-    rate = time_torchcodec(train, seconds=0.2)
-    assert rate is not None
-    assert (rate.fault, rate.clips >= 4) == ("", True)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from hwbench import room
 from hwbench.errors import InvalidValue
-from hwbench.measure import room
 from hwbench.measure.cache import ArtifactCache
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, DelegationReport, Workload
@@ -108,7 +108,7 @@ assert used.load(Workload.parse(sys.argv[3]))
 def test_19_24_a_process_that_was_killed_holds_nothing(root):
     build(root, WORKLOADS[0])
     forget(root)
-    code = "from hwbench.measure.room import use\nuse(Path(sys.argv[1]))"
+    code = "from hwbench.room import use\nuse(Path(sys.argv[1]))"
     with process(code, root) as child:
         (root / "runner-0123").write_bytes(bytes(KIB))
         assert room.clean_cache(root).kept_bytes == KIB

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.data.check import DATA_HELP
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
+from hwbench.errors import MissingDependency
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,12 +24,15 @@ class BenchDataRequest:
     """Time how fast clips for training are read, by decoder and number of processes, and where the time goes.
 
     Batches of four random clips are read as training reads them, without a cache of frames. The stages are timed in one
-    process, each file opened anew.
+    process with PyAV, each file opened anew.
     """
 
     data: str = option(argument=True, help=DATA_HELP)
     frames: int = option(default=16, min=1, help="Frames of a clip.")
     size: int = option(default=160, min=8, help="Height and width of a clip.")
+    decoder: tuple[str, ...] = option(
+        default=(), help="Decoders to time; may be repeated. Default: pyav, and torchcodec where it is installed."
+    )
     workers: tuple[int, ...] = option(default=(0, 1, 2), min=0, max=64, help="Numbers of processes; may be repeated.")
     seconds: float = option(
         default=20.0, min=0.1, max=3600, help="Time for everything, without the start of processes."
@@ -97,24 +102,23 @@ def bench_data(
         UnknownName: No such data.
         InvalidFile: A data set that is not laid out as its reader expects.
         VideoError: No video can be read.
+        UnknownName, MissingDependency: A decoder that was asked for is not there.
     """
+    from hwbench.data import Reading
     from hwbench.data.datasets import TrainingClips
+    from hwbench.data.decoders import DEFAULT
     from hwbench.data.failures import FailurePolicy
-    from hwbench.data.load_timing import time_stages, time_torchcodec, time_workers
+    from hwbench.data.load_timing import ReadingRate, time_stages, time_workers
     from hwbench.data.sources import default_clip, open_dataset
     from hwbench.workspace import Workspace
 
     started = time.monotonic()
     workspace = workspace or Workspace.find()
-    numbers = tuple(dict.fromkeys(request.workers))
-    parts, done = len(numbers) + 2, 0
+    ways = list(itertools.product(_decoders(request), dict.fromkeys(request.workers)))
+    parts = 1 + len(ways)
+    share_s = request.seconds / parts
 
-    def advance(note: str) -> None:
-        nonlocal done
-        listener.progress(StageProgress("time", done, parts, note=note))
-        done += 1
-
-    def dataset() -> TrainingClips:
+    def dataset(decoder: str) -> TrainingClips:
         return open_dataset(
             workspace,
             request.data,
@@ -123,19 +127,30 @@ def bench_data(
             clip=default_clip(request.data, request.frames),
             policy=FailurePolicy.REPLACE,
             cache_bytes=0,
+            reading=Reading(decoder),
         )
 
-    share_s = request.seconds / parts
+    def rate(decoder: str, workers: int) -> ReadingRate:
+        try:
+            return time_workers(dataset(decoder), decoder, workers, seconds=share_s)
+        except MissingDependency as error:
+            if request.decoder:
+                raise
+            return ReadingRate(decoder, workers, 0, 0.0, str(error))
+
+    listener.progress(StageProgress("time", 0, parts, note="stages"))
+    stages = time_stages(dataset(DEFAULT), seconds=share_s)
     rates = []
-    advance("stages")
-    stages = time_stages(dataset(), seconds=share_s)
-    for workers in numbers:
-        advance(f"PyAV, {workers} workers")
-        rates.append(time_workers(dataset(), workers, seconds=share_s))
-    advance("torchcodec")
-    other = time_torchcodec(dataset(), seconds=share_s)
-    if other is not None:
-        rates.append(other)
+    for done, (decoder, workers) in enumerate(ways, start=1):
+        listener.progress(StageProgress("time", done, parts, note=f"{decoder}, {workers} workers"))
+        rates.append(rate(decoder, workers))
     listener.progress(StageProgress("time", parts, parts))
     clip = (request.frames, request.size, request.size)
     return BenchDataResult(request.data, clip, tuple(rates), stages, round(time.monotonic() - started, 1))
+
+
+def _decoders(request: BenchDataRequest) -> tuple[str, ...]:
+    from hwbench.data.decoders import DEFAULT
+    from hwbench.data.decoders.torchcodec import is_installed
+
+    return tuple(dict.fromkeys(request.decoder)) or (DEFAULT, *(("torchcodec",) if is_installed() else ()))

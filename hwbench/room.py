@@ -1,4 +1,4 @@
-"""How much room may go to what can be made again: built files and runners, and the samples of verified tables.
+"""How much room may go to what can be made again: built files and runners, samples of verified tables, decoded videos.
 
 What was used least recently goes first. What a running process uses stays: each process that uses a folder holds a lock
 on a file in its ``.users`` from then on, and stamps what it uses; what was stamped since the first of those that still
@@ -29,6 +29,9 @@ LIMIT_BYTES = 10 * 1024**3
 LIMIT_VARIABLE = "HWBENCH_CACHE_LIMIT"
 # A verified table leaves a MB of samples, which only a person reads: those of a thousand.
 VERIFIED_BYTES = 1024**3
+
+# Folder of decoded videos in a cache; each run says how much they may take.
+DECODED = "decoded"
 
 USERS = ".users"
 _TURN = "turn.lock"
@@ -137,6 +140,13 @@ def trim_verified(root: Path) -> Room:
 def clean_verified(root: Path) -> Room:
     """Removes the samples of all verified tables that no running process works on."""
     return _stores_down_to(root, 0)
+
+
+def trim(root: Path, limit: float) -> int:
+    """Brings a folder of files that no process needs to find again below a limit; returns the bytes of what stays."""
+    entries, room = [_entry([path]) for path in _listed(root)], Room()
+    _down_to(entries, limit, room, lambda entry, used_ns: False)
+    return sum(entry.bytes for entry in entries) - room.removed_bytes
 
 
 def size(root: Path) -> int:

@@ -1,0 +1,23 @@
+"""Decoders of video files by name: ``hwbench train --decoder NAME``."""
+
+from __future__ import annotations
+
+from hwbench.data.decoders.base import Decoder, decoders
+from hwbench.data.decoders.pyav import PYAV, PyAV
+
+DEFAULT = "pyav"
+
+decoders.defer({"pyav": "hwbench.data.decoders.pyav", "torchcodec": "hwbench.data.decoders.torchcodec"})
+
+
+def get(name: str = DEFAULT) -> Decoder:
+    """The decoder of that name, ready to read.
+
+    Raises:
+        UnknownName: There is no such decoder.
+        MissingDependency: What it needs is not installed, or does not load.
+    """
+    return decoders.get(name)()
+
+
+__all__ = ["DEFAULT", "PYAV", "Decoder", "PyAV", "decoders", "get"]
