@@ -15,6 +15,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from string import Template
 
 import numpy as np
 import torch
@@ -31,8 +32,10 @@ from hwbench.workspace import Workspace
 HERE = Path(__file__).resolve().parent
 ROWS = HERE / "rows"
 SMALL = "synthetic:motion48:small"
-# Depth, expansion, kernels and last width of members of x3d-tiny; ``narrow`` has half the channels of ``small``.
+# Depth, expansion, kernels and last width of members of x3d-tiny; ``narrow`` has half the channels of ``small``,
+# ``quarter`` a quarter.
 NETWORKS = {
+    "quarter": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "24"},
     "narrow": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "48"},
     "small": {"depth": "1", "expansion": "2", "first": "1x3x3", "kernel": "1x3x3+3x1x1", "width": "96"},
     "middle": {"depth": "2", "expansion": "2", "first": "1x3x3+3x1x1", "kernel": "1x3x3+3x1x1", "width": "96"},
@@ -40,20 +43,23 @@ NETWORKS = {
 }
 
 
-NARROW = """
+# Those of ``small`` that the networks with fewer channels have a part of.
+WIDTHS = {"STEM": "24", "FIRST": "32", "SECOND": "64", "HEAD": "256"}
+THINNER = {"narrow": 2, "quarter": 4}
+THIN = """
 schema = 1
-name = "x3d-narrow"
-description = "half the channels of x3d-tiny"
+name = "$NAME"
+description = "fewer channels than x3d-tiny"
 [input]
 frames = 8
 resolution = 64
 [stem]
-width = 12
+width = $STEM
 kernel = "1x3x3+5x1x1"
 act = "relu"
 [[stages]]
 depth = 1
-width = 16
+width = $FIRST
 expansion = 2.0
 kernel = "1x3x3"
 se = 0
@@ -61,7 +67,7 @@ act = "relu"
 stride = 2
 [[stages]]
 depth = 1
-width = 32
+width = $SECOND
 expansion = 2.0
 kernel = "1x3x3+3x1x1"
 se = 0
@@ -69,14 +75,14 @@ act = "relu"
 stride = 2
 [[stages]]
 depth = 1
-width = 48
+width = $LAST
 expansion = 3.0
 kernel = "1x3x3+3x1x1"
 se = 0
 act = "relu"
 stride = 2
 [head]
-hidden = 128
+hidden = $HEAD
 act = "relu"
 """
 
@@ -84,9 +90,11 @@ act = "relu"
 def network(workspace: Workspace, name: str, num_classes: int) -> Network:
     depth, expansion, first, kernel, width = NETWORKS[name].values()
     space, widths = "x3d-tiny", ("32", "64", width)
-    if name == "narrow":
-        space, widths = "x3d-narrow", ("16", "32", width)
-        (workspace.root / "search_spaces" / f"{space}.toml").write_text(NARROW)
+    if name in THINNER:
+        thinner = {part: str(int(wide) // THINNER[name]) for part, wide in WIDTHS.items()}
+        space, widths = f"x3d-{name}", (thinner["FIRST"], thinner["SECOND"], width)
+        file = workspace.root / "search_spaces" / f"{space}.toml"
+        file.write_text(Template(THIN).substitute(NAME=space, LAST=width, **thinner))
     choices = {"frames": "8", "resolution": "64"}
     for stage in (1, 2, 3):
         choices |= {

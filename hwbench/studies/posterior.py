@@ -233,15 +233,15 @@ class Posterior:
         """The mean of the posterior."""
         return self._sums(self._solve(self.values), {}, {})
 
-    def draw(self, rng: np.random.Generator) -> SpaceSums:
-        """A function drawn from the posterior."""
-        single, pairs = self._kernels.draw(self.variances, rng)
+    def draw(self, rng: np.random.Generator, scale: float = 1.0) -> SpaceSums:
+        """A function drawn from the posterior, ``scale`` times as far from its mean: 0 gives the mean."""
+        single, pairs = self._kernels.draw([scale**2 * variance for variance in self.variances], rng)
         prior = np.zeros(len(self.codes))
         for column, effect in single.items():
             prior += effect[self.codes[:, column]]
         for (one, other), table in pairs.items():
             prior += table[self.codes[:, one], self.codes[:, other]]
-        noise = rng.normal(size=len(self.codes)) * np.sqrt(self.variances[-1])
+        noise = scale * rng.normal(size=len(self.codes)) * np.sqrt(self.variances[-1])
         return self._sums(self._solve(self.values - prior - noise), single, pairs)
 
     @cached_property

@@ -11,6 +11,9 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
 from hwbench.studies.posterior import Layout, Posterior
 
+# How far from the mean the proposals of every other trial are drawn, one after the other.
+_SCALES = (0.0, 0.25, 0.5, 1.0)
+
 Scored = tuple[Architecture, float]
 
 
@@ -18,6 +21,7 @@ class Thompson:
     """Learns an additive model of the scores (``hwbench.studies.posterior``) and proposes its exact optimum.
 
     The optimum of the mean and those of draws take turns: the first wins soon, the others find out what is not known.
+    Where the optimum of the mean is known already, draws close to the mean give its neighbours.
 
     Sources: Thompson, Biometrika 1933; for models of pairs over combinations Baptista and Poloczek, Bayesian
     Optimization of Combinatorial Structures, ICML 2018, who relax the optimum, which is exact here, budget included.
@@ -37,13 +41,13 @@ class Thompson:
         Args:
             scored: Networks with their scores, larger is better, at least one.
             rng: Of the draw.
-            attempt: How many proposals were refused before; only the first may be the optimum of the mean.
+            attempt: How many proposals were refused before.
             front: The best at any latency is wanted, not within the budget alone: a share of it is drawn.
         """
         architectures, scores = zip(*scored)
         posterior = Posterior.fit(self._layout, architectures, scores)
-        expected = attempt == 0 and len(scored) % 2 == 0
-        function = posterior.expected() if expected else posterior.draw(rng)
+        close = _SCALES[min(attempt, len(_SCALES) - 1)] if len(scored) % 2 == 0 else 1.0
+        function = posterior.draw(rng, close)
         return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
 
     @cached_property
