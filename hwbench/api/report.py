@@ -54,7 +54,7 @@ class ReportRequest:
         """Raises InvalidValue where the fields do not go together."""
         if (self.study is None and not self.runs) == (self.device is None):
             raise InvalidValue(
-                "expected either a study or a device or a run: hwbench report STUDY, hwbench report --device NAME, or "
+                "expected one of a study, a device and a run: hwbench report STUDY, hwbench report --device NAME, or "
                 "hwbench report runs/NAME"
             )
         if self.model and (self.device is not None or self.runs):

@@ -50,7 +50,7 @@ def test_what_is_missing_is_said(run, workspace):
         (["mine", "--out", "."], "cannot write"),
         (["mine", "--out", "search_spaces/x3d-tiny.toml/report.html"], "cannot write"),
         (["mine", "--model", "nowhere"], "expected the folder of an exported model"),
-        ([], "expected either a study or a device"),
+        ([], "expected one of a study, a device"),
     ],
 )
 def test_a_wrong_request_is_one_clear_error(run, arguments, said):

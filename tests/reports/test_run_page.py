@@ -246,7 +246,7 @@ def test_a_damaged_archive_of_scores_is_said_on_the_page(run, parse):
         ({"study": "runs/tiny", "model": ["x"]}, InvalidValue, "--model is about a study"),
         ({"runs": ["runs/tiny"], "model": ["x"]}, InvalidValue, "--model is about a study"),
         ({"runs": ["runs/tiny"], "space": ["x"]}, InvalidValue, "--space is about a device"),
-        ({"runs": ["runs/tiny"], "device": "x"}, InvalidValue, "either a study or a device or a run"),
+        ({"runs": ["runs/tiny"], "device": "x"}, InvalidValue, "one of a study, a device and a run"),
         ({"device": "x", "watch": 3}, InvalidValue, "--watch is about a training run"),
         ({"study": "done", "watch": 3}, InvalidValue, "done is a study; --watch is about a training run"),
         ({"study": "runs/tiny", "watch": 0.5}, InvalidValue, "--watch: expected at least 1"),
