@@ -206,8 +206,16 @@ def run(kind: str, name: str, seeds: int, trials: int) -> None:
             if len(best) == trials or best[-1] >= REACHED:
                 break
         reached = len(best) if best[-1] >= REACHED else None
-        at = {str(n): round(max(best[min(n, len(best)) - 1], -1.0), 4) for n in (25, 50, 100, 200, 400) if n <= trials}
-        rows.append({"seed": seed, "reached": reached, "best_at": at, "seconds": round(time.monotonic() - start, 1)})
+        at = {str(n): round(max(best[min(n, len(best)) - 1], -1.0), 4) for n in (25, 50, 100, 200, 400)}
+        rows.append(
+            {
+                "seed": seed,
+                "trials": trials,
+                "reached": reached,
+                "best_at": at,
+                "seconds": round(time.monotonic() - start, 1),
+            }
+        )
         print(kind, name, rows[-1], flush=True)
         path.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
 
@@ -222,7 +230,7 @@ def summary() -> None:
         results.setdefault(kind, {})[name] = {
             "seeds": len(rows),
             "reached": sum(np.isfinite(trials).tolist()),
-            "median_trials": median if np.isfinite(median) else f"more than {TRIALS}",
+            "median_trials": median if np.isfinite(median) else f"more than {rows[0]['trials']}",
             "median_best_at": {n: statistics.median(r["best_at"][n] for r in rows) for n in rows[0]["best_at"]},
             "seconds_per_run": statistics.median(row["seconds"] for row in rows),
         }
