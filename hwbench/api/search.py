@@ -20,6 +20,7 @@ from hwbench.api.requests import option, request
 from hwbench.units import format_duration, format_rate, milliseconds, parse_duration
 
 if TYPE_CHECKING:
+    from hwbench.latency import Calibration
     from hwbench.measure.builder import Builder
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
@@ -55,6 +56,10 @@ class SearchRequest:
     )
     study: str | None = option(default=None, help="Name of the study; a study of that name goes on.")
     seed: int = option(default=0, min=0, help="Of everything random.")
+    confidence: float = option(
+        default=0.5,
+        help="Try only networks that are within the budget with this probability, 0.5 to below 1; 0.5: by prediction.",
+    )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str = option(default="synthetic", help="For short-train: synthetic, synthetic:NAME, or a path.")
     epochs: int = option(default=2, min=1, help="For short-train: epochs of a training.")
@@ -66,7 +71,10 @@ class SearchRequest:
 
     def validate(self) -> None:
         """Raises InvalidValue where the budget is no duration, or missing rows cannot be filled in as asked."""
+        from hwbench.studies.settings import check_confidence
+
         _ = self.budget_s
+        check_confidence(self.confidence, "--confidence")
         check_filling(self.interpolate, self.transfer_from, self.device)
 
     @property
@@ -107,6 +115,7 @@ class SearchRequest:
             seed=self.seed,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
+            confidence=self.confidence,
         )
 
 
@@ -135,7 +144,7 @@ def search(
     from hwbench.devices import load_device
     from hwbench.spaces import open_space
     from hwbench.specs import Precision
-    from hwbench.studies.latencies import feasible_set
+    from hwbench.studies.latencies import feasible_set, space_latencies
     from hwbench.workspace import Workspace
 
     precision = Precision.parse(request.precision)
@@ -150,6 +159,10 @@ def search(
     )
     settings = request.settings(space, target, num_classes, emulated=predictor.table.emulated)
     feasible = feasible_set(space, predictor, settings)
+    latencies = None
+    if not settings.by_prediction:
+        latencies = space_latencies(space, predictor, precision, num_classes)
+        _tell_confidence(predictor.calibration, settings.confidence, listener)
     listener.say(f"calibration: {predictor.calibration.describe()}")
     _tell_feasible(feasible, listener)
     _check_names(workspace, request)  # loads Optuna and torch, which an impossible budget does not wait for
@@ -165,6 +178,7 @@ def search(
         measure=measuring(workspace, target, request.runtime, builder, listener=listener),
         trainer=short_trainer(workspace, request.data, request.epochs) if request.trains else None,
         watch=_watch(listener),
+        latencies=latencies,
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
@@ -192,6 +206,13 @@ def _check_names(workspace: Workspace, request: SearchRequest) -> None:
 
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)
+
+
+def _tell_confidence(calibration: Calibration, confidence: float, listener: Listener) -> None:
+    """Says what room below the budget the confidence takes, and whether so few networks can promise it."""
+    margin, known = calibration.margin(confidence), calibration.count / (calibration.count + 1)
+    short = f"; {calibration.count} calibration networks promise no more than {known:.0%}" if known < confidence else ""
+    listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{short}")
 
 
 def _tell_feasible(feasible: FeasibleSet, listener: Listener) -> None:

@@ -191,6 +191,15 @@ class Calibration:
         gain = network.measured_s / sum(piece.seconds for piece in network.pieces)
         return cls("ratio", gain, 0.0, spread=1.0, count=1, promised=0.0, errors=(0.0,))
 
+    def margin(self, confidence: float) -> float:
+        """Factor on a prediction below which a network is with this probability; at least 1.
+
+        It is the conformal quantile of measured / predicted of networks that were left out. With too few of them for
+        that quantile (fewer than 9 for 90 %) it is the largest ratio, which promises ``count / (count + 1)``.
+        """
+        rank = min(math.ceil((self.count + 1) * confidence), self.count)
+        return max(1.0, math.exp(sorted(self.errors)[rank - 1]))
+
     def cost(self, part: Workload, seconds: float) -> float:
         """What a single block adds to the latency of a network, from its row in context; in seconds, above zero."""
         gain = self.gains.get(family(part), self.gain) if self.gains else self.gain

@@ -35,6 +35,8 @@ def search(result: StoredResult) -> str:
     if s.data:
         epochs = re.match(r"\d+", s.effort)
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
+    if not s.by_prediction:
+        words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
 
 

@@ -16,7 +16,7 @@ from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockRole, BlockSpec, Precision, TensorSpec, Workload
-from hwbench.studies.settings import Settings
+from hwbench.studies.settings import EVEN, Settings
 
 _ENDS = {BlockRole.STEM: Position.FIRST, BlockRole.HEAD: Position.LAST, BlockRole.NETWORK: Position.FIRST}
 
@@ -27,25 +27,46 @@ def row_position(block: BlockSpec) -> Position:
 
 
 def feasible_set(space: StagedSpace, predictor: AdditivePredictor, settings: Settings) -> FeasibleSet:
-    """The networks of a space whose predicted latency is within the budget of a study.
+    """The networks of a space that are within the budget of a study, each with the confidence that it asks for.
+
+    ``sums`` of the set are what a network takes at most with that confidence; at 1/2, what it is predicted to take.
 
     Raises:
         InfeasibleBudget: There is none.
         NotMeasured: The table has no rows for any whole network.
     """
     precision = Precision.parse(settings.precision)
-    return FeasibleSet(space_latencies(space, predictor, precision, settings.num_classes), settings.budget_s)
+    latencies = space_latencies(space, predictor, precision, settings.num_classes, settings.confidence)
+    return FeasibleSet(latencies, settings.budget_s)
 
 
 def space_latencies(
-    space: StagedSpace, predictor: AdditivePredictor, precision: Precision, num_classes: int
+    space: StagedSpace,
+    predictor: AdditivePredictor,
+    precision: Precision,
+    num_classes: int,
+    confidence: float = EVEN,
 ) -> SpaceSums:
-    """The predicted latencies of all networks of a space."""
+    """The predicted latencies of all networks of a space.
+
+    Args:
+        space: The space.
+        predictor: Of the device.
+        precision: Of the networks.
+        num_classes: Width of the heads.
+        confidence: Above 1/2 what a network takes at most with this probability: a margin on all of it, by the
+            calibration networks, and on rows that were filled in the end of their interval.
+    """
+    margin, row_margin = 1.0, 1.0
+    if confidence > EVEN:
+        margin, row_margin = predictor.calibration.margin(confidence), predictor.table.filled_spread
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
-        return predictor.row_cost(Workload((block,), x, precision), row_position(block))
+        part = Workload((block,), x, precision)
+        cost = margin * predictor.row_cost(part, row_position(block))
+        return cost if row_margin == 1.0 or predictor.table.is_measured(part) else row_margin * cost
 
-    return SpaceSums.of(space, latency, num_classes=num_classes, constant=predictor.constant_s)
+    return SpaceSums.of(space, latency, num_classes=num_classes, constant=margin * predictor.constant_s)
 
 
 @dataclass(frozen=True)

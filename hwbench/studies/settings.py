@@ -13,6 +13,8 @@ from hwbench.specs import AUTO
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
+# The confidence of a prediction alone: measured above it as often as below.
+EVEN = 0.5
 OBJECTIVES = ("score", "score,latency")
 # What becomes of rows that the table of the target lacks: their networks are left out, or the rows are filled in.
 LEFT_OUT = "left out"
@@ -48,6 +50,7 @@ class Settings:
         missing_rows: What becomes of rows that were not measured: ``left out``, ``interpolated``, or ``transferred
             from`` a device.
         emulated: Whether the table was taken under emulation.
+        confidence: Probability with which a network is within the budget, at least; 1/2 goes by the prediction alone.
     """
 
     space: str
@@ -65,8 +68,10 @@ class Settings:
     variant: str = AUTO
     missing_rows: str = LEFT_OUT
     emulated: bool = False
+    confidence: float = EVEN
 
     def __post_init__(self) -> None:
+        check_confidence(self.confidence, "confidence")
         if self.objective not in OBJECTIVES:
             raise InvalidValue(f"objective: expected one of {' or '.join(OBJECTIVES)}, got {self.objective!r}")
 
@@ -74,6 +79,11 @@ class Settings:
     def budget_s(self) -> float:
         """Upper limit of the latency, in seconds."""
         return self.budget_ms / 1e3
+
+    @property
+    def by_prediction(self) -> bool:
+        """Whether a network counts as within the budget when it is predicted to be."""
+        return self.confidence == EVEN
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -89,6 +99,8 @@ class Settings:
     def default_study(self) -> str:
         """Name of the study where none is given."""
         name = f"{self.space}_{self.device}_{self.precision}_{self.budget_ms:g}ms_{self.evaluator}"
+        if not self.by_prediction:
+            name = f"{name}_sure-{self.confidence:g}"
         if self.missing_rows == LEFT_OUT:
             return name
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"
@@ -100,14 +112,15 @@ class Settings:
     def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
         """What a stored study was asked differently, in words.
 
-        Versions up to 0.1 did not store ``missing_rows`` and ``emulated``. Without them, rows were filled in as the
-        default name of the study says, else left out; and the table is taken to be as emulated as it is now.
+        Versions up to 0.1 did not store ``missing_rows``, ``emulated`` and ``confidence``. Without them, rows were
+        filled in as the default name of the study says, else left out; the table is taken to be as emulated as it is
+        now; and networks went by their prediction.
 
         Args:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
         """
-        before = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, **stored}
+        before = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, "confidence": EVEN, **stored}
         return [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in self.as_dict().items() if before.get(k) != v]
 
     def _rows_by_name(self, study: str) -> str:
@@ -117,6 +130,16 @@ class Settings:
             if study == replace(self, missing_rows=rows).default_study:
                 return rows
         return LEFT_OUT
+
+
+def check_confidence(confidence: float, name: str) -> None:
+    """A confidence is a probability of at least 1/2.
+
+    Raises:
+        InvalidValue: It is not; the message begins with ``name``.
+    """
+    if not EVEN <= confidence < 1:
+        raise InvalidValue(f"{name}: expected a probability from {EVEN} to below 1, got {confidence:g}")
 
 
 def check_name(study: str) -> None:

@@ -105,6 +105,7 @@ class Search:
         name: The study's name.
         settings: What is searched for.
         feasible: The networks within the budget of the settings.
+        latencies: What networks are predicted to take; None: the sums of ``feasible``.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -119,6 +120,7 @@ class Search:
     measure: MeasureNetworks
     trainer: Trainer | None = None
     watch: SearchWatch = field(default_factory=SearchWatch)
+    latencies: SpaceSums | None = None
 
     def __post_init__(self) -> None:
         if self.feasible.budget_s != self.settings.budget_s:
@@ -154,7 +156,7 @@ class Search:
 
         def objective(trial: Trial) -> float | tuple[float, float]:
             architecture = self.feasible.space.sample(trial)
-            key, predicted = architecture.key, self.feasible.sums.total(architecture)
+            key, predicted = architecture.key, self._latencies.total(architecture)
             if key not in scores:
                 scores[key] = evaluator.score(self._network(architecture))
             self.watch.evaluated(Candidate(key, scores[key], predicted, trial=trial.number))
@@ -224,9 +226,13 @@ class Search:
             f"hwbench validate --device {self.settings.device}"
         )
 
+    @property
+    def _latencies(self) -> SpaceSums:
+        return self.latencies or self.feasible.sums
+
     def _predicted(self, candidate: Candidate) -> float:
         """By the table of today, which may be newer than the trial."""
-        return self.feasible.sums.total(Architecture.parse(candidate.architecture))
+        return self._latencies.total(Architecture.parse(candidate.architecture))
 
     def _reference(self, count: int) -> list[Network]:
         rng = np.random.default_rng([self.settings.seed, 2])

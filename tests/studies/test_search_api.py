@@ -14,6 +14,7 @@ from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable
+from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate, candidates_frame
@@ -134,7 +135,9 @@ def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
 
 SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8, sampler="tpe")
 # As every version up to 0.1 stored them.
-STORED = {name: value for name, value in SETTINGS.as_dict().items() if name not in ("missing_rows", "emulated")}
+STORED = {
+    name: value for name, value in SETTINGS.as_dict().items() if name not in ("missing_rows", "emulated", "confidence")
+}
 
 
 def test_settings_of_before_are_equal_and_a_filling_differs():
@@ -152,6 +155,17 @@ def test_settings_of_before_are_equal_and_a_filling_differs():
     assert replace(SETTINGS, emulated=True).differences(STORED, "mine") == []
     emulated = SETTINGS.differences({**STORED, "emulated": True}, "mine")
     assert emulated == ["emulated was True, now False"]
+
+
+def test_a_confident_study_is_another_one_and_tries_only_what_leaves_room(workspace):
+    plain, sure = ask(workspace, trials=8), ask(workspace, trials=8, confidence=0.9)
+    assert plain.study + "_sure-0.9" == sure.study
+    assert read_result(workspace, sure.study).settings.confidence == 0.9
+    assert sure.feasible <= plain.feasible
+    with pytest.raises(InvalidValue, match=r"confidence was 0\.5, now 0\.9"):
+        ask(workspace, trials=8, confidence=0.9, study=plain.study)
+    assert "--confidence 0.9" in commands.search(read_result(workspace, sure.study))
+    assert "--confidence" not in commands.search(read_result(workspace, plain.study))
 
 
 def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_on(workspace, space):
@@ -184,6 +198,9 @@ def test_the_budget_stands_once(make_search):
     ("fields", "said"),
     [
         ({"budget": "12"}, "has no unit"),
+        ({"budget": "4ms", "confidence": 0.4}, "--confidence: expected a probability from 0.5 to below 1, got 0.4"),
+        ({"budget": "4ms", "confidence": 1.0}, "--confidence: expected a probability"),
+        ({"budget": "4ms", "confidence": float("nan")}, "--confidence: expected a probability"),
         ({"budget": "4ms", "trials": 0}, "--trials: expected at least 1"),
         ({"budget": "4ms", "seed": "1"}, "--seed: expected int, got '1'"),
     ],
