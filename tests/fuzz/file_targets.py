@@ -44,7 +44,7 @@ KEY = HostKey("board", "ssh-ed25519", b"0123456789")
 HOSTS = f"{KEY.line}\n@revoked * {KEY.line}\n|1|YQ==|YQ== a b\n!x,*.y,[a]:22 k AAAA\n"
 VIDEOS = ["a.mp4 0\nb.mp4 1\nc.mp4 0\nd.mp4 1\n", "a.mp4\tcat\nb.mp4 cat\n# x\n"]
 # As the journal of the golden study has them.
-SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8)
+SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8, sampler="tpe")
 
 
 def written(path: Path, text: str) -> Path:
