@@ -150,22 +150,30 @@ class OneFrame:
         return self.inner.pictures(np.broadcast_to(frames[at], frames.shape), *rng)
 
 
-def run(name: str, seed: int, epochs: int, one_frame: bool) -> None:
+def run(name: str, seed: int, epochs: int, one_frame: bool, changes: list[str]) -> None:
     workspace = Workspace.find()
-    recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
+    changed = {key: json.loads(value) for key, _, value in (change.partition("=") for change in changes)}
+    recipe = Recipe(**{"epochs": epochs, "seed": seed, "eval_every": epochs, **changed})
     data = open_data(workspace, SMALL, (8, 64, 64), recipe)
     if one_frame:
         for part in (data.training, data.validation):
             part.transform = OneFrame(part.transform)
     net = network(workspace, name, len(data.training.classes))
     label = f"{name}-{'one-frame-' if one_frame else ''}{epochs}epochs-seed{seed}"
+    label += "".join("," + change.replace('"', "") for change in changes)
     wall, cpu = time.monotonic(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         trained = train(recipe, net, data, Path(folder), resources=Resources("cpu", 1, 0), progress=tell)
         row = {"wall_s": round(time.monotonic() - wall), "cpu_s": round(time.process_time() - cpu)}
         row |= {"top1": trained.checkpoint.metrics["top1"], "top5": trained.checkpoint.metrics["top5"]}
         row |= parts(trained.checkpoint.path, data)
-    row |= {"network": name, "one_frame": one_frame, "architecture": net.name, "recipe": asdict(recipe)}
+    row |= {
+        "network": name,
+        "one_frame": one_frame,
+        "changes": changes,
+        "architecture": net.name,
+        "recipe": asdict(recipe),
+    }
     print(label, row, flush=True)
     write(label, row)
 
@@ -208,7 +216,10 @@ def summary() -> None:
     runs = {name: row for name, row in rows.items() if "network" in row}
     count = len(list(find_builtin(SMALL).spec.classes)) * find_builtin(SMALL).spec.val_per_class
     results: dict[str, object] = {"make": rows.get("make")}
-    of_clips = [r for r in runs.values() if not r["one_frame"]]
+    of_clips = [r for r in runs.values() if not r["one_frame"] and not r.get("changes")]
+    results["other recipes"] = {
+        n: {"top1": r["top1"], "cpu_s": r["cpu_s"]} for n, r in runs.items() if r.get("changes")
+    }
     for epochs in sorted({r["recipe"]["epochs"] for r in of_clips}):
         alike = [r for r in of_clips if r["recipe"]["epochs"] == epochs]
         results[f"{epochs} epochs"] = compared({n: [r for r in alike if r["network"] == n] for n in NETWORKS}, count)
@@ -256,13 +267,14 @@ def main() -> None:
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--epochs", type=int, default=Recipe.epochs)
     one.add_argument("--one-frame", action="store_true")
+    one.add_argument("--set", nargs="+", default=[], metavar="NAME=JSON", help="fields of the recipe")
     commands.add_parser("summary")
     given = options.parse_args()
     torch.set_num_threads(1)
     if given.command == "make":
         make()
     elif given.command == "train":
-        run(given.network, given.seed, given.epochs, given.one_frame)
+        run(given.network, given.seed, given.epochs, given.one_frame, given.set)
     else:
         summary()
 
