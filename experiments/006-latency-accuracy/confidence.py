@@ -14,8 +14,8 @@ from hwbench.latency import AdditivePredictor
 from hwbench.specs import Precision
 
 CONFIDENCES = (0.5, 0.8, 0.9)
-COUNTS = (10, 20, 40)
-SPLITS = 30
+COUNTS = (10, 20)
+SPLITS = 20
 
 
 def shares(data: Data, count: int) -> dict[str, float]:
