@@ -122,6 +122,8 @@ def _cost(name: str, value: object, cost: object) -> float:
 
 
 class _NoNetworks(Family):
+    """Choices of costs stand for no blocks; nothing that works on costs asks for any."""
+
     name = _NAME
     axes = ()
 
@@ -136,6 +138,8 @@ class _NoNetworks(Family):
 
 
 class _NoEnds(Ends):
+    """Nor is there a stem or a head."""
+
     def stem(self) -> BlockSpec:
         raise NotImplementedError
 

@@ -32,6 +32,7 @@ class Thompson:
 
     def __init__(self, feasible: FeasibleSet) -> None:
         self._feasible = feasible
+        self._learned: tuple[list[Scored], Posterior] | None = None
 
     def propose(
         self, scored: Sequence[Scored], rng: np.random.Generator, *, attempt: int = 0, front: bool = False
@@ -44,11 +45,16 @@ class Thompson:
             attempt: How many proposals were refused before.
             front: The best at any latency is wanted, not within the budget alone: a share of it is drawn.
         """
-        architectures, scores = zip(*scored)
-        posterior = Posterior.fit(self._layout, architectures, scores)
         close = _SCALES[min(attempt, len(_SCALES) - 1)] if len(scored) % 2 == 0 else 1.0
-        function = posterior.draw(rng, close)
+        function = self._posterior(scored).draw(rng, close)
         return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
+
+    def _posterior(self, scored: Sequence[Scored]) -> Posterior:
+        """What the scores say; learned once for the proposals that follow a refused one."""
+        if self._learned is None or self._learned[0] != list(scored):
+            architectures, scores = zip(*scored)
+            self._learned = list(scored), Posterior.fit(self._layout, architectures, scores)
+        return self._learned[1]
 
     @cached_property
     def _layout(self) -> Layout:
