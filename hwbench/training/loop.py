@@ -70,6 +70,7 @@ def fit(
     world: World = ALONE,
     tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    validated: Callable[[int, Scores], None] | None = None,
 ) -> Fit:
     """Trains a module in place; afterwards it is in eval mode and holds the weights that were tested.
 
@@ -88,6 +89,7 @@ def fit(
         world: The processes that train together; each takes its share of every batch, and the first writes the files.
         tensorboard: Also write the log for TensorBoard, in ``run_dir``.
         progress: Called after every step.
+        validated: Called after every validation with the epoch, from 1, and its scores.
 
     Raises:
         VideoError: A video cannot be read under the policy ``raise``, or none can.
@@ -117,7 +119,7 @@ def fit(
         if recipe.compile:
             module.compile()
         step = TrainingStep(state, training, device, layout, teacher, world)
-        run = _Run(step, sampling, resume, validation, resources, progress)
+        run = _Run(step, sampling, resume, validation, resources, progress, validated)
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
         if tensorboard and folder is not None:
             log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
@@ -162,10 +164,11 @@ class _Run:
         validation: TestClips | None,
         resources: Resources,
         progress: Callable[[TrainingProgress], None] | None,
+        validated: Callable[[int, Scores], None] | None,
     ) -> None:
         self.step, self.resume, self.validation, self.resources = step, resume, validation, resources
         self.state, self.training, self.recipe = step.state, step.training, step.recipe
-        self.device, self.world, self.progress = step.device, step.world, progress
+        self.device, self.world, self.progress, self.validated = step.device, step.world, progress, validated
         self.loader = Loader(self.training, workers=resources.workers, device=self.device)
         self.sampling = sampling
         self.steps = sampling.steps
@@ -232,6 +235,8 @@ class _Run:
         values: dict[str, object] = {"event": "epoch", "epoch": position.epoch, "step": position.step}
         if due:
             self._test_average()
+        if due and self.scores is not None and self.validated is not None and self.world.leads:
+            self.validated(position.epoch + 1, self.scores)
         if due and self.scores is not None:
             values |= {"top1": self.scores.top1, "top5": self.scores.top5, "videos": self.scores.videos}
             values |= {} if self.scores.by_video is None else self.scores.by_video.measures()

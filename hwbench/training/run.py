@@ -177,6 +177,7 @@ def train(
     world: World = ALONE,
     tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    validated: Callable[[int, Scores], None] | None = None,
 ) -> Trained:
     """Trains a network and writes ``checkpoint.pt`` in ``run_dir``; the same call again goes on, or finds it finished.
 
@@ -192,6 +193,7 @@ def train(
         world: The processes that train together; the first one reads and writes the files.
         tensorboard: Also write the log for TensorBoard.
         progress: Called after every step.
+        validated: Called after every validation with the epoch, from 1, and its scores.
 
     Raises:
         InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
@@ -230,6 +232,7 @@ def train(
             world=world,
             tensorboard=tensorboard,
             progress=progress,
+            validated=validated,
         )
     assert result.scores is not None  # there is a validation set
     failures = result.failures.merged(result.scores.failures)

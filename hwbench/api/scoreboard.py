@@ -1,0 +1,148 @@
+"""``hwbench.scoreboard``: how well evaluators rank networks that were trained, beside what is possible."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.requests import option, request
+from hwbench.errors import InvalidFile, InvalidValue, NotMeasured
+
+if TYPE_CHECKING:
+    import pandas
+
+    from hwbench.reports.result import StoredResult
+    from hwbench.specs import Network
+    from hwbench.studies.evaluators import Evaluator
+    from hwbench.studies.ground_truth import GroundTruth
+    from hwbench.studies.scoreboard import Scoreboard, Standing
+    from hwbench.workspace import Workspace
+
+# Runs of a study are compared within fifths of its budget.
+_BANDS = 5
+
+
+@request
+class ScoreboardRequest:
+    """Say how well evaluators rank networks that were trained.
+
+    Of a folder of ground truth (experiments/018-ground-truth): all evaluators that have scored its networks, and what
+    the first epochs of a training say. Of a study: its evaluator, on the networks of the study that were trained to the
+    end (hwbench train, in runs/). Networks are compared with others of about their latency.
+
+    tau is Kendall's rank correlation with top-1, with a 95 % interval; the ceiling is that of one training with another
+    one of the same networks. An evaluator whose interval holds zero is uninformative: its best network is a draw.
+    """
+
+    source: str = option(argument=True, metavar="STUDY|FOLDER", help="A study, or a folder of ground truth.")
+    evaluator: tuple[str, ...] = option(
+        default=(), help="Score the networks by this evaluator as well (repeatable); a folder keeps the scores."
+    )
+    band: tuple[str, ...] = option(default=(), help="Of a folder: only networks of this band (repeatable).")
+    data: str | None = option(
+        default=None, help="Data of the trainings, and for evaluators that need any; default: those of the source."
+    )
+
+
+@dataclass(frozen=True)
+class ScoreboardResult:
+    """What evaluators are worth on trained networks.
+
+    Attributes:
+        source: The study or folder.
+        board: The evaluators, best first.
+    """
+
+    source: str
+    board: Scoreboard
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench scoreboard --json`` prints; rank correlations are -1 to 1, regrets shares."""
+        board, ceiling = self.board, self.board.ceiling
+        return {
+            "source": self.source,
+            "networks": board.networks,
+            "ceiling": None if ceiling is None else _number(ceiling.value),
+            "ceiling_low": None if ceiling is None else _number(ceiling.low),
+            "ceiling_high": None if ceiling is None else _number(ceiling.high),
+            "chance_regret": _number(board.chance_regret),
+            "training_s": board.cost_s,
+            "best": None if board.best is None else board.best.evaluator,
+            "evaluators": [one.to_json() for one in board.standings],
+        }
+
+    def to_frame(self) -> pandas.DataFrame:
+        """One row for each evaluator, best first; the columns are the keys of ``evaluators``."""
+        from pandas import DataFrame
+
+        return DataFrame([one.to_json() for one in self.board.standings])
+
+
+def scoreboard(
+    request: ScoreboardRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> ScoreboardResult:
+    """Says how well evaluators rank networks that were trained.
+
+    Args:
+        request: Which networks, and which evaluators.
+        listener: Hears how many networks are scored.
+        workspace: Holds studies, spaces and runs; default: the one around the current folder.
+
+    Raises:
+        UnknownName: No such study, folder, evaluator or band.
+        InvalidFile: A file of the source is damaged.
+        NotMeasured: No network of the study was trained.
+    """
+    from hwbench.studies.ground_truth import NETWORKS
+    from hwbench.workspace import Workspace
+
+    workspace = workspace or Workspace.find()
+    folder = Path(request.source)
+    if (folder / NETWORKS).is_file():
+        return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))
+    if folder.is_dir():
+        raise InvalidFile(f"{folder}: has no {NETWORKS}; expected a folder of ground truth, or the name of a study")
+    if request.band:
+        raise InvalidValue("--band is about a folder of ground truth")
+    return ScoreboardResult(request.source, _of_study(workspace, request, listener))
+
+
+def _number(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _of_folder(workspace: Workspace, folder: Path, request: ScoreboardRequest, listener: Listener) -> Scoreboard:
+    from hwbench.studies.ground_truth import GroundTruth
+    from hwbench.studies.scoreboard import scoreboard as judged
+
+    truth = GroundTruth.read(folder)
+    known = sorted({one.band for one in truth.networks})
+    for band in request.band:
+        if band not in known:
+            raise UnknownName(f"{folder}: no band {band!r}; {suggest(band, known)}")
+    for name in request.evaluator:
+        truth = truth.with_scores(name, _scores(workspace, truth, name, request.data, listener))
+        truth.write_scores()
+    return judged(truth, request.band or None)
+
+
+def _scores(
+    workspace: Workspace, truth: GroundTruth, name: str, data: str | None, listener: Listener
+) -> dict[str, tuple[float, float]]:
+    """What an evaluator says of each network of a ground truth, with the CPU time that it takes."""
+    evaluator, networks = get_evaluator(name), [_network(workspace, truth, one) for one in truth.networks]
+    made = evaluator(_context(workspace, networks, data or truth.data))
+    found: dict[str, tuple[float, float]] = {}
+    for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
+        start = time.process_time()
+        score = made.score(network)
+        found[one.name] = (score, time.process_time() - start)
+        listener.progress(StageProgress(f"score by {name}", done, len(networks)))
+    return found

@@ -1,0 +1,174 @@
+"""Networks that were trained to the end, as text: what evaluators, samplers and searches are judged on in seconds.
+
+A folder of ground truth has ``networks.json`` (what was drawn, in which band of which budget) and a training in each
+``rows/NAME-seedK.json``; ``scores.json`` has what evaluators said. ``experiments/018-ground-truth`` makes one.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hwbench.documents import read_json
+from hwbench.errors import InvalidFile
+from hwbench.studies.ranking import Interval, rank_interval
+
+NETWORKS, ROWS, SCORES = "networks.json", "rows", "scores.json"
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training of a network.
+
+    Attributes:
+        seed: Of weights and order.
+        top1: Mean of the last evaluations, a share.
+        loss: Mean negative log-likelihood of the last evaluations, in nats.
+        hits: By validation video, in how many of the last evaluations the highest score was right.
+        curve: Top-1 after each epoch.
+        losses: Training loss, means over quarters of epochs.
+        cost_s: CPU time in seconds.
+        int8_top1: Of the int8 file of the final weights; None: not known.
+    """
+
+    seed: int
+    top1: float
+    loss: float
+    hits: NDArray[np.int64]
+    curve: tuple[float, ...]
+    losses: tuple[float, ...]
+    cost_s: float
+    int8_top1: float | None
+
+    @classmethod
+    def read(cls, row: Mapping[str, Any]) -> Training:
+        """From a row; raises KeyError, TypeError or ValueError where it is none."""
+        return cls(
+            seed=int(row["seed"]),
+            top1=float(row["top1"]),
+            loss=float(row["loss"]),
+            hits=np.array([int(digit) for digit in row["hits"]]),
+            curve=tuple(float(one["top1"]) for one in row["validation"]),
+            losses=tuple(float(one) for one in row["training_loss"]),
+            cost_s=float(row["cpu_s"]),
+            int8_top1=float(row["int8"]["top1"]) if "int8" in row else None,
+        )
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network with its trainings, in order of their seeds.
+
+    Attributes:
+        name: In the folder.
+        band: Networks of one band are predicted to take about the same time.
+        architecture: Printed form.
+        trainings: At least one.
+    """
+
+    name: str
+    band: str
+    architecture: str
+    trainings: tuple[Training, ...]
+
+    @property
+    def top1(self) -> float:
+        """Mean over the seeds, a share."""
+        return statistics.fmean(one.top1 for one in self.trainings)
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """Trained networks of one budget.
+
+    Attributes:
+        folder: Where they were read.
+        budget_ms: The budget that the bands are shares of.
+        networks: Those with at least one training, in the order they were drawn.
+        scores: By evaluator, what it said of networks, by name: (score, seconds it took).
+    """
+
+    folder: Path
+    budget_ms: float
+    networks: tuple[TrainedNetwork, ...]
+    scores: Mapping[str, Mapping[str, tuple[float, float]]]
+
+    @classmethod
+    def read(cls, folder: Path) -> GroundTruth:
+        """Reads a folder.
+
+        Raises:
+            InvalidFile: A file is missing or not as it should be, or nothing has been trained.
+        """
+        drawn, trainings = _read(folder / NETWORKS), _trainings(folder)
+        try:
+            networks = tuple(
+                TrainedNetwork(one["name"], one["band"], one["architecture"], trainings[one["name"]])
+                for one in drawn["networks"]
+                if one["name"] in trainings
+            )
+            budget_ms = float(drawn["budget_ms"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidFile(
+                f"{folder / NETWORKS}: expected budget_ms, and name, band, architecture: {error!r}"
+            ) from None
+        if not networks:
+            raise InvalidFile(f"{folder / ROWS}: no network of {NETWORKS} has been trained")
+        return cls(folder, budget_ms, networks, _scores(folder / SCORES))
+
+    def in_bands(self, bands: tuple[str, ...]) -> tuple[TrainedNetwork, ...]:
+        """The networks of these bands."""
+        return tuple(one for one in self.networks if one.band in bands)
+
+    @cached_property
+    def ceiling(self) -> Interval:
+        """Rank correlation of the first training with the second, over networks that have two, within bands.
+
+        No evaluator can be expected to agree better with one training than another training does.
+        """
+        twice = [one for one in self.networks if len(one.trainings) > 1]
+        first, second = ([one.trainings[seed].top1 for one in twice] for seed in (0, 1))
+        return rank_interval(first, second, [one.band for one in twice])
+
+
+def _trainings(folder: Path) -> dict[str, tuple[Training, ...]]:
+    found: dict[str, list[Training]] = {}
+    for path in sorted((folder / ROWS).glob("*.json")):
+        row = _read(path)
+        try:
+            found.setdefault(str(row["name"]), []).append(Training.read(row))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InvalidFile(f"{path}: is no training of a ground truth: {error!r}") from None
+    return {name: tuple(sorted(rows, key=lambda one: one.seed)) for name, rows in found.items()}
+
+
+def _scores(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
+    if not path.is_file():
+        return {}
+    try:
+        return {
+            evaluator: {name: (float(score), float(seconds)) for name, (score, seconds) in scores.items()}
+            for evaluator, scores in _read(path).items()
+        }
+    except (TypeError, ValueError) as error:
+        raise InvalidFile(f"{path}: expected evaluator -> network -> [score, seconds]: {error!r}") from None
+
+
+def _read(path: Path) -> Any:
+    try:
+        return read_json(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidFile(f"{path}: {error}") from None
+
+
+def pairs(networks: tuple[TrainedNetwork, ...]) -> Iterator[tuple[TrainedNetwork, TrainedNetwork]]:
+    """Each two networks of one band."""
+    for index, one in enumerate(networks):
+        yield from ((one, other) for other in networks[index + 1 :] if other.band == one.band)

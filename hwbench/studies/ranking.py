@@ -1,0 +1,129 @@
+"""Whether a score ranks networks as their trained accuracy does: rank correlation, choices, and what chance leaves.
+
+Networks are compared within groups of like latency (bands): a score that only knows that slower networks are better
+would rank across bands, and choose nothing within a budget. Loads neither torch nor Optuna.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# Share of the intervals that hold the truth.
+LEVEL = 0.95
+# Samples of networks that an interval rests on.
+_SAMPLES = 2000
+# Networks that a precision looks at.
+FIRST = 5
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value with its bounds; nan where there is too little to tell."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def holds_zero(self) -> bool:
+        """Whether nothing may be there; so it may, too, where nothing is known."""
+        return not (self.low > 0 or self.high < 0)
+
+
+def rank_correlation(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> float:
+    """Kendall's tau-b over the pairs of networks of one band; nan without a pair that differs in both.
+
+    Args:
+        scores: What was said of each network.
+        truths: What came of it.
+        bands: Only networks of an equal band are compared.
+    """
+    pairs = _Pairs.of(scores, truths, bands)
+    return pairs.tau(np.ones(len(pairs.agreement)))
+
+
+def rank_interval(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object], seed: int = 0) -> Interval:
+    """``rank_correlation`` with the bounds that a bootstrap over networks gives, drawn anew within each band.
+
+    A network that is drawn twice makes no pair with itself. The bounds are percentiles (Efron 1979).
+    """
+    pairs, rng = _Pairs.of(scores, truths, bands), np.random.default_rng(seed)
+    members = [np.flatnonzero([band == one for band in bands]) for one in dict.fromkeys(bands)]
+    found = []
+    for _ in range(_SAMPLES):
+        weights = np.zeros(len(scores))
+        for band in members:
+            weights[band] = np.bincount(rng.integers(len(band), size=len(band)), minlength=len(band))
+        found.append(pairs.tau(weights))
+    return _interval(pairs.tau(np.ones(len(scores))), np.array(found))
+
+
+def precision_at(
+    scores: Sequence[float], truths: Sequence[float], bands: Sequence[object], first: int = FIRST
+) -> float:
+    """The share of the ``first`` networks by score that are among the ``first`` by truth: a mean over bands.
+
+    A band of so few that chance alone gives one half counts as half of its networks.
+    """
+    shares = []
+    for chosen, found in _by_band(scores, truths, bands):
+        count = min(first, len(chosen) // 2)
+        if count:
+            best = set(np.argsort(-found, kind="stable")[:count].tolist())
+            shares.append(len(best & set(np.argsort(-chosen, kind="stable")[:count].tolist())) / count)
+    return float(np.mean(shares)) if shares else float("nan")
+
+
+def regret(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> float:
+    """By how much the network of the highest score falls short of the best: a mean over bands, in units of truth."""
+    lost = [found.max() - found[int(np.argmax(chosen))] for chosen, found in _by_band(scores, truths, bands)]
+    return float(np.mean(lost)) if lost else float("nan")
+
+
+def chance_regret(truths: Sequence[float], bands: Sequence[object]) -> float:
+    """``regret`` of a network drawn at random, on average."""
+    lost = [found.max() - found.mean() for _, found in _by_band(truths, truths, bands)]
+    return float(np.mean(lost)) if lost else float("nan")
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Of each two networks of a band: whether score and truth order them alike (1, -1; 0 where one is equal)."""
+
+    agreement: Floats
+    scored: Floats
+    true: Floats
+
+    @classmethod
+    def of(cls, scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> _Pairs:
+        if not len(scores) == len(truths) == len(bands):
+            raise ValueError(f"{len(scores)} scores, {len(truths)} truths, {len(bands)} bands")
+        same = np.array([[one == other for other in bands] for one in bands], dtype=bool).reshape(len(bands), -1)
+        first, second = (np.asarray(values, dtype=float) for values in (scores, truths))
+        scored, true = (np.sign(values[:, None] - values[None, :]) * same for values in (first, second))
+        return cls(scored * true, np.abs(scored), np.abs(true))
+
+    def tau(self, weights: Floats) -> float:
+        """Tau-b where each network counts so often."""
+        both, scored, true = (weights @ part @ weights for part in (self.agreement, self.scored, self.true))
+        return float(both / np.sqrt(scored * true)) if scored and true else float("nan")
+
+
+def _by_band(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> list[tuple[Floats, Floats]]:
+    first, second = (np.asarray(values, dtype=float) for values in (scores, truths))
+    members = [np.flatnonzero([band == one for band in bands]) for one in dict.fromkeys(bands)]
+    return [(first[at], second[at]) for at in members]
+
+
+def _interval(value: float, samples: Floats) -> Interval:
+    known = samples[np.isfinite(samples)]
+    if len(known) < len(samples) / 2:
+        return Interval(value, float("nan"), float("nan"))
+    low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(value, float(low), float(high))

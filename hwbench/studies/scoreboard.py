@@ -1,0 +1,174 @@
+"""How well scores rank trained networks, by evaluator, beside what is possible: one row for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
+from hwbench.studies.ranking import Interval, chance_regret, precision_at, rank_interval, regret
+
+# Networks below which nothing is said of an evaluator.
+FEWEST = 8
+
+
+class Judged(Protocol):
+    """A network that was trained."""
+
+    @property
+    def band(self) -> str:
+        """Networks of one band take about the same time."""
+        ...
+
+    @property
+    def top1(self) -> float:
+        """Top-1 accuracy, a share."""
+        ...
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What an evaluator is worth.
+
+    Attributes:
+        evaluator: Its name.
+        networks: Trained networks that it has scored.
+        tau: Kendall's tau-b of score and top-1 within bands, with a 95 % interval.
+        precision: Share of its five first choices that are among the five best, mean over bands.
+        regret: Top-1 that its first choice loses to the best, a share, mean over bands.
+        cost_s: Mean CPU time of a score in seconds; None: not known.
+        share: ``tau`` over that of the ceiling; None where there is no ceiling.
+    """
+
+    evaluator: str
+    networks: int
+    tau: Interval
+    precision: float
+    regret: float
+    cost_s: float | None = None
+    share: float | None = None
+
+    @property
+    def informative(self) -> bool:
+        """Whether the scores say something: their interval is above zero."""
+        return self.tau.low > 0
+
+    @property
+    def verdict(self) -> str:
+        """For people, in a word or two."""
+        if self.networks < FEWEST:
+            return f"too few networks ({self.networks} of {FEWEST})"
+        return "informative" if self.informative else "uninformative: the interval holds zero"
+
+    def to_json(self) -> dict[str, Any]:
+        """One of ``evaluators`` of ``hwbench scoreboard --json``; not a number is null."""
+        values = asdict(self) | {"tau": self.tau.value, "tau_low": self.tau.low, "tau_high": self.tau.high}
+        values |= {"informative": self.informative}
+        return {
+            name: None if isinstance(value, float) and math.isnan(value) else value for name, value in values.items()
+        }
+
+
+@dataclass(frozen=True)
+class Scoreboard:
+    """All evaluators on the same networks, best first.
+
+    Attributes:
+        standings: One for each evaluator.
+        networks: Number of trained networks.
+        ceiling: Rank correlation of two trainings of the same networks; None where none was trained twice.
+        chance_regret: Top-1 that a random network loses to the best of its band, a share.
+        cost_s: Mean CPU time of a whole training; None: not known.
+    """
+
+    standings: tuple[Standing, ...]
+    networks: int
+    ceiling: Interval | None
+    chance_regret: float
+    cost_s: float | None
+
+    @property
+    def best(self) -> Standing | None:
+        """The evaluator that earns to be used: the highest informative one."""
+        return next((one for one in self.standings if one.informative and one.networks >= FEWEST), None)
+
+
+def standing(
+    evaluator: str,
+    networks: Sequence[Judged],
+    scores: Sequence[float],
+    *,
+    cost_s: float | None = None,
+    ceiling: Interval | None = None,
+) -> Standing:
+    """What the scores of one evaluator are worth; networks whose score is not finite are left out."""
+    known = [(network, score) for network, score in zip(networks, scores, strict=True) if math.isfinite(score)]
+    truths, bands = [network.top1 for network, _ in known], [network.band for network, _ in known]
+    values = [score for _, score in known]
+    if len(known) < 2:
+        nothing = float("nan")
+        return Standing(evaluator, len(known), Interval(nothing, nothing, nothing), nothing, nothing, cost_s)
+    tau = rank_interval(values, truths, bands)
+    share = None if ceiling is None or not ceiling.value > 0 else tau.value / ceiling.value
+    lost, first = regret(values, truths, bands), precision_at(values, truths, bands)
+    return Standing(evaluator, len(known), tau, first, lost, cost_s, share)
+
+
+def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreboard:
+    """What every evaluator with scores in a ground truth is worth, and what its own early epochs are.
+
+    Args:
+        truth: Trained networks with the scores of evaluators.
+        bands: Only networks of these; default: all.
+    """
+    networks = [one for one in truth.networks if bands is None or one.band in bands]
+    ceiling = truth.ceiling if any(len(one.trainings) > 1 for one in networks) else None
+    found = []
+    for evaluator, scores in truth.scores.items():
+        scored = [one for one in networks if one.name in scores]
+        values, seconds = [scores[one.name][0] for one in scored], [scores[one.name][1] for one in scored]
+        if scored:
+            cost_s = sum(seconds) / len(seconds)
+            found.append(standing(evaluator, scored, values, cost_s=cost_s, ceiling=ceiling))
+    found += [_of_curves(name, networks, score, ceiling) for name, score in _early(networks).items()]
+    costs = [training.cost_s for one in networks for training in one.trainings]
+    return Scoreboard(
+        tuple(sorted(found, key=lambda one: -one.tau.value if math.isfinite(one.tau.value) else math.inf)),
+        len(networks),
+        ceiling,
+        chance_regret([one.top1 for one in networks], [one.band for one in networks]),
+        sum(costs) / len(costs) if costs else None,
+    )
+
+
+@dataclass(frozen=True)
+class _Half:
+    """A network by one of its trainings: what another training of it is held against."""
+
+    band: str
+    top1: float
+
+
+def _early(networks: Sequence[TrainedNetwork]) -> Mapping[str, Any]:
+    """What the beginning of a training says: its name -> (score of a training, share of the training)."""
+    epochs = min((len(training.curve) for one in networks for training in one.trainings), default=0)
+    found: dict[str, Any] = {}
+    for count in sorted({epochs // 6, epochs // 4, epochs // 2} - {0}):
+        found[f"top-1 after {count} of {epochs} epochs"] = (lambda t, n=count: t.curve[n - 1], count / epochs)
+        quarters = count * 4
+        found[f"losses of {count} of {epochs} epochs"] = (lambda t, n=quarters: -sum(t.losses[:n]), count / epochs)
+    return found
+
+
+def _of_curves(
+    name: str, networks: Sequence[TrainedNetwork], score: tuple[Any, float], ceiling: Interval | None
+) -> Standing:
+    """The beginning of one training against the end of another one: a seed is not held against itself."""
+    of_training, share = score
+    twice = [one for one in networks if len(one.trainings) > 1]
+    judged = [_Half(one.band, one.trainings[1].top1) for one in twice]
+    costs = [share * one.trainings[0].cost_s for one in twice]
+    cost_s = sum(costs) / len(costs) if costs else None
+    return standing(name, judged, [of_training(one.trainings[0]) for one in twice], cost_s=cost_s, ceiling=ceiling)

@@ -1,0 +1,169 @@
+"""Rank statistics against SciPy and by hand; a ground truth from its text; evaluators beside their ceiling."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import kendalltau
+
+from hwbench.errors import InvalidFile
+from hwbench.studies.ground_truth import GroundTruth
+from hwbench.studies.ranking import chance_regret, precision_at, rank_correlation, rank_interval, regret
+from hwbench.studies.scoreboard import FEWEST, scoreboard, standing
+
+EPOCHS = 12
+
+
+def test_one_band_is_kendalls_tau_b() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        scores, truths = rng.integers(0, 6, size=(2, 15))
+        expected = kendalltau(scores, truths).statistic
+        assert rank_correlation(scores, truths, [""] * 15) == pytest.approx(expected, nan_ok=True)
+
+
+def test_what_is_known_of_bands_alone_ranks_nothing() -> None:
+    bands = ["slow"] * 6 + ["fast"] * 6
+    truths = [0.5] * 6 + [0.3] * 6 + np.random.default_rng(1).normal(0, 0.01, 12)
+    by_band = [float(band == "slow") for band in bands]
+    assert kendalltau(by_band, truths).statistic > 0.5
+    assert math.isnan(rank_correlation(by_band, truths, bands))
+
+
+def test_the_interval_of_noise_holds_zero_and_that_of_a_good_score_does_not() -> None:
+    rng, bands = np.random.default_rng(2), ["a", "b"] * 20
+    truths = rng.normal(size=40)
+    noise = rank_interval(rng.normal(size=40), truths, bands)
+    assert noise.holds_zero
+    assert noise.low < noise.value < noise.high
+    good = rank_interval(truths + 0.3 * rng.normal(size=40), truths, bands)
+    assert good.low > 0.4
+    assert not good.holds_zero
+
+
+def test_the_interval_covers() -> None:
+    """Of many samples of one population about nineteen in twenty hold its tau: a quick look, in wide bounds."""
+    rng, rho = np.random.default_rng(3), 0.6
+    truth, held = 2 / math.pi * math.asin(rho), 0
+    for _ in range(60):
+        x, noise = rng.normal(size=(2, 30))
+        found = rank_interval(x, rho * x + math.sqrt(1 - rho**2) * noise, [""] * 30)
+        held += found.low <= truth <= found.high
+    assert held >= 50
+
+
+def test_precision_and_regret_by_hand() -> None:
+    truths = [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0]
+    assert precision_at(truths, truths, [""] * 10) == 1
+    assert precision_at([-t for t in truths], truths, [""] * 10) == 0
+    scores = [1, 9, 8, 7, 6, 0, 5, 0, 0, 0]  # the five first are 1, 2, 3, 4 and 6
+    assert precision_at(scores, truths, [""] * 10) == pytest.approx(4 / 5)
+    assert regret(scores, truths, [""] * 10) == pytest.approx(0.1)
+    assert chance_regret(truths, [""] * 10) == pytest.approx(0.45)
+    assert precision_at(scores[:4], truths[:4], [""] * 4, first=5) == pytest.approx(0.5)  # two of four
+
+
+def test_regret_is_told_within_bands() -> None:
+    truths, bands = [0.9, 0.8, 0.3, 0.1], ["slow", "slow", "fast", "fast"]
+    assert regret([1, 2, 2, 1], truths, bands) == pytest.approx(0.05)
+
+
+def test_an_evaluator_of_few_networks_is_not_believed() -> None:
+    class One:
+        band = ""
+
+        def __init__(self, top1: float) -> None:
+            self.top1 = top1
+
+    networks = [One(i / 10) for i in range(FEWEST - 1)]
+    few = standing("few", networks, [one.top1 for one in networks])
+    assert few.tau.value == 1
+    assert "too few" in few.verdict
+    assert standing("none", networks, [math.nan] * len(networks)).networks == 0
+
+
+def test_scores_that_are_not_numbers_are_left_out(truth: Path) -> None:
+    board = scoreboard(GroundTruth.read(truth))
+    by_name = {one.evaluator: one for one in board.standings}
+    assert by_name["broken"].networks == 23
+
+
+def test_a_scoreboard_of_text(truth: Path) -> None:
+    board = scoreboard(GroundTruth.read(truth))
+    assert board.networks == 24
+    assert board.ceiling is not None
+    assert 0.5 < board.ceiling.value < 1
+    by_name = {one.evaluator: one for one in board.standings}
+    assert by_name["good"].informative
+    assert by_name["good"].cost_s == 2.0
+    assert by_name["good"].share == pytest.approx(by_name["good"].tau.value / board.ceiling.value)
+    assert not by_name["noise"].informative
+    assert "uninformative" in by_name["noise"].verdict
+    assert board.best is not None
+    assert board.best.evaluator != "noise"
+    half = by_name["top-1 after 6 of 12 epochs"]
+    assert half.networks == 12
+    assert half.cost_s == pytest.approx(50.0)
+    json.dumps([one.to_json() for one in board.standings], allow_nan=False)
+
+
+def test_the_beginning_of_a_training_is_not_held_against_its_own_end(truth: Path) -> None:
+    """Where seeds decide everything, the same seed would agree with itself."""
+    for path in (truth / "rows").glob("*.json"):
+        row = json.loads(path.read_text())
+        row["top1"] = np.random.default_rng([row["seed"], int(row["name"][1:])]).random()
+        row["validation"] = [{"top1": row["top1"], "loss": 1.0}] * EPOCHS
+        path.write_text(json.dumps(row))
+    board = scoreboard(GroundTruth.read(truth))
+    half = next(one for one in board.standings if one.evaluator == "top-1 after 6 of 12 epochs")
+    assert half.tau.holds_zero
+    assert half.tau.value < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("networks.json", None, "networks.json"),
+        ("networks.json", "{", "networks.json"),
+        ("networks.json", "{}", "expected budget_ms"),
+        ("scores.json", '{"good": {"n0": 1}}', "expected evaluator -> network"),
+        ("rows/n3-seed0.json", "{}", "is no training"),
+        ("rows/n3-seed0.json", '{"name": "n3", "seed": 0, "hits": "1x"}', "is no training"),
+    ],
+)
+def test_damaged_files_are_named(truth: Path, name: str, text: str | None, message: str) -> None:
+    path = truth / name
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(InvalidFile, match=message):
+        GroundTruth.read(truth)
+
+
+def test_nothing_trained(truth: Path) -> None:
+    for path in (truth / "rows").glob("*.json"):
+        path.unlink()
+    with pytest.raises(InvalidFile, match="has been trained"):
+        GroundTruth.read(truth)
+
+
+@pytest.fixture
+def truth(tmp_path: Path) -> Path:
+    """24 networks in two bands, half of them trained twice, and three evaluators: of good scores, noise, and a gap."""
+    rng, folder = np.random.default_rng(4), tmp_path / "truth"
+    (folder / "rows").mkdir(parents=True)
+    networks = [{"name": f"n{i}", "band": "ab"[i % 2], "architecture": f"space:w={i}"} for i in range(24)]
+    value = {one["name"]: rng.normal(0.5 if one["band"] == "a" else 0.4, 0.05) for one in networks}
+    for index, one in enumerate(networks):
+        for seed in range(2 if index < 12 else 1):
+            top1 = value[one["name"]] + rng.normal(0, 0.01)
+            curve = [{"top1": top1 * (epoch + 1) / EPOCHS, "loss": 1.0} for epoch in range(EPOCHS)]
+            row = one | {"seed": seed, "top1": top1, "loss": 1.0, "hits": "0123", "validation": curve, "cpu_s": 100}
+            row |= {"training_loss": list(np.linspace(3, 1 - top1, 4 * EPOCHS))}
+            (folder / "rows" / f"{one['name']}-seed{seed}.json").write_text(json.dumps(row))
+    good = {name: [float(one + rng.normal(0, 0.01)), 2.0] for name, one in value.items()}
+    scores = {"good": good, "noise": {name: [float(rng.normal()), 1.0] for name in value}}
+    scores["broken"] = good | {"n5": [math.nan, 1.0]}
+    (folder / "scores.json").write_text(json.dumps(scores))
+    (folder / "networks.json").write_text(json.dumps({"budget_ms": 1.0, "networks": networks}))
+    return folder
