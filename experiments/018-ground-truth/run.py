@@ -81,7 +81,8 @@ def draw(budget: str) -> None:
         for band in BANDS
         for one, seconds in [list(found[band].items())[number]]
     ]
-    write(NETWORKS, {"budget_ms": 1e3 * budget_s, "feasible": feasible.count, "networks": networks})
+    about = {"budget_ms": 1e3 * budget_s, "data": DATA, "classes": CLASSES, "feasible": feasible.count}
+    write(NETWORKS, {**about, "networks": networks})
 
 
 def shapes() -> None:

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
-from hwbench.errors import InvalidFile, InvalidValue, NotMeasured
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured, UnknownName
+from hwbench.registry import suggest
 
 if TYPE_CHECKING:
     import pandas
 
-    from hwbench.reports.result import StoredResult
     from hwbench.specs import Network
-    from hwbench.studies.evaluators import Evaluator
-    from hwbench.studies.ground_truth import GroundTruth
-    from hwbench.studies.scoreboard import Scoreboard, Standing
+    from hwbench.studies.evaluators import Context
+    from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
+    from hwbench.studies.scoreboard import Scoreboard
     from hwbench.workspace import Workspace
 
+# Epochs of an evaluator that trains.
+SHORT_EPOCHS = 2
+RUNS = "runs"
 # Runs of a study are compared within fifths of its budget.
 _BANDS = 5
 
@@ -137,8 +138,10 @@ def _scores(
     workspace: Workspace, truth: GroundTruth, name: str, data: str | None, listener: Listener
 ) -> dict[str, tuple[float, float]]:
     """What an evaluator says of each network of a ground truth, with the CPU time that it takes."""
-    evaluator, networks = get_evaluator(name), [_network(workspace, truth, one) for one in truth.networks]
-    made = evaluator(_context(workspace, networks, data or truth.data))
+    from hwbench.studies.evaluators import get
+
+    networks = [_network(workspace, truth, one) for one in truth.networks]
+    made = get(name)(_context(workspace, networks, data or truth.data))
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
         start = time.process_time()
@@ -146,3 +149,74 @@ def _scores(
         found[one.name] = (score, time.process_time() - start)
         listener.progress(StageProgress(f"score by {name}", done, len(networks)))
     return found
+
+
+def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> Network:
+    """A network of a ground truth, whose space may lie beside it."""
+    from hwbench.spaces import load_space, read_space
+    from hwbench.specs import Architecture
+
+    architecture = Architecture.parse(one.architecture)
+    beside = truth.folder / f"{architecture.space}.toml"
+    space = read_space(beside) if beside.is_file() else load_space(workspace, architecture.space)
+    return space.network(architecture, truth.num_classes)
+
+
+def _context(workspace: Workspace, networks: list[Network], data: str) -> Context:
+    """What evaluators may use: the trained networks are those that a score is relative to."""
+    from hwbench.api.prediction import short_trainer
+    from hwbench.studies.evaluators import Context
+
+    return Context(0, lambda count: networks[:count], short_trainer(workspace, data, SHORT_EPOCHS))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A network of a study that was trained to the end."""
+
+    architecture: str
+    band: str
+    top1: float
+
+
+def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listener) -> Scoreboard:
+    from hwbench.reports.result import read_result
+    from hwbench.studies.ranking import chance_regret
+    from hwbench.studies.scoreboard import Scoreboard, standing
+
+    if request.evaluator:
+        raise InvalidValue("--evaluator is about a folder of ground truth; a study has the scores of its own evaluator")
+    result = read_result(workspace, request.source)
+    said = {one.architecture: one for one in result.history}
+    runs = list(_runs(workspace, request.data or result.settings.data or None))
+    known = [one for one in runs if one[0] in said]
+    listener.say(f"{len(known)} of {len(runs)} trained networks in runs/ were scored by the study")
+    if not known:
+        raise NotMeasured(
+            f"study {request.source!r}: none of its networks has been trained; train some of them: "
+            "hwbench train ARCHITECTURE --data DATA, or judge by a folder of ground truth"
+        )
+    budget_s = result.settings.budget_s
+    bands = [str(min(int(_BANDS * said[key].predicted_s / budget_s), _BANDS - 1)) for key, _ in known]
+    networks = [_Run(key, band, top1) for (key, top1), band in zip(known, bands)]
+    scores = [said[one.architecture].score for one in networks]
+    one = standing(result.settings.evaluator, networks, scores)
+    return Scoreboard((one,), len(networks), None, chance_regret([r.top1 for r in networks], bands), None)
+
+
+def _runs(workspace: Workspace, data: str | None) -> Iterator[tuple[str, float]]:
+    """The finished trainings of the workspace: network and top-1, the newest of each network."""
+    from hwbench.reports.run_log import read_log
+    from hwbench.training import CHECKPOINT
+    from hwbench.training.description import RUN, read_description
+
+    found: dict[str, float] = {}
+    paths = [path for path in (workspace.root / RUNS).glob(f"*/{RUN}") if (path.parent / CHECKPOINT).is_file()]
+    for path in sorted(paths, key=lambda one: one.stat().st_mtime):
+        try:
+            described, validated = read_description(path.parent), read_log(path.parent).validated
+        except HwbenchError:
+            continue  # one that a report would tell about, and nothing to judge by
+        if validated and validated[-1].top1 is not None and data in (None, described.data):
+            found[described.network] = validated[-1].top1
+    yield from found.items()

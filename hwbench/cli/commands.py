@@ -10,6 +10,7 @@ import hwbench.cli.init
 import hwbench.cli.profile
 import hwbench.cli.quickstart
 import hwbench.cli.report
+import hwbench.cli.scoreboard
 import hwbench.cli.search
 import hwbench.cli.train
 import hwbench.cli.validate

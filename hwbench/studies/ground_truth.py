@@ -6,9 +6,11 @@ A folder of ground truth has ``networks.json`` (what was drawn, in which band of
 
 from __future__ import annotations
 
+import json
+import math
 import statistics
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from numpy.typing import NDArray
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.studies.ranking import Interval, rank_interval
+from hwbench.workspace import write_text
 
 NETWORKS, ROWS, SCORES = "networks.json", "rows", "scores.json"
 
@@ -91,12 +94,16 @@ class GroundTruth:
     Attributes:
         folder: Where they were read.
         budget_ms: The budget that the bands are shares of.
+        data: What was trained on, as ``hwbench train --data`` takes it.
+        num_classes: Width of the logits.
         networks: Those with at least one training, in the order they were drawn.
         scores: By evaluator, what it said of networks, by name: (score, seconds it took).
     """
 
     folder: Path
     budget_ms: float
+    data: str
+    num_classes: int
     networks: tuple[TrainedNetwork, ...]
     scores: Mapping[str, Mapping[str, tuple[float, float]]]
 
@@ -114,18 +121,26 @@ class GroundTruth:
                 for one in drawn["networks"]
                 if one["name"] in trainings
             )
-            budget_ms = float(drawn["budget_ms"])
+            budget_ms, data, num_classes = float(drawn["budget_ms"]), str(drawn["data"]), int(drawn["classes"])
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidFile(
-                f"{folder / NETWORKS}: expected budget_ms, and name, band, architecture: {error!r}"
+                f"{folder / NETWORKS}: expected budget_ms, data, classes and networks: {error!r}"
             ) from None
         if not networks:
             raise InvalidFile(f"{folder / ROWS}: no network of {NETWORKS} has been trained")
-        return cls(folder, budget_ms, networks, _scores(folder / SCORES))
+        return cls(folder, budget_ms, data, num_classes, networks, _scores(folder / SCORES))
 
-    def in_bands(self, bands: tuple[str, ...]) -> tuple[TrainedNetwork, ...]:
-        """The networks of these bands."""
-        return tuple(one for one in self.networks if one.band in bands)
+    def with_scores(self, evaluator: str, scores: Mapping[str, tuple[float, float]]) -> GroundTruth:
+        """With what an evaluator says: by name of the network (score, seconds); what it said before stays."""
+        return replace(self, scores={**self.scores, evaluator: {**self.scores.get(evaluator, {}), **scores}})
+
+    def write_scores(self) -> None:
+        """Stores ``scores.json``; a score that is not a number is null."""
+        plain = {
+            evaluator: {name: [_rounded(score), round(seconds, 3)] for name, (score, seconds) in scores.items()}
+            for evaluator, scores in self.scores.items()
+        }
+        write_text(self.folder / SCORES, json.dumps(plain, indent=1, allow_nan=False) + "\n")
 
     @cached_property
     def ceiling(self) -> Interval:
@@ -154,11 +169,19 @@ def _scores(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
         return {}
     try:
         return {
-            evaluator: {name: (float(score), float(seconds)) for name, (score, seconds) in scores.items()}
+            evaluator: {name: (_number(score), float(seconds)) for name, (score, seconds) in scores.items()}
             for evaluator, scores in _read(path).items()
         }
     except (TypeError, ValueError) as error:
         raise InvalidFile(f"{path}: expected evaluator -> network -> [score, seconds]: {error!r}") from None
+
+
+def _number(score: float | None) -> float:
+    return math.nan if score is None else float(score)
+
+
+def _rounded(score: float) -> float | None:
+    return float(f"{score:.7g}") if math.isfinite(score) else None
 
 
 def _read(path: Path) -> Any:
@@ -166,9 +189,3 @@ def _read(path: Path) -> Any:
         return read_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise InvalidFile(f"{path}: {error}") from None
-
-
-def pairs(networks: tuple[TrainedNetwork, ...]) -> Iterator[tuple[TrainedNetwork, TrainedNetwork]]:
-    """Each two networks of one band."""
-    for index, one in enumerate(networks):
-        yield from ((one, other) for other in networks[index + 1 :] if other.band == one.band)

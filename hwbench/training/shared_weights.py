@@ -1,8 +1,8 @@
 """One set of weights for all networks of a space: each takes its slice of tensors that are as large as any needs.
 
 A tensor of a network is found by its name and its stage and block. It is the first channels of the shared one, and the
-middle of its kernel, as in Once-for-All (Cai et al., ICLR 2020) and BigNAS (Yu et al., ECCV 2020). No layer knows of it:
-a network is built as always, and run with the slices in the place of its own tensors. So it holds for every family.
+middle of its kernel, as in Once-for-All (Cai et al., ICLR 2020) and BigNAS (Yu et al., ECCV 2020). No layer knows of
+it: a network is built as always, and run with the slices in the place of its own tensors. So it holds for all families.
 """
 
 from __future__ import annotations

@@ -165,5 +165,7 @@ def truth(tmp_path: Path) -> Path:
     scores = {"good": good, "noise": {name: [float(rng.normal()), 1.0] for name in value}}
     scores["broken"] = good | {"n5": [math.nan, 1.0]}
     (folder / "scores.json").write_text(json.dumps(scores))
-    (folder / "networks.json").write_text(json.dumps({"budget_ms": 1.0, "networks": networks}))
+    (folder / "networks.json").write_text(
+        json.dumps({"budget_ms": 1.0, "data": "synthetic", "classes": 8, "networks": networks})
+    )
     return folder

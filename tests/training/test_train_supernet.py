@@ -1,0 +1,239 @@
+"""Weights that all networks of a space share, and their training."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_train_loop import CPU, Clips, Stop
+from tiny import RECIPE
+
+from hwbench import models
+from hwbench.data import TestTransform
+from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.models.assembly import ChainNetwork
+from hwbench.spaces import StagedSpace, read_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture, BlockSpec, TensorSpec
+from hwbench.training import Recipe
+from hwbench.training.shared_weights import SharedWeights, shared_names
+from hwbench.training.supernet import SupernetProgress, calibrated, score_inherited, train_supernet
+
+CLASSES = 8
+X3D = """
+schema = 1
+name = "small"
+description = "For tests."
+[input]
+frames = [2, 4]
+resolution = [16, 32]
+[stem]
+width = 8
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [8, 16]
+expansion = [1.0, 2.0]
+kernel = ["1x3x3", "3x3x3", "1x3x3+3x1x1"]
+se = [0, 0.25]
+act = ["relu", "swish"]
+stride = 2
+[head]
+hidden = 16
+act = "relu"
+"""
+R2PLUS1D = """
+schema = 1
+name = "small"
+description = "For tests."
+family = "r2plus1d"
+[input]
+frames = 4
+resolution = 32
+[stem]
+width = 8
+kernel = "1x7x7"
+stride = 2
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+expansion = [0.25, 0.5]
+stride = 2
+[[stages]]
+depth = [1, 2]
+width = 32
+expansion = 0.5
+temporal_stride = [1, 2]
+stride = 2
+"""
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> StagedSpace:
+    return _read(tmp_path, X3D)
+
+
+class Within:
+    """The networks of a space that take at most half of the range of multiplications."""
+
+    def __init__(self, space: StagedSpace) -> None:
+        sums = SpaceSums.of(space, _macs, num_classes=CLASSES)
+        costs = sums.totals(space.encode(space.architectures()))
+        self.feasible = FeasibleSet(sums, float(np.median(costs)))
+        self.smallest, self.largest = self.feasible.smallest()[1], self.feasible.best(sums).architecture
+        self.drawn: list[Architecture] = []
+
+    def draw(self, rng: np.random.Generator) -> Architecture:
+        self.drawn.append(self.feasible.draw(rng))
+        return self.drawn[-1]
+
+
+@pytest.mark.parametrize("text", [X3D, R2PLUS1D], ids=["x3d", "r2plus1d"])
+def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
+    space = _read(tmp_path, text)
+    shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(0)
+    for _ in range(12):
+        module = shared.inherited(space.random(rng))
+        assert all(torch.isfinite(parameter).all() for parameter in module.parameters())
+
+
+def test_every_network_of_a_small_space_computes_what_it_inherits(space: StagedSpace) -> None:
+    shared = SharedWeights(space, CLASSES)
+    for architecture in list(space.architectures())[::23]:
+        clips = torch.randn(2, *space.network(architecture, CLASSES).input.shape[1:])
+        module = shared.inherited(architecture).train()
+        assert torch.equal(shared(clips, architecture), module(clips))
+
+
+def test_networks_share_and_kernels_share_their_middle(space: StagedSpace) -> None:
+    shared = SharedWeights(space, CLASSES)
+    wide = _member(space, kernel="3x3x3", width="16", expansion="2")
+    flat = _member(space, kernel="1x3x3", width="8", expansion="1")
+    name = "s2.pathway0_res0.layers.conv_1.kernel.conv.weight"
+    large, small = (dict(shared.inherited(one).named_parameters())[name] for one in (wide, flat))
+    assert large.shape == (32, 1, 3, 3, 3)
+    assert small.shape == (8, 1, 1, 3, 3)
+    assert torch.equal(large[:8, :, 1:2], small)
+
+
+def test_a_step_of_one_network_reaches_the_others(space: StagedSpace) -> None:
+    shared = SharedWeights(space, CLASSES)
+    small, large = _member(space), _member(space, width="16", expansion="2", depth="2")
+    before = dict(shared.inherited(small).named_parameters())
+    shared(torch.randn(2, 3, 2, 16, 16), large).square().sum().backward()
+    with torch.no_grad():
+        for parameter in shared.parameters():
+            if parameter.grad is not None:
+                parameter -= parameter.grad
+    after = dict(shared.inherited(small).named_parameters())
+    assert all(not torch.equal(before[name], after[name]) for name in before if "conv.weight" in name)
+
+
+def test_a_chain_is_counted_by_stage(space: StagedSpace) -> None:
+    shallow, deep = _member(space, depth="1"), _member(space, depth="2")
+    names = []
+    for architecture in (shallow, deep):
+        chain = ChainNetwork(space.network(architecture, CLASSES).blocks)
+        names.append(set(shared_names(chain, space, architecture).values()))
+    assert names[0] < names[1]
+    assert all(name.startswith(("stem.0", "stage0.0", "head.0")) for name in names[0])
+    assert {name.split(".")[1] for name in names[1] if name.startswith("stage0")} == {"0", "1"}
+
+
+def test_only_networks_within_the_budget_are_trained(space: StagedSpace, clips: Clips) -> None:
+    shared, within = SharedWeights(space, CLASSES), Within(space)
+    seen: list[SupernetProgress] = []
+    average = train_supernet(shared, within, clips[0], _recipe(), resources=CPU, progress=seen.append)
+    assert [at.step for at in seen] == list(range(1, seen[-1].steps + 1))
+    assert within.drawn
+    assert all(one in within.feasible for one in within.drawn)
+    assert {name for name, _ in shared.named_parameters()} == set(average)
+
+
+def test_a_training_goes_on_where_it_was_stopped(space: StagedSpace, clips: Clips, tmp_path: Path) -> None:
+    whole = train_supernet(SharedWeights(space, CLASSES), Within(space), clips[0], _recipe(), resources=CPU)
+
+    def stop(at: SupernetProgress) -> None:
+        if at.step == at.steps // 2 + 1:
+            raise Stop
+
+    folder = tmp_path / "supernet"
+    folder.mkdir()
+    with pytest.raises(Stop):
+        train_supernet(
+            SharedWeights(space, CLASSES), Within(space), clips[0], _recipe(), run_dir=folder, resources=CPU,
+            progress=stop,
+        )  # fmt: skip
+    again = SharedWeights(space, CLASSES, seed=5)  # what is stored counts, not the first weights
+    resumed = train_supernet(again, Within(space), clips[0], _recipe(), run_dir=folder, resources=CPU)
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    with pytest.raises(InvalidValue, match="another"):
+        train_supernet(
+            SharedWeights(space, CLASSES), Within(space), clips[0], _recipe(), run_dir=folder, resources=CPU,
+            identity={"space": "other"},
+        )  # fmt: skip
+
+
+def test_it_learns_and_scores_by_the_statistics_of_the_network(space: StagedSpace, clips: Clips) -> None:
+    shared, within = SharedWeights(space, CLASSES), Within(space)
+    losses: list[float] = []
+    recipe = replace(_recipe(), epochs=8)
+    average = train_supernet(
+        shared, within, clips[0], recipe, resources=CPU, progress=lambda at: losses.append(at.loss)
+    )
+    assert np.mean(losses[-6:]) < np.mean(losses[:6])
+    architecture = within.largest
+    size = space.cell(architecture)
+    training = clips[0]._reshaped((size.frames, size.resolution, size.resolution))
+    validation = clips[1]
+    validation.transform = TestTransform((size.resolution, size.resolution))
+    validation.clip = validation.clip.with_frames(size.frames)
+    scores = score_inherited(shared, architecture, training, validation, recipe, values=average, resources=CPU)
+    assert scores.videos == len(validation.videos)
+    module = calibrated(shared.inherited(architecture), training, recipe, torch.device("cpu"))
+    statistics = {n: b for n, b in module.named_buffers() if n.endswith("running_mean")}
+    assert statistics
+    assert all(buffer.abs().sum() > 0 for buffer in statistics.values())
+
+
+def test_a_training_that_diverges_says_so(space: StagedSpace, clips: Clips) -> None:
+    with pytest.raises(CheckFailed, match="supernet diverged"):
+        train_supernet(
+            SharedWeights(space, CLASSES), Within(space), clips[0], replace(_recipe(), learning_rate=1e30, epochs=6),
+            resources=CPU,
+        )  # fmt: skip
+
+
+def test_a_supernet_of_another_space_is_refused(space: StagedSpace) -> None:
+    values = dict(SharedWeights(space, CLASSES).named_parameters())
+    with pytest.raises((InvalidValue, KeyError)):
+        SharedWeights(space, 2 * CLASSES).inherited(_member(space), values)
+
+
+def test_building_is_that_of_a_network_alone(space: StagedSpace) -> None:
+    architecture = _member(space)
+    names = {name for name, _ in models.network(space.network(architecture, CLASSES)).named_parameters()}
+    assert names == {name for name, _ in SharedWeights(space, CLASSES).inherited(architecture).named_parameters()}
+
+
+def _read(folder: Path, text: str) -> StagedSpace:
+    path = folder / "small.toml"
+    path.write_text(text)
+    return read_space(path)
+
+
+def _macs(block: BlockSpec, x: TensorSpec) -> float:
+    return float(sum(operation.macs for operation in block.operations(x)))
+
+
+def _recipe() -> Recipe:
+    return replace(RECIPE, batch_size=8, epochs=2)
+
+
+def _member(space: StagedSpace, **choices: str) -> Architecture:
+    first = dict(next(iter(space.architectures())).choices)
+    return Architecture(space.name, tuple({**first, **{f"s1.{k}": v for k, v in choices.items()}}.items()))
