@@ -171,7 +171,7 @@ def _context(workspace: Workspace, networks: list[Network], data: str) -> Contex
 
 
 @dataclass(frozen=True)
-class _Run:
+class _TrainedMember:
     """A network of a study that was trained to the end."""
 
     architecture: str
@@ -198,7 +198,7 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
         )
     budget_s = result.settings.budget_s
     bands = [str(min(int(_BANDS * said[key].predicted_s / budget_s), _BANDS - 1)) for key, _ in known]
-    networks = [_Run(key, band, top1) for (key, top1), band in zip(known, bands)]
+    networks = [_TrainedMember(key, band, top1) for (key, top1), band in zip(known, bands)]
     scores = [said[one.architecture].score for one in networks]
     one = standing(result.settings.evaluator, networks, scores)
     return Scoreboard((one,), len(networks), None, chance_regret([r.top1 for r in networks], bands), None)

@@ -1,0 +1,93 @@
+"""``hwbench scoreboard`` as a user calls it: of a folder of ground truth, of a study, and of wrong input."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
+from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
+from hwbench.spaces import load_space
+from hwbench.studies.ground_truth import GroundTruth
+from hwbench.testing.searches import search_by_law
+from hwbench.training import CHECKPOINT
+from hwbench.training.description import RunDescription, write_description
+from hwbench.training.log import METRICS
+from hwbench.workspace import Workspace
+
+NETWORKS = 12
+
+
+@pytest.fixture
+def folder(workspace: Workspace, tmp_path: Path) -> Path:
+    """Members of x3d-tiny in order of their width and depth, the later the better."""
+    folder, space = tmp_path / "truth", load_space(workspace, "x3d-tiny")
+    (folder / "rows").mkdir(parents=True)
+    members = list(space.architectures())[:: space.size() // NETWORKS][:NETWORKS]
+    networks = [{"name": f"n{i:02d}", "band": "edge", "architecture": one.key} for i, one in enumerate(members)]
+    for index, one in enumerate(networks):
+        row = one | {"seed": 0, "top1": 0.3 + index / 100, "loss": 1.0, "hits": "01", "cpu_s": 100}
+        row |= {"validation": [{"top1": 0.1, "loss": 2.0}] * 12, "training_loss": [1.0] * 48}
+        (folder / "rows" / f"{one['name']}-seed0.json").write_text(json.dumps(row))
+    about = {"budget_ms": 1.0, "data": "synthetic", "classes": 8, "networks": networks}
+    (folder / "networks.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_an_evaluator_is_scored_and_kept(workspace: Workspace, folder: Path) -> None:
+    result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=("entropy",)), workspace=workspace)
+    entropy = next(one for one in result.board.standings if one.evaluator == "entropy")
+    assert entropy.networks == NETWORKS
+    assert entropy.cost_s is not None
+    assert result.to_json()["ceiling"] is None  # none was trained twice
+    assert set(GroundTruth.read(folder).scores["entropy"]) == {f"n{i:02d}" for i in range(NETWORKS)}
+    again = scoreboard(ScoreboardRequest(source=str(folder)), workspace=workspace)
+    assert next(one for one in again.board.standings if one.evaluator == "entropy").tau == entropy.tau
+    assert json.dumps(result.to_json(), allow_nan=False)
+    assert list(result.to_frame()["evaluator"]) == [one.evaluator for one in result.board.standings]
+
+
+def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
+    found = search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=16)
+    with pytest.raises(NotMeasured, match="none of its networks has been trained"):
+        scoreboard(ScoreboardRequest(source="tried"), workspace=workspace)
+    history = sorted({one.architecture: one.score for one in found.history}.items(), key=lambda one: one[1])
+    for index, (key, _) in enumerate(history):
+        _run(workspace, f"n{index}", key, top1=index / 100)
+    _run(workspace, "of-another-study", "x3d-tiny:frames=8", top1=0.9)
+    board = scoreboard(ScoreboardRequest(source="tried"), workspace=workspace).board
+    (one,) = board.standings
+    assert one.evaluator == "entropy"
+    assert one.networks == len(history)
+    assert one.tau.value == pytest.approx(1)
+    (workspace.root / "runs" / "n0" / CHECKPOINT).unlink()  # under way, or interrupted
+    fewer = scoreboard(ScoreboardRequest(source="tried"), workspace=workspace).board
+    assert fewer.networks == len(history) - 1
+    with pytest.raises(NotMeasured):
+        scoreboard(ScoreboardRequest(source="tried", data="other"), workspace=workspace)
+
+
+def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
+    def ask(source: str, **more: object) -> None:
+        scoreboard(ScoreboardRequest(source=source, **more), workspace=workspace)
+
+    with pytest.raises(UnknownName, match="no band 'edgy'; did you mean 'edge'"):
+        ask(str(folder), band=("edgy",))
+    with pytest.raises(UnknownName, match="entropie"):
+        ask(str(folder), evaluator=("entropie",))
+    with pytest.raises(UnknownName, match="nothing-like-it"):
+        ask("nothing-like-it")
+    with pytest.raises(InvalidFile, match=r"has no networks\.json"):
+        ask(str(tmp_path))
+    with pytest.raises(InvalidValue, match="--band"):
+        ask("study", band=("edge",))
+
+
+def _run(workspace: Workspace, name: str, network: str, top1: float) -> None:
+    folder = workspace.root / "runs" / name
+    folder.mkdir(parents=True)
+    described = RunDescription(network, "1x3x8x64x64", "synthetic", 8, {"train": 8, "val": 8}, {}, {})
+    write_description(folder, described)
+    epoch = {"event": "epoch", "epoch": 0, "step": 1, "top1": top1, "top5": 1.0, "videos": 8}
+    (folder / METRICS).write_text(json.dumps({**epoch, "lost_samples": 0, "unreadable": {}}) + "\n")
+    (folder / CHECKPOINT).write_bytes(b"trained")
