@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from hwbench.api.profile_request import ProfileRequest
     from hwbench.api.quickstart import QuickstartRequest, QuickstartResult, quickstart
     from hwbench.api.report import ReportRequest, ReportResult, report
+    from hwbench.api.scoreboard import ScoreboardRequest, ScoreboardResult, scoreboard
     from hwbench.api.search import SearchRequest, search
     from hwbench.api.table_verification import TableVerification
     from hwbench.api.test import TestRequest, TestResult, test
@@ -113,6 +114,8 @@ __all__ = [
     "RemoveDeviceResult",
     "ReportRequest",
     "ReportResult",
+    "ScoreboardRequest",
+    "ScoreboardResult",
     "SearchRequest",
     "SearchResult",
     "ShowDataRequest",
@@ -152,6 +155,7 @@ __all__ = [
     "quickstart",
     "remove_device",
     "report",
+    "scoreboard",
     "search",
     "show_data",
     "show_device",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from hwbench.api.scoreboard import ScoreboardRequest, ScoreboardResult, scoreboard
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
-from hwbench.studies.ranking import Interval
-from hwbench.studies.scoreboard import Standing
+
+if TYPE_CHECKING:
+    from hwbench.studies.ranking import Interval
+    from hwbench.studies.scoreboard import Standing
 
 _COLUMNS = ("evaluator", "tau", "95 %", "of ceiling", "best 5", "regret", "cost", "networks", "")
 

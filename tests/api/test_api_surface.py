@@ -36,6 +36,7 @@ GIVEN = {
     "PrepareDataRequest": {"data": "clips", "out": Path("prepared")},
     "RemoveDeviceRequest": {"name": "pi"},
     "ReportRequest": {"study": "mine"},
+    "ScoreboardRequest": {"source": "mine"},
     "SearchRequest": {"budget": "12 ms"},
     "ShowDataRequest": {"data": "synthetic"},
     "ShowDeviceRequest": {"name": "local"},
