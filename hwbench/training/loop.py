@@ -70,6 +70,7 @@ def fit(
     world: World = ALONE,
     tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    losses: Callable[[int, float], None] | None = None,
 ) -> Fit:
     """Trains a module in place; afterwards it is in eval mode and holds the weights that were tested.
 
@@ -88,6 +89,8 @@ def fit(
         world: The processes that train together; each takes its share of every batch, and the first writes the files.
         tensorboard: Also write the log for TensorBoard, in ``run_dir``.
         progress: Called after every step.
+        losses: Called once with the epoch, from 0, and the loss of every step, in order; on a GPU a step later. What it
+            raises ends the run.
 
     Raises:
         VideoError: A video cannot be read under the policy ``raise``, or none can.
@@ -117,7 +120,7 @@ def fit(
         if recipe.compile:
             module.compile()
         step = TrainingStep(state, training, device, layout, teacher, world)
-        run = _Run(step, sampling, resume, validation, resources, progress)
+        run = _Run(step, sampling, resume, validation, resources, progress, losses)
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
         if tensorboard and folder is not None:
             log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
@@ -162,10 +165,11 @@ class _Run:
         validation: TestClips | None,
         resources: Resources,
         progress: Callable[[TrainingProgress], None] | None,
+        losses: Callable[[int, float], None] | None,
     ) -> None:
         self.step, self.resume, self.validation, self.resources = step, resume, validation, resources
         self.state, self.training, self.recipe = step.state, step.training, step.recipe
-        self.device, self.world, self.progress = step.device, step.world, progress
+        self.device, self.world, self.progress, self.losses = step.device, step.world, progress, losses
         self.loader = Loader(self.training, workers=resources.workers, device=self.device)
         self.sampling = sampling
         self.steps = sampling.steps
@@ -224,6 +228,8 @@ class _Run:
             report = self.reports.popleft()
             self.loss = self.step.check(report)
             log.write(event="step", step=report.step, epoch=report.epoch, loss=self.loss, learning_rate=report.rate)
+            if self.losses is not None:
+                self.losses(report.epoch, self.loss)
 
     def _validate(self, log: MetricsLog) -> None:
         """Tests the running average where the recipe wants it, and logs the end of the epoch."""

@@ -34,11 +34,11 @@ class Entropy:
     (Shen et al., CVPR 2023), where E3D has one input size and C alone.
 
     *Depth.* E3D maximises the sum within FLOPs and a number of layers, without which the deepest network wins: a layer
-    twice as wide adds 0.35 nats, one more layer some 2. A bound on the whole network is no sum over blocks, its Lagrange
-    multiplier is: the network with the highest score has the highest entropy of all within the latency budget that
-    have no more layers than it (Everett, Operations Research 1963). So a layer has to be wider than that of X3D-S to be
-    worth its depth, as with DeepMAD's bound on depth / width, whose form ``sum log(width) >= L log(L / bound)`` is this
-    one at a given L.
+    twice as wide adds 0.35 nats, one more layer some 2. A bound on the number of layers is no sum over blocks, its
+    Lagrange multiplier is: the network with the highest score has the highest entropy of all networks within the
+    latency budget that have no more layers than it (Everett, Operations Research 1963). A layer has to be wider than
+    the mean of X3D-S to be worth its depth. DeepMAD bounds depth / width, in the form
+    ``sum log(width) >= L log(L / bound)``: at a given number of layers L that is a price for each layer, too.
 
     *Factorised kernels.* 1x3x3 and then depthwise 3x1x1, with nothing between, is one 3x3x3 kernel of rank one and
     counts as one layer of those extents. Its 27 weights are products of 12: by ``E log chi-squared`` of standard normal
@@ -55,7 +55,7 @@ class Entropy:
     name: ClassVar[str] = "entropy"
     unit: ClassVar[str] = "entropy (nats)"
     scoring: ClassVar[int] = 2
-    cost: ClassVar[str] = "microseconds: a closed form"
+    basis: ClassVar[str] = "from shapes alone, without training or data"
 
     def __init__(self, context: Context) -> None:
         del context  # a closed form: nothing is drawn, nothing is trained
