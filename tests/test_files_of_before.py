@@ -25,9 +25,9 @@ from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_result, load_space, resolve
 from hwbench.specs import Precision, Target, Timing, Workload
+from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest, compile_predictor, feasible_set
 from hwbench.studies.settings import Settings
-from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.study import Search
 from hwbench.testing.fakes import FakeDevice
 from hwbench.training.checkpoint import build, load_checkpoint

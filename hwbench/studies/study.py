@@ -19,7 +19,7 @@ from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import Candidate, Confirmation, MeasureNetworks, candidates_frame, pareto
-from hwbench.studies.evaluators import AdditiveEvaluator, Clips, Context, Evaluator, Losses, Trainer, scoring_of
+from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Evaluator, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import UNSCORED, finished_trials, open_study
 from hwbench.studies.sampler import FeasibleSampler, samplers
@@ -124,7 +124,7 @@ class Search:
     watch: SearchWatch = field(default_factory=SearchWatch)
     latencies: SpaceSums | None = None
     losses: Losses | None = None
-    clips: Clips | None = None
+    clips: ClipReader | None = None
 
     def __post_init__(self) -> None:
         if self.feasible.budget_s != self.settings.budget_s:

@@ -12,12 +12,15 @@ import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate, candidates_frame
+from hwbench.studies.evaluators import describe, get, zero_cost
 from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.settings import Settings
@@ -187,6 +190,28 @@ def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_
     stored = json.loads((workspace.studies / "mine" / "result.json").read_text())
     assert stored["settings"] == SETTINGS.as_dict()
     assert '"missing_rows":"left out"' in (workspace.studies / "mine" / "journal.log").read_text()
+
+
+def test_the_command_repeats_how_short_a_training_is(workspace):
+    shutil.copytree(GOLDEN, workspace.studies / "mine")
+    effort = "3 epochs, frames-share 0.5, resolution-share 0.75"
+    settings = replace(SETTINGS, evaluator="curve", data="synthetic", effort=effort)
+    command = commands.search(replace(read_result(workspace, "mine"), settings=settings))
+    assert "--data synthetic --epochs 3 --frames-share 0.5 --resolution-share 0.75 " in command
+
+
+@pytest.mark.parametrize("evaluator", ["zero-cost", "curve"])
+def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
+    monkeypatch.setattr(zero_cost, "REFERENCE", 1)
+    data = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    listener = Keeper()
+    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2}
+    result = ask(workspace, listener, evaluator=evaluator, data=data, **how)
+    assert len({candidate.score for candidate in result.history}) == 2
+    assert result.settings.data == data
+    assert f"score: {describe(get(evaluator))}" in listener.lines
+    with pytest.raises(InvalidValue, match=r"data was .*, now 'synthetic'"):
+        ask(workspace, evaluator=evaluator, study=result.study, **how)
 
 
 def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(workspace):

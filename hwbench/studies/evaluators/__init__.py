@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hwbench.studies.evaluators.base import (
     AdditiveEvaluator,
-    Clips,
+    ClipReader,
     Context,
     Evaluator,
     Losses,
@@ -36,7 +36,7 @@ def get(name: str) -> type[Evaluator]:
 
 __all__ = [
     "AdditiveEvaluator",
-    "Clips",
+    "ClipReader",
     "Context",
     "Evaluator",
     "Losses",

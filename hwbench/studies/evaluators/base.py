@@ -32,7 +32,7 @@ class Losses(Protocol):
         ...
 
 
-class Clips(Protocol):
+class ClipReader(Protocol):
     """Clips of the study's data."""
 
     def __call__(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
@@ -56,7 +56,7 @@ class Context:
     reference: Callable[[int], Sequence[Network]]
     trainer: Trainer | None = None
     losses: Losses | None = None
-    clips: Clips | None = None
+    clips: ClipReader | None = None
 
 
 class Evaluator(Protocol):
