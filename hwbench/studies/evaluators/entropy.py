@@ -30,8 +30,9 @@ class Entropy:
     A layer adds ``log(fan-in x fit) / 2 - LAYER_PRICE``; the features that reach the head add the log of their number
     C·T·H·W. The fit of a kernel that extends over time or space is ``-log(1 - cos)`` of the angle between the extents
     (T, H, W) of kernel and feature map: STEntr-Score of Wang et al., "Maximizing Spatio-Temporal Entropy of Deep 3D
-    CNNs for Efficient Video Recognition" (E3D, ICLR 2023). C·T·H·W is from MAE-DET (Sun et al., ICML 2022) and DeepMAD
-    (Shen et al., CVPR 2023), where E3D has one input size and C alone.
+    CNNs for Efficient Video Recognition" (E3D, ICLR 2023). E3D has one input size and takes the log of C alone; the
+    positions of the map count in DeepMAD (Shen et al., CVPR 2023), there as a factor, here as a summand, which keeps the
+    sum over blocks.
 
     *Depth.* E3D maximises the sum within FLOPs and a number of layers, without which the deepest network wins: a layer
     twice as wide adds 0.35 nats, one more layer some 2. A bound on the number of layers is no sum over blocks, its
