@@ -31,8 +31,8 @@ class Entropy:
     C·T·H·W. The fit of a kernel that extends over time or space is ``-log(1 - cos)`` of the angle between the extents
     (T, H, W) of kernel and feature map: STEntr-Score of Wang et al., "Maximizing Spatio-Temporal Entropy of Deep 3D
     CNNs for Efficient Video Recognition" (E3D, ICLR 2023). E3D has one input size and takes the log of C alone; the
-    positions of the map count in DeepMAD (Shen et al., CVPR 2023), there as a factor, here as a summand, which keeps the
-    sum over blocks.
+    positions of the map count in DeepMAD (Shen et al., CVPR 2023), there as a factor, here as a summand, which keeps
+    the sum over blocks.
 
     *Depth.* E3D maximises the sum within FLOPs and a number of layers, without which the deepest network wins: a layer
     twice as wide adds 0.35 nats, one more layer some 2. A bound on the number of layers is no sum over blocks, its
