@@ -12,9 +12,8 @@ from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
     from hwbench.measure.builder import Builder
-    from hwbench.specs import Measurement, Network, Precision, Target, Workload
+    from hwbench.specs import Measurement, Precision, Target, Workload
     from hwbench.studies.candidates import MeasureNetworks
-    from hwbench.studies.evaluators import Trainer
     from hwbench.workspace import Workspace
 
 INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
@@ -171,32 +170,3 @@ def measuring(
         return result.measurements
 
     return measure
-
-
-def short_trainer(workspace: Workspace, data: str, epochs: int) -> Trainer:
-    """Trains a network for a few epochs and returns its top-1 on the validation videos; everything follows the seed.
-
-    Videos are decoded once and kept. A training that diverges has no score, which ends its trial and nothing else.
-    """
-    import functools
-
-    from hwbench.errors import CheckFailed
-    from hwbench.training.loop import fit
-    from hwbench.training.recipe import Recipe
-    from hwbench.training.run import Data, initial, open_data
-
-    @functools.cache
-    def opened(size: tuple[int, int, int], recipe: Recipe) -> Data:
-        return open_data(workspace, data, size, recipe)
-
-    def train(network: Network, seed: int) -> float:
-        recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
-        clips = opened((network.input.t, network.input.h, network.input.w), recipe)
-        module = initial(network.with_classes(len(clips.training.classes)), recipe)
-        try:
-            scores = fit(module, clips.training, clips.validation, recipe).scores
-        except CheckFailed:
-            return float("nan")
-        return float("nan") if scores is None else scores.top1
-
-    return train

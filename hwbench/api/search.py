@@ -13,10 +13,11 @@ from hwbench.api.prediction import (
     check_filling,
     installed_target,
     measuring,
-    short_trainer,
     table_predictor,
 )
 from hwbench.api.requests import option, request
+from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.errors import InvalidValue
 from hwbench.units import format_duration, format_rate, milliseconds, parse_duration
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class SearchRequest:
     precision: str = option(default="int8", help="fp32 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
-    evaluator: str = option(default="entropy", help="entropy, zero-cost or short-train.")
+    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve or short-train.")
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     objective: str = option(
         default="score",
@@ -61,8 +62,16 @@ class SearchRequest:
         help="Try only networks that are within the budget with this probability, 0.5 to below 1; 0.5: by prediction.",
     )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
-    data: str = option(default="synthetic", help="For short-train: synthetic, synthetic:NAME, or a path.")
-    epochs: int = option(default=2, min=1, help="For short-train: epochs of a training.")
+    data: str = option(
+        default="synthetic", help="For zero-cost, curve and short-train: synthetic, synthetic:NAME, or a path."
+    )
+    epochs: int = option(default=2, min=1, help="For curve and short-train: epochs of a training.")
+    frames_share: float = option(
+        default=1.0, help="For curve and short-train: share of a network's frames that it is trained on."
+    )
+    resolution_share: float = option(
+        default=1.0, help="For curve and short-train: share of a network's resolution that it is trained on."
+    )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
@@ -70,12 +79,15 @@ class SearchRequest:
     transfer_from: str | None = option(default=None, help=TRANSFER)
 
     def validate(self) -> None:
-        """Raises InvalidValue where the budget is no duration, or missing rows cannot be filled in as asked."""
+        """Raises InvalidValue where the budget is no duration, a share is none, or rows cannot be filled in so."""
         from hwbench.studies.settings import check_confidence
 
         _ = self.budget_s
         check_confidence(self.confidence, "--confidence")
         check_filling(self.interpolate, self.transfer_from, self.device)
+        for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
+            if not 0 < share <= 1:
+                raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
 
     @property
     def budget_s(self) -> float:
@@ -85,7 +97,21 @@ class SearchRequest:
     @property
     def trains(self) -> bool:
         """Whether networks are scored by training them."""
-        return self.evaluator == "short-train"
+        from hwbench.studies.evaluators import TRAINING
+
+        return self.evaluator in TRAINING
+
+    @property
+    def reads(self) -> bool:
+        """Whether scores rest on data."""
+        from hwbench.studies.evaluators import READING
+
+        return self.evaluator in READING
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """How short a training is."""
+        return Fidelity(self.epochs, self.frames_share, self.resolution_share)
 
     def settings(self, space: StagedSpace, target: Target, num_classes: int, *, emulated: bool = False) -> Settings:
         """What the trials of the study mean.
@@ -110,8 +136,8 @@ class SearchRequest:
             evaluator=self.evaluator,
             sampler=self.sampler,
             objective=self.objective,
-            data=self.data if self.trains else "",
-            effort=f"{self.epochs} epochs" if self.trains else "",
+            data=self.data if self.reads else "",
+            effort=str(self.fidelity) if self.trains else "",
             seed=self.seed,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
@@ -165,10 +191,11 @@ def search(
         _tell_confidence(predictor.calibration, settings.confidence, listener)
     listener.say(f"calibration: {predictor.calibration.describe()}")
     _tell_feasible(feasible, listener)
-    _check_names(workspace, request)  # loads Optuna and torch, which an impossible budget does not wait for
+    _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.study import Search
 
+    data = StudyData(workspace, request.data, request.fidelity)
     result = Search(
         workspace=workspace,
         name=request.study or settings.default_study,
@@ -176,7 +203,9 @@ def search(
         feasible=feasible,
         spread=predictor.spread,
         measure=measuring(workspace, target, request.runtime, builder, listener=listener),
-        trainer=short_trainer(workspace, request.data, request.epochs) if request.trains else None,
+        trainer=data.top1,
+        losses=data.losses,
+        clips=data.clips,
         watch=_watch(listener),
         latencies=latencies,
     ).run(request.trials, request.measure)
@@ -185,27 +214,28 @@ def search(
     return result
 
 
-def _check_names(workspace: Workspace, request: SearchRequest) -> None:
-    """Refuses names that nothing has, before a study holds them.
+def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
+    """Refuses names that nothing has, before a study holds them, and says what a score is.
 
     Raises:
         UnknownName: No such evaluator, sampler or data.
         InvalidValue: The study cannot be called so.
         InvalidFile: The data are not laid out as their reader expects.
     """
-    from hwbench.studies.evaluators import get
+    from hwbench.studies.evaluators import describe, get
     from hwbench.studies.sampler import samplers
     from hwbench.studies.settings import check_name
 
-    get(request.evaluator)
+    evaluator = get(request.evaluator)
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
-    if request.trains:
+    if request.reads:
         from hwbench.data import SYNTHETIC, open_splits
 
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)
+    listener.say(f"score: {describe(evaluator)}")
 
 
 def _tell_confidence(calibration: Calibration, confidence: float, listener: Listener) -> None:

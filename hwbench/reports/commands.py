@@ -35,6 +35,9 @@ def search(result: StoredResult) -> str:
     if s.data:
         epochs = re.match(r"\d+", s.effort)
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
+        words += [
+            f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
+        ]
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])

@@ -43,7 +43,7 @@ class Settings:
         evaluator: Name of the evaluator.
         sampler: Name of the sampler.
         objective: ``score`` (highest score within the budget) or ``score,latency`` (the front of both).
-        data: What is trained on, where the evaluator trains.
+        data: What networks are trained on or looked at with, where the evaluator does.
         effort: How long is trained, where the evaluator trains.
         seed: Of everything random.
         variant: Lowering of the networks that are timed.
@@ -51,6 +51,7 @@ class Settings:
             from`` a device.
         emulated: Whether the table was taken under emulation.
         confidence: Probability with which a network is within the budget, at least; 1/2 goes by the prediction alone.
+        scoring: Version of what the evaluator's scores mean (``hwbench.studies.evaluators.scoring_of``).
     """
 
     space: str
@@ -69,6 +70,7 @@ class Settings:
     missing_rows: str = LEFT_OUT
     emulated: bool = False
     confidence: float = EVEN
+    scoring: int = 1
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -112,16 +114,21 @@ class Settings:
     def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
         """What a stored study was asked differently, in words.
 
-        Versions up to 0.1 did not store ``missing_rows``, ``emulated`` and ``confidence``. Without them, rows were
-        filled in as the default name of the study says, else left out; the table is taken to be as emulated as it is
-        now; and networks went by their prediction.
+        Versions up to 0.1 did not store ``missing_rows``, ``emulated``, ``confidence`` and ``scoring``. Without them,
+        rows were filled in as the default name of the study says, else left out; the table is taken to be as emulated
+        as it is now; networks went by their prediction; and scores were the first that their evaluator gave.
 
         Args:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
         """
-        before = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, "confidence": EVEN, **stored}
-        return [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in self.as_dict().items() if before.get(k) != v]
+        first = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, "confidence": EVEN, "scoring": 1}
+        before = {**first, **stored}
+        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in self.as_dict().items() if before.get(k) != v]
+        same_evaluator = before.get("evaluator") == self.evaluator
+        if same_evaluator and before["scoring"] != self.scoring:
+            changed[-1] += f": scores of {self.evaluator} are computed otherwise since"
+        return changed
 
     def _rows_by_name(self, study: str) -> str:
         """``missing_rows`` of the settings like these whose default name this is; ``left out`` where it is of none."""

@@ -19,7 +19,7 @@ from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import Candidate, Confirmation, MeasureNetworks, candidates_frame, pareto
-from hwbench.studies.evaluators import AdditiveEvaluator, Context, Evaluator, Trainer
+from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Evaluator, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import UNSCORED, finished_trials, open_study
 from hwbench.studies.sampler import FeasibleSampler, samplers
@@ -109,6 +109,8 @@ class Search:
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
+        losses: The training losses of the same.
+        clips: Clips of the data, for evaluators that look at some.
         watch: Hears of every trial.
     """
 
@@ -121,6 +123,8 @@ class Search:
     trainer: Trainer | None = None
     watch: SearchWatch = field(default_factory=SearchWatch)
     latencies: SpaceSums | None = None
+    losses: Losses | None = None
+    clips: ClipReader | None = None
 
     def __post_init__(self) -> None:
         if self.feasible.budget_s != self.settings.budget_s:
@@ -137,11 +141,13 @@ class Search:
         check_name(self.name)
         folder = self.workspace.studies / self.name
         make = get_evaluator(self.settings.evaluator)
+        self.settings = replace(self.settings, scoring=scoring_of(make))
         base = samplers.get(self.settings.sampler)
         startup = min(_STARTUP, trials // 2)
         sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
         with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
-            self._optimize(study, make(Context(self.settings.seed, self._reference, self.trainer)), trials)
+            context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips)
+            self._optimize(study, make(context), trials)
             history = [replace(c, predicted_s=self._predicted(c)) for c in _history(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
             result.write(folder)

@@ -71,6 +71,7 @@ def fit(
     tensorboard: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
     validated: Callable[[int, Scores], None] | None = None,
+    losses: Callable[[int, float], None] | None = None,
 ) -> Fit:
     """Trains a module in place; afterwards it is in eval mode and holds the weights that were tested.
 
@@ -90,6 +91,8 @@ def fit(
         tensorboard: Also write the log for TensorBoard, in ``run_dir``.
         progress: Called after every step.
         validated: Called after every validation with the epoch, from 1, and its scores.
+        losses: Called once with the epoch, from 0, and the loss of every step, in order; on a GPU a step later. What it
+            raises ends the run.
 
     Raises:
         VideoError: A video cannot be read under the policy ``raise``, or none can.
@@ -119,7 +122,8 @@ def fit(
         if recipe.compile:
             module.compile()
         step = TrainingStep(state, training, device, layout, teacher, world)
-        run = _Run(step, sampling, resume, validation, resources, progress, validated)
+        run = _Run(step, sampling, resume, validation, resources, progress)
+        run.validated, run.losses = validated, losses
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))
         if tensorboard and folder is not None:
             log.mirror(stack.enter_context(contextlib.closing(TensorBoard(folder, state.position.step))))
@@ -164,11 +168,12 @@ class _Run:
         validation: TestClips | None,
         resources: Resources,
         progress: Callable[[TrainingProgress], None] | None,
-        validated: Callable[[int, Scores], None] | None,
     ) -> None:
         self.step, self.resume, self.validation, self.resources = step, resume, validation, resources
         self.state, self.training, self.recipe = step.state, step.training, step.recipe
-        self.device, self.world, self.progress, self.validated = step.device, step.world, progress, validated
+        self.device, self.world, self.progress = step.device, step.world, progress
+        self.validated: Callable[[int, Scores], None] | None = None
+        self.losses: Callable[[int, float], None] | None = None
         self.loader = Loader(self.training, workers=resources.workers, device=self.device)
         self.sampling = sampling
         self.steps = sampling.steps
@@ -227,6 +232,8 @@ class _Run:
             report = self.reports.popleft()
             self.loss = self.step.check(report)
             log.write(event="step", step=report.step, epoch=report.epoch, loss=self.loss, learning_rate=report.rate)
+            if self.losses is not None:
+                self.losses(report.epoch, self.loss)
 
     def _validate(self, log: MetricsLog) -> None:
         """Tests the running average where the recipe wants it, and logs the end of the epoch."""

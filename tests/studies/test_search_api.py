@@ -12,12 +12,16 @@ import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate, candidates_frame
+from hwbench.studies.evaluators import describe, get, zero_cost
+from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.settings import Settings
 from hwbench.testing.tables import installed_target
@@ -168,7 +172,8 @@ def test_a_confident_study_is_another_one_and_tries_only_what_leaves_room(worksp
     assert "--confidence" not in commands.search(read_result(workspace, plain.study))
 
 
-def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_on(workspace, space):
+def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_on(workspace, space, monkeypatch):
+    monkeypatch.setattr(Entropy, "scoring", 1)  # as where the evaluator still gives the scores of then
     if choices_digest(space) != SETTINGS.choices:
         pytest.fail("the golden study is of another space: make it again")
     shutil.copytree(GOLDEN, workspace.studies / "mine")
@@ -187,6 +192,36 @@ def test_a_study_of_before_goes_on_unchanged_and_keeps_to_its_filling_from_then_
     assert '"missing_rows":"left out"' in (workspace.studies / "mine" / "journal.log").read_text()
 
 
+def test_the_command_repeats_how_short_a_training_is(workspace):
+    shutil.copytree(GOLDEN, workspace.studies / "mine")
+    effort = "3 epochs, frames-share 0.5, resolution-share 0.75"
+    settings = replace(SETTINGS, evaluator="curve", data="synthetic", effort=effort)
+    command = commands.search(replace(read_result(workspace, "mine"), settings=settings))
+    assert "--data synthetic --epochs 3 --frames-share 0.5 --resolution-share 0.75 " in command
+
+
+@pytest.mark.parametrize("evaluator", ["zero-cost", "curve"])
+def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
+    monkeypatch.setattr(zero_cost, "REFERENCE", 1)
+    data = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    listener = Keeper()
+    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2}
+    result = ask(workspace, listener, evaluator=evaluator, data=data, **how)
+    assert len({candidate.score for candidate in result.history}) == 2
+    assert result.settings.data == data
+    assert f"score: {describe(get(evaluator))}" in listener.lines
+    with pytest.raises(InvalidValue, match=r"data was .*, now 'synthetic'"):
+        ask(workspace, evaluator=evaluator, study=result.study, **how)
+
+
+def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(workspace):
+    shutil.copytree(GOLDEN, workspace.studies / "mine")
+    with pytest.raises(InvalidValue, match="scoring was 1, now 2: scores of entropy are computed otherwise since"):
+        ask(workspace, study="mine", trials=8, sampler="tpe")
+    assert read_result(workspace, "mine").settings == SETTINGS  # it can still be read
+    assert ask(workspace, study="mine-2", trials=8, sampler="tpe").settings.scoring == 2
+
+
 def test_the_budget_stands_once(make_search):
     search = make_search()
     assert search.feasible.budget_s == search.settings.budget_s
@@ -202,6 +237,8 @@ def test_the_budget_stands_once(make_search):
         ({"budget": "4ms", "confidence": 1.0}, "--confidence: expected a probability"),
         ({"budget": "4ms", "confidence": float("nan")}, "--confidence: expected a probability"),
         ({"budget": "4ms", "trials": 0}, "--trials: expected at least 1"),
+        ({"budget": "4ms", "frames_share": 0.0}, "--frames-share: expected more than 0, at most 1, got 0"),
+        ({"budget": "4ms", "resolution_share": 1.5}, "--resolution-share: expected more than 0, at most 1, got 1.5"),
         ({"budget": "4ms", "seed": "1"}, "--seed: expected int, got '1'"),
     ],
 )
@@ -217,3 +254,7 @@ def test_what_a_request_says_of_the_trials(space):
     assert settings.missing_rows == "transferred from s9"
     assert settings.precision == Precision.INT8
     assert replace(request, evaluator="entropy").settings(space, installed_target(), 8).data == ""
+    zero_cost = replace(request, evaluator="zero-cost").settings(space, installed_target(), 8)
+    assert (zero_cost.data, zero_cost.effort) == ("synthetic", "")
+    reduced = replace(request, evaluator="curve", frames_share=0.5, resolution_share=0.75)
+    assert reduced.settings(space, installed_target(), 8).effort == "3 epochs, frames-share 0.5, resolution-share 0.75"

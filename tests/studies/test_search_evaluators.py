@@ -1,50 +1,158 @@
 import math
 import subprocess
 import sys
+from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 
 from hwbench.errors import InvalidValue, UnknownName
+from hwbench.latency import macs
 from hwbench.spaces import load_card, read_space
-from hwbench.specs import BlockSpec, TensorSpec
-from hwbench.studies.evaluators import AdditiveEvaluator, Context, get
-from hwbench.studies.evaluators.entropy import Entropy
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import BlockSpec, Convolution, Network, Precision, TensorSpec, Workload
+from hwbench.studies.evaluators import (
+    MODULES,
+    AdditiveEvaluator,
+    Context,
+    ReportingEvaluator,
+    describe,
+    get,
+    scoring_of,
+)
+from hwbench.studies.evaluators.curve import DECAY
+from hwbench.studies.evaluators.entropy import LAYER_PRICE, Entropy, layer_entropy, layers_of
 from hwbench.workspace import Workspace, shipped
 
 TINY = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
 CONTEXT = Context(seed=0, reference=lambda count: [])
+ENTROPY = Entropy(CONTEXT)
+FACTORS = [(1, 3, 3), (3, 1, 1)]
+
+
+def block(text: str, x: TensorSpec) -> float:
+    return ENTROPY.block_score(BlockSpec.parse(text), x)
+
+
+def fit(kernel, extents):
+    kernel, extents = np.array(kernel), np.array(extents)
+    return -math.log(max(1 - extents @ kernel / np.linalg.norm(extents) / np.linalg.norm(kernel), 0.01))
+
+
+def num_layers(network: Network) -> int:
+    parts = [*network.workload(Precision.FP32).parts()]
+    return sum(len(layers_of(part.blocks[0].operations(part.input))) for part in parts[:-1])
+
+
+@cache
+def costs() -> SpaceSums:
+    """Multiply-adds of x3d-tiny."""
+    return SpaceSums.of(TINY, lambda block, x: float(macs(Workload((block,), x))), num_classes=8)
 
 
 def test_entropy_of_one_block_by_hand():
-    block = BlockSpec.parse("x3d_i24_m48_o16_k1x3x3+3x1x1_s2_se8_relu")
-    x = TensorSpec(1, 24, 8, 16, 16)
+    score = block("x3d_i24_m48_o16_k3x3x3_s2_se8_relu", TensorSpec(1, 24, 8, 16, 16))
+    temporal, spatial = (2 + 6 * 3 + 2) / 8, (2 + 7 * 3) / 8  # taps on the map; with stride 2 one edge is left out
+    depthwise = temporal * spatial**2 * fit((3, 3, 3), (8, 8, 8))
+    layers = [24, depthwise, 48]  # expand, depthwise, project; no shortcut, no gate
+    assert score == pytest.approx(sum(0.5 * math.log(v) - LAYER_PRICE for v in layers))
 
-    def fit(kernel):
-        map_ = np.array([8, 8, 8])
-        return -math.log(1 - map_ @ kernel / np.linalg.norm(map_) / np.linalg.norm(kernel))
 
-    spatial, temporal = np.array([1, 3, 3]), np.array([3, 1, 1])
-    expected = [24, 9 * fit(spatial), 3 * fit(temporal), 48]  # expand, two depthwise, project; no shortcut, no gate
-    assert Entropy(CONTEXT).block_score(block, x) == pytest.approx(sum(0.5 * math.log(v) for v in expected))
+def test_taps_on_padding_see_nothing():
+    def fan_in(frames):
+        one = Convolution(TensorSpec(1, 1, frames, 1, 1), 1, (3, 1, 1))
+        return math.exp(2 * layer_entropy((one,))) / fit((3, 1, 1), (frames, 1, 1))
+
+    assert [fan_in(frames) for frames in (1, 2, 4)] == pytest.approx([1, 2, 2.5])
+    assert fan_in(300) == pytest.approx(3, rel=0.01)
 
 
 def test_a_kernel_shaped_like_its_feature_map_stays_finite():
-    block = BlockSpec.parse("x3d_i24_m48_o24_k3x3x3_relu")
-    score = Entropy(CONTEXT).block_score(block, TensorSpec(1, 24, 8, 8, 8))
-    assert score == pytest.approx(0.5 * math.log(24 * 27 * math.log(100) * 48))
+    one = Convolution(TensorSpec(1, 24, 8, 8, 8), 24, (3, 3, 3), groups=24)
+    assert layer_entropy((one,)) == pytest.approx(0.5 * math.log((22 / 8) ** 3 * math.log(100)))
 
 
-def test_entropy_adds_up_over_blocks_and_grows_with_the_network():
-    entropy = Entropy(CONTEXT)
-    assert isinstance(entropy, AdditiveEvaluator)
-    xs, large = (load_card(Workspace(shipped()), name).network() for name in ("x3d-xs", "x3d-l"))
-    assert entropy.score(large) > entropy.score(xs)
+@pytest.mark.parametrize(("t", "side"), [*product((1, 2, 4, 5, 13, 16), (1, 2, 7, 16, 33, 112))])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_a_factorised_kernel_is_worth_less_than_the_one_that_it_replaces(t, side, stride):
+    """With the old score, the sum of two layers, it was worth more at every map of at least 4 x 4."""
+    x = TensorSpec(1, 24, t, side, side)
+    whole, factorised = (
+        block(f"x3d_i24_m54_o24_k{kernel}{'_s2' if stride == 2 else ''}_relu", x) for kernel in ("3x3x3", "1x3x3+3x1x1")
+    )
+    assert whole - factorised == pytest.approx(0.2233, abs=1e-3)
+
+
+def test_the_price_of_a_product_of_weights_is_that_of_a_draw():
+    """Half of the gap of E log of the squared norm, of 27 normal weights and of products of 9 and 3."""
+    rng = np.random.default_rng(0)
+    spatial, temporal, whole = (np.log((rng.standard_normal((200_000, n)) ** 2).sum(1)) for n in (9, 3, 27))
+    x = TensorSpec(1, 1, 8, 8, 8)
+    one = Convolution(x, 1, (3, 3, 3))
+    pair = tuple(Convolution(x, 1, kernel) for kernel in FACTORS)
+    drawn = whole.mean() - spatial.mean() - temporal.mean()
+    assert layer_entropy((one,)) - layer_entropy(pair) == pytest.approx(drawn / 2, abs=5e-3)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("stem_i3_o24_k1x3x3+5x1x1_s2_relu", 1),
+        ("x3d_i24_m54_o24_k3x3x3_se8_relu", 3),
+        ("x3d_i24_m54_o24_k1x3x3_relu", 3),
+        ("x3d_i24_m54_o48_k1x3x3+3x1x1_s2_relu", 3),
+        ("r2plus1d_i24_m24_o24_k3x1x1+1x3x3_relu", 4),  # an activation stands between
+    ],
+)
+def test_layers_end_where_an_activation_stands(text, count):
+    spec = BlockSpec.parse(text)
+    assert len(layers_of(spec.operations(TensorSpec(1, spec.in_channels, 4, 8, 8)))) == count
+
+
+def test_depth_is_worth_something_where_layers_are_wide_alone():
+    x = TensorSpec(1, 1, 8, 8, 8)
+    assert (
+        block("x3d_i24_m48_o24_k1x3x3_relu", x.with_(c=24))
+        < 0
+        < block("x3d_i256_m768_o256_k3x3x3_relu", x.with_(c=256))
+    )
+
+
+def test_of_networks_that_cost_the_same_the_deepest_does_not_win():
+    budget = 0.5 * costs().largest()[0]
+    feasible = FeasibleSet(costs(), budget)
+    best = feasible.best(SpaceSums.of(TINY, ENTROPY.block_score, num_classes=8)).architecture
+    rng = np.random.default_rng(0)
+    drawn = {feasible.draw(rng) for _ in range(1500)}
+    layers = {architecture: num_layers(TINY.network(architecture, 8)) for architecture in {*drawn, best}}
+    assert layers[best] < max(layers.values())
+    # of those that have no more layers none expresses more: what a price for each layer is for
+    entropy = {a: ENTROPY.score(TINY.network(a, 8)) + LAYER_PRICE * layers[a] for a in layers}
+    assert entropy[best] >= max(entropy[a] for a in layers if layers[a] <= layers[best]) - 1e-9
+    assert entropy[best] < max(entropy.values())
+
+
+def test_squeeze_excite_and_activations_are_not_seen_as_the_docstring_says():
+    x = TensorSpec(1, 24, 8, 16, 16)
+    scores = {block(f"x3d_i24_m54_o24_k3x3x3_{end}", x) for end in ("relu", "se8_relu", "swish", "se8_hswish")}
+    assert len(scores) == 1
+    assert "Not seen: squeeze-excite, activations" in Entropy.__doc__
+
+
+def test_entropy_adds_up_over_blocks_and_grows_with_wider_networks_and_inputs():
+    assert isinstance(ENTROPY, AdditiveEvaluator)
+    xs, small, middle, large = (
+        load_card(Workspace(shipped()), f"x3d-{size}").network() for size in ("xs", "s", "m", "l")
+    )
+    scores = [ENTROPY.score(network) for network in (xs, small, middle, large)]
+    assert scores == sorted(scores)
     x, total = xs.input, 0.0
-    for block in xs.blocks:
-        total += entropy.block_score(block, x)
-        x = block.output(x)
-    assert entropy.score(xs) == pytest.approx(total)
+    for one in xs.blocks:
+        total += ENTROPY.block_score(one, x)
+        x = one.output(x)
+    assert scores[0] == pytest.approx(total)
 
 
 def test_an_unknown_evaluator_is_told_the_nearest():
@@ -52,9 +160,25 @@ def test_an_unknown_evaluator_is_told_the_nearest():
         get("zero-cots")
 
 
-def test_short_training_needs_something_to_train_with():
-    with pytest.raises(InvalidValue, match="--data synthetic"):
-        get("short-train")(CONTEXT)
+@pytest.mark.parametrize("name", ["short-train", "curve", "zero-cost"])
+def test_what_looks_at_data_needs_some(name):
+    with pytest.raises(InvalidValue, match=f"evaluator '{name}' needs .* --data synthetic"):
+        get(name)(CONTEXT)
+
+
+@pytest.mark.parametrize("name", sorted(MODULES))
+def test_evaluators_say_what_a_score_rests_on(name):
+    evaluator = get(name)
+    assert describe(evaluator) == f"{evaluator.unit}; {evaluator.basis}"
+    assert scoring_of(evaluator) == (2 if name in ("entropy", "zero-cost") else 1)
+
+
+def test_an_evaluator_of_others_says_as_little_as_it_must():
+    class Plain:
+        name, unit = "plain", "points"
+
+    assert describe(Plain) == "points"
+    assert scoring_of(Plain) == 1
 
 
 def test_short_training_gives_every_network_the_same_seed():
@@ -70,6 +194,51 @@ def test_short_training_gives_every_network_the_same_seed():
     networks = [TINY.network(TINY.random(rng), 8) for _ in range(3)]
     assert [evaluator.score(n) for n in networks] == [len(n.blocks) / 100 for n in networks]
     assert seeds == [7, 7, 7]
+
+
+def curve_of(*losses):
+    seeds = []
+
+    def train(network, seed, report):
+        seeds.append(seed)
+        for epoch, loss in enumerate(losses):
+            report(epoch, loss)
+
+    return get("curve")(Context(7, lambda count: [], losses=train)), seeds
+
+
+NETWORK = TINY.network(TINY.random(np.random.default_rng(0)), 8)
+
+
+def test_the_curve_is_the_mean_of_losses_late_ones_first():
+    evaluator, seeds = curve_of(2.0, 1.0, 0.5)
+    weights = [DECAY**2, DECAY, 1]
+    expected = -np.average([2.0, 1.0, 0.5], weights=weights)
+    assert evaluator.score(NETWORK) == pytest.approx(expected)
+    assert seeds == [7]
+    slower, _ = curve_of(2.0, 1.5, 0.5)
+    assert slower.score(NETWORK) < expected
+
+
+@pytest.mark.parametrize("losses", [(2.0, math.nan), (math.nan,), (2.0, math.inf), ()])
+def test_a_training_that_diverges_has_no_score(losses):
+    evaluator, _ = curve_of(*losses)
+    assert math.isnan(evaluator.score(NETWORK))
+
+
+def test_the_curve_reports_the_score_so_far_and_can_be_given_up():
+    evaluator, _ = curve_of(2.0, 1.0, 0.5)
+    assert isinstance(evaluator, ReportingEvaluator)
+    heard = []
+    score = evaluator.score_reporting(NETWORK, lambda epoch, value: heard.append((epoch, value)))
+    assert heard[0] == (0, -2.0)
+    assert heard[-1] == (2, score)
+    with pytest.raises(KeyboardInterrupt):
+        evaluator.score_reporting(NETWORK, _stop)
+
+
+def _stop(epoch: int, value: float) -> None:
+    raise KeyboardInterrupt
 
 
 def test_a_search_by_entropy_loads_no_torch():

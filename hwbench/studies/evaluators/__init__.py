@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from hwbench.studies.evaluators.base import AdditiveEvaluator, Context, Evaluator, Trainer, evaluators
+from hwbench.studies.evaluators.base import (
+    AdditiveEvaluator,
+    ClipReader,
+    Context,
+    Evaluator,
+    Losses,
+    Report,
+    ReportingEvaluator,
+    Trainer,
+    describe,
+    evaluators,
+    scoring_of,
+)
 
 # Name on the command line -> module; the module registers the class.
-MODULES = {"entropy": "entropy", "short-train": "short_train", "zero-cost": "zero_cost"}
+MODULES = {"curve": "curve", "entropy": "entropy", "short-train": "short_train", "zero-cost": "zero_cost"}
+# Those that train a network, and those that look at the study's data at all.
+TRAINING = frozenset(("curve", "short-train"))
+READING = TRAINING | {"zero-cost"}
 evaluators.defer({name: f"{__name__}.{module}" for name, module in MODULES.items()})
 
 
@@ -19,4 +34,17 @@ def get(name: str) -> type[Evaluator]:
     return evaluators.get(name)
 
 
-__all__ = ["AdditiveEvaluator", "Context", "Evaluator", "Trainer", "evaluators", "get"]
+__all__ = [
+    "AdditiveEvaluator",
+    "ClipReader",
+    "Context",
+    "Evaluator",
+    "Losses",
+    "Report",
+    "ReportingEvaluator",
+    "Trainer",
+    "describe",
+    "evaluators",
+    "get",
+    "scoring_of",
+]

@@ -7,13 +7,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 from hwbench.registry import Registry
 from hwbench.specs import BlockSpec, Network, TensorSpec
 
+if TYPE_CHECKING:
+    import torch
+
 # Trains a network shortly with a seed and returns its top-1 accuracy, a fraction 0-1.
 Trainer = Callable[[Network, int], float]
+# Hears the number of an epoch, from 0, and a number that belongs to it; what it raises ends what calls it.
+Report = Callable[[int, float], None]
+
+
+class Losses(Protocol):
+    """Trains a network shortly with a seed, without a test."""
+
+    def __call__(self, network: Network, seed: int, report: Report) -> None:
+        """Reports the mean training loss of each epoch in nats, in order, after the epoch.
+
+        A loss that is not finite is the last one.
+        """
+        ...
+
+
+class ClipReader(Protocol):
+    """Clips of the study's data."""
+
+    def __call__(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
+        """The same ``count`` training videos for every input, float32 (count, 3, T, H, W) as networks take them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,16 +47,24 @@ class Context:
     Args:
         seed: Everything random in a score follows from it; the same network has the same score in every process.
         reference: Draws that many networks of the feasible set, uniformly and always the same.
-        trainer: Short training on the study's data, where that was asked for.
+        trainer: Short training on the study's data, where there are data.
+        losses: The training losses of the same, where there are data.
+        clips: Clips of the study's data, where there are data. Nothing is read before the first call.
     """
 
     seed: int
     reference: Callable[[int], Sequence[Network]]
     trainer: Trainer | None = None
+    losses: Losses | None = None
+    clips: ClipReader | None = None
 
 
 class Evaluator(Protocol):
-    """Made once for a study. ``unit`` says what a score is, for people."""
+    """Made once for a study. ``unit`` says what a score is, for people.
+
+    Optional: ``scoring``, the version of what scores mean (``scoring_of``), and ``basis``, what a score rests on and
+    what it costs, in a few words.
+    """
 
     name: ClassVar[str]
     unit: ClassVar[str]
@@ -51,6 +83,29 @@ class AdditiveEvaluator(Protocol):
     def block_score(self, block: BlockSpec, x: TensorSpec) -> float:
         """What a block adds to the score of a network."""
         ...
+
+
+@runtime_checkable
+class ReportingEvaluator(Protocol):
+    """An evaluator that knows a score before it is done with a network, so that one that is behind can be given up."""
+
+    def score_reporting(self, network: Network, report: Report) -> float:
+        """``score``, with the score so far reported after each epoch; what ``report`` raises ends the work."""
+        ...
+
+
+def scoring_of(evaluator: type[Evaluator]) -> int:
+    """Version of what the scores of an evaluator mean, from 1; raised whenever a network gets another score.
+
+    Scores of two versions do not mix in a study.
+    """
+    return int(getattr(evaluator, "scoring", 1))
+
+
+def describe(evaluator: type[Evaluator]) -> str:
+    """Unit and basis of a score, for people."""
+    basis = getattr(evaluator, "basis", "")
+    return f"{evaluator.unit}; {basis}" if basis else evaluator.unit
 
 
 evaluators: Registry[type[Evaluator]] = Registry("evaluator", entry_points="hwbench.evaluators")

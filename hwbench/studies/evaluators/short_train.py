@@ -17,6 +17,7 @@ class ShortTrain:
 
     name: ClassVar[str] = "short-train"
     unit: ClassVar[str] = "top-1 after short training"
+    basis: ClassVar[str] = "a short training and a test of each network"
 
     def __init__(self, context: Context) -> None:
         if context.trainer is None:

@@ -1,0 +1,157 @@
+"""What evaluators may know of a study's data: short trainings on it, and clips. Nothing is read before the first."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hwbench.api.resources import resources_for
+from hwbench.errors import CheckFailed
+
+if TYPE_CHECKING:
+    import torch
+
+    from hwbench.specs import Network, TensorSpec
+    from hwbench.studies.evaluators import Report
+    from hwbench.training import Recipe, Resources
+    from hwbench.training.loop import Fit
+    from hwbench.training.run import Data
+    from hwbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How short a training is; every network of a study has the same.
+
+    Args:
+        epochs: Passes over the training videos.
+        frames_share: Share of the frames of a network's input that it is trained on, more than 0 to 1.
+        resolution_share: Share of the height and width of its input, more than 0 to 1.
+    """
+
+    epochs: int
+    frames_share: float = 1.0
+    resolution_share: float = 1.0
+
+    def __str__(self) -> str:
+        shares = {"frames-share": self.frames_share, "resolution-share": self.resolution_share}
+        return ", ".join((f"{self.epochs} epochs", *(f"{k} {v:g}" for k, v in shares.items() if v != 1)))
+
+    def reduced(self, input: TensorSpec) -> TensorSpec:
+        """The clip that is trained on, at least one frame of one pixel."""
+        t = max(1, round(input.t * self.frames_share))
+        h, w = (max(1, round(side * self.resolution_share)) for side in (input.h, input.w))
+        return input.with_(t=t, h=h, w=w)
+
+
+class StudyData:
+    """Short trainings and clips of data by name.
+
+    One list of videos and one cache of decoded videos serve all networks and input sizes: 512 MiB at most for the
+    videos that are trained on, and as much for those of the test. Videos that fit are read in this process, where they
+    stay; else reader processes decode them in every training. Threads and readers are those of ``hwbench train``; the
+    last bits of a score follow from the number of threads.
+
+    Args:
+        workspace: Where the data are looked for, and synthetic ones are kept.
+        source: Data by name.
+        fidelity: How short a training is.
+    """
+
+    def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity) -> None:
+        self.workspace, self.source, self.fidelity = workspace, source, fidelity
+        self._opened = functools.cache(self._open)
+        self._resources = functools.cache(self._resources_of)
+
+    def top1(self, network: Network, seed: int) -> float:
+        """Top-1 on the validation videos after a short training, a fraction; not a number where it diverges."""
+        try:
+            scores = self._fit(network, seed, validate=True).scores
+        except CheckFailed:
+            return math.nan
+        return math.nan if scores is None else scores.top1
+
+    def losses(self, network: Network, seed: int, report: Report) -> None:
+        """Reports the mean loss of the steps of each epoch; of a training that diverges not a number at last."""
+        steps: list[float] = []
+        at = 0
+
+        def add(epoch: int, loss: float) -> None:
+            nonlocal at
+            if epoch != at:
+                report(at, math.fsum(steps) / len(steps))
+                steps.clear()
+                at = epoch
+            steps.append(loss)
+
+        try:
+            self._fit(network, seed, validate=False, losses=add)
+        except CheckFailed:
+            steps = [math.nan]
+        report(at, math.fsum(steps) / len(steps))
+
+    def clips(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
+        """Clips of the same ``count`` training videos for every input, float32 (count, 3, T, H, W).
+
+        Raises:
+            VideoError: One of them cannot be read.
+        """
+        import numpy as np
+
+        from hwbench.data import collate
+
+        videos = self._sized(input, seed).training
+        chosen = np.random.default_rng(seed).choice(len(videos), count, replace=len(videos) < count)
+        videos.set_epoch(0)
+        return collate([videos[int(index)] for index in chosen]).normalised().clips
+
+    def _fit(
+        self, network: Network, seed: int, *, validate: bool, losses: Callable[[int, float], None] | None = None
+    ) -> Fit:
+        from hwbench.training.loop import fit
+        from hwbench.training.run import initial
+
+        recipe, data = self._recipe(seed), self._sized(self.fidelity.reduced(network.input), seed)
+        return fit(
+            initial(network.with_classes(len(data.training.classes)), recipe),
+            data.training,
+            data.validation if validate else None,
+            recipe,
+            resources=self._resources(seed),
+            losses=losses,
+        )
+
+    def _recipe(self, seed: int) -> Recipe:
+        from hwbench.training import Recipe
+
+        return Recipe(epochs=self.fidelity.epochs, seed=seed, eval_every=self.fidelity.epochs)
+
+    def _open(self, seed: int) -> Data:
+        from hwbench.training.run import open_data
+
+        return open_data(self.workspace, self.source, (1, 1, 1), self._recipe(seed))
+
+    def _resources_of(self, seed: int) -> Resources:
+        from hwbench.data.decoders import PYAV
+        from hwbench.data.sources import CACHE_BYTES
+
+        videos = self._opened(seed).training.videos
+        with PYAV.open(videos.source(0)) as first:
+            info = first.info
+        decoded_bytes = len(videos) * info.num_frames * info.height * info.width * 3
+        return resources_for(self.source, workers=0 if decoded_bytes <= CACHE_BYTES else None)
+
+    def _sized(self, input: TensorSpec, seed: int) -> Data:
+        """The data in clips of a size; copies share what was decoded."""
+        from hwbench.data import default_clip
+
+        data, clip, size = self._opened(seed), default_clip(self.source, input.t), (input.h, input.w)
+        training, validation = copy.copy(data.training), copy.copy(data.validation)
+        training.clip = validation.clip = clip
+        training.transform = training.transform.with_size(size)
+        validation.transform = replace(validation.transform, size=size)
+        return replace(data, training=training, validation=validation)

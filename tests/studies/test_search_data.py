@@ -1,0 +1,186 @@
+"""Short trainings and clips of a study's data, on a small real data set."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import hwbench.data.sources
+import hwbench.training.loop
+from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.errors import CheckFailed
+from hwbench.interpreter import cores
+from hwbench.spaces import load_space
+from hwbench.specs import BlockSpec, Network, TensorSpec
+from hwbench.studies.evaluators import Context, get
+from hwbench.training import Recipe, Resources, fit
+from hwbench.training.run import initial, open_data
+from hwbench.workspace import Workspace
+
+SPEC = SyntheticSpec(train_per_class=5, val_per_class=1, size=24, frames=8)
+BLOCKS = (
+    "stem_i3_o8_k1x3x3+5x1x1_s2_relu",
+    "x3d_i8_m16_o16_k3x3x3_s2_relu",
+    "head_i16_m16_d16_o8_kglobal_relu",
+)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Workspace:
+    return Workspace.create(tmp_path_factory.mktemp("data") / "work")
+
+
+@pytest.fixture(scope="module")
+def source(place) -> str:
+    return str(prepare(place, SPEC))
+
+
+@pytest.fixture
+def data(place, source) -> StudyData:
+    return StudyData(place, source, Fidelity(2))
+
+
+def network(t=4, side=16, width=16) -> Network:
+    head = f"head_i{width}_m16_d16_o400_kglobal_relu"
+    body = BLOCKS[1].replace("o16", f"o{width}")
+    return Network("tiny", tuple(map(BlockSpec.parse, (BLOCKS[0], body, head))), TensorSpec(1, 3, t, side, side))
+
+
+def plain(place, source, size, recipe, **how):
+    """A training as ``hwbench train`` does it."""
+    clips = open_data(place, source, size, recipe)
+    module = initial(network().with_classes(8), recipe)
+    return module, fit(module, clips.training, clips.validation, recipe, resources=Resources("cpu", cores()), **how)
+
+
+def test_a_short_training_is_a_training(place, source, data):
+    _, result = plain(place, source, (4, 16, 16), Recipe(epochs=2, seed=3, eval_every=2))
+    assert data.top1(network(), 3) == result.scores.top1
+
+
+def test_losses_are_those_of_the_steps_by_epoch_and_change_nothing(place, source, data):
+    recipe, steps, heard = Recipe(epochs=2, seed=3, eval_every=2), [], []
+    module, _ = plain(place, source, (4, 16, 16), recipe, losses=lambda epoch, loss: steps.append((epoch, loss)))
+    untold, _ = plain(place, source, (4, 16, 16), recipe)
+    assert all(torch.equal(a, b) for a, b in zip(module.state_dict().values(), untold.state_dict().values()))
+    assert [epoch for epoch, _ in steps] == [0, 0, 1, 1]  # 40 videos in batches of 16
+    data.losses(network(), 3, lambda epoch, loss: heard.append((epoch, loss)))
+    assert heard == [(e, pytest.approx(np.mean([v for at, v in steps if at == e]))) for e in (0, 1)]
+
+
+def test_clips_and_their_order_are_the_same_for_all_networks(data, monkeypatch):
+    """Whatever the widths: the losses of two networks differ, what they see does not."""
+    seen, load = [], hwbench.training.loop.Loader.batches
+
+    def batches(loader, order):
+        order = list(order)
+        seen.append(order)
+        return load(loader, order)
+
+    monkeypatch.setattr(hwbench.training.loop.Loader, "batches", batches)
+    curves = [get("curve")(Context(5, lambda count: [], losses=data.losses)).score(network(width=w)) for w in (8, 16)]
+    assert curves[0] != curves[1]
+    assert seen[:2] == seen[2:]
+
+
+def test_trainings_have_the_threads_of_this_machine_and_read_here_what_fits(data, monkeypatch):
+    used = []
+
+    class Stop(Exception):
+        pass
+
+    def stop(*_, resources, **__):
+        used.append(resources)
+        raise Stop
+
+    monkeypatch.setattr(hwbench.training.loop, "fit", stop)
+    for run in (lambda: data.top1(network(), 0), lambda: data.losses(network(), 0, lambda *_: None)):
+        with pytest.raises(Stop):
+            run()
+    assert used == 2 * [Resources("auto", cores(), 0)]
+    monkeypatch.setattr(hwbench.data.sources, "CACHE_BYTES", 1000)
+    with pytest.raises(Stop):
+        StudyData(data.workspace, data.source, data.fidelity).top1(network(), 0)
+    assert used[-1].workers > 0
+
+
+def test_all_sizes_share_one_list_and_what_was_decoded(data, monkeypatch):
+    opened, read = [], hwbench.data.sources.open_splits
+    monkeypatch.setattr(hwbench.data.sources, "open_splits", lambda *a, **k: opened.append(a) or read(*a, **k))
+    for t, side in ((4, 16), (2, 16), (4, 12), (8, 20)):
+        data.top1(network(t, side), 0)
+    assert len(opened) == 2  # of the training and of the validation part
+    monkeypatch.setattr(hwbench.data.datasets.CachedVideo, "_opened", _no_file)
+    assert math.isfinite(data.top1(network(3, 18), 0))
+
+
+def _no_file(*_):
+    raise AssertionError("a video was opened again")
+
+
+def test_a_training_that_diverges_has_no_score(data, monkeypatch):
+    recipe = Recipe(epochs=2, learning_rate=1e30, warmup_share=0, clip_grad_norm=1e30)
+    monkeypatch.setattr(StudyData, "_recipe", lambda self, seed: recipe)
+    assert math.isnan(data.top1(network(), 0))
+    heard = []
+    data.losses(network(), 0, lambda epoch, loss: heard.append(loss))
+    assert math.isnan(heard[-1])
+    assert math.isnan(get("curve")(Context(0, lambda count: [], losses=data.losses)).score(network()))
+
+
+def test_what_a_report_raises_ends_the_training(data):
+    class GivenUp(Exception):
+        pass
+
+    def give_up(epoch, loss):
+        assert epoch == 0
+        raise GivenUp
+
+    with pytest.raises(GivenUp):
+        data.losses(network(), 0, give_up)
+
+
+def test_clips_show_the_same_videos_at_every_size(data):
+    small, large = (data.clips(TensorSpec(1, 3, 4, side, side), 6, 1) for side in (8, 16))
+    assert small.shape == (6, 3, 4, 8, 8)
+    assert torch.equal(small, data.clips(TensorSpec(1, 3, 4, 8, 8), 6, 1))
+    means = [clips.mean((2, 3, 4)).flatten() for clips in (small, large)]
+    assert torch.corrcoef(torch.stack(means))[0, 1] > 0.9
+    assert not torch.equal(small, data.clips(TensorSpec(1, 3, 4, 8, 8), 6, 2))
+    assert len(data.clips(TensorSpec(1, 3, 1, 8, 8), 40, 1)) == 40  # as many as there are
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "text", "size"),
+    [
+        (Fidelity(2), "2 epochs", (8, 64, 64)),
+        (Fidelity(3, 0.5), "3 epochs, frames-share 0.5", (4, 64, 64)),
+        (Fidelity(1, 0.01, 0.75), "1 epochs, frames-share 0.01, resolution-share 0.75", (1, 48, 48)),
+    ],
+)
+def test_a_fidelity_says_what_it_trains_on(fidelity, text, size):
+    assert str(fidelity) == text
+    assert fidelity.reduced(TensorSpec(1, 3, 8, 64, 64)).shape[2:] == size
+
+
+def test_a_reduced_training_sees_smaller_clips(data, monkeypatch):
+    shapes = []
+
+    def stop(module, training, *_, **__):
+        shapes.append(training.shape)
+        raise CheckFailed("enough")
+
+    monkeypatch.setattr(hwbench.training.loop, "fit", stop)
+    data.fidelity = replace(data.fidelity, frames_share=0.5, resolution_share=0.5)
+    assert math.isnan(data.top1(network(8, 16), 0))
+    assert shapes == [(4, 8, 8)]
+
+
+def test_zero_cost_looks_at_the_data(place, data):
+    space = load_space(place, "x3d-tiny")
+    one = replace(space.network(space.random(np.random.default_rng(0)), 8), input=TensorSpec(1, 3, 4, 16, 16))
+    assert math.isfinite(get("zero-cost")(Context(0, lambda count: [one], clips=data.clips)).score(one))
