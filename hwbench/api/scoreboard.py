@@ -164,10 +164,11 @@ def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> N
 
 def _context(workspace: Workspace, networks: list[Network], data: str) -> Context:
     """What evaluators may use: the trained networks are those that a score is relative to."""
-    from hwbench.api.prediction import short_trainer
+    from hwbench.api.study_data import Fidelity, StudyData
     from hwbench.studies.evaluators import Context
 
-    return Context(0, lambda count: networks[:count], short_trainer(workspace, data, SHORT_EPOCHS))
+    of_data = StudyData(workspace, data, Fidelity(SHORT_EPOCHS))
+    return Context(0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips)
 
 
 @dataclass(frozen=True)
