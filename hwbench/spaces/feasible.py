@@ -13,14 +13,15 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budgets, cost_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
@@ -79,19 +80,24 @@ class FeasibleSet:
             raise self._infeasible(smallest, architecture)
 
     @classmethod
-    def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:
+    def of_costs(cls, costs: Costs | Mapping[str, Costs], budget: float | Mapping[str, float]) -> FeasibleSet:
         """Choices of any kind whose costs add up, no networks: for Optuna studies of one's own.
 
         Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above.
 
         Args:
             costs: What each value of each choice costs, by the name and the values of ``trial.suggest_categorical``.
-            budget: What they may cost together.
+                Under several budgets: such costs by the name of each budget.
+            budget: What they may cost together, or that by name (``hwbench.spaces.joint``).
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, or values of one choice read the same.
+            InvalidValue: A cost is not a number of 0 or more, values of one choice read the same, or the names of costs
+                and budgets differ.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
+        if isinstance(budget, Mapping):
+            return _of_several_costs(cast("Mapping[str, Costs]", costs), budget)
+        costs = cast("Costs", costs)
         sums = cost_sums(costs)
         return cls(sums, budget, unit=common_unit(sums, budget, GRID))
 
@@ -106,6 +112,14 @@ class FeasibleSet:
 
     def __contains__(self, architecture: object) -> bool:
         return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self._most_s
+
+    def tightened(self, share: float) -> FeasibleSet:
+        """The members within a share of the budget.
+
+        Raises:
+            InfeasibleBudget: There is none.
+        """
+        return FeasibleSet(self.sums, share * self.budget_s)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""
@@ -126,12 +140,12 @@ class FeasibleSet:
                 f"no network of space {self.space.name!r} takes {band[0]:.0%} to {band[1]:.0%} of "
                 f"{format_duration(self.budget_s)}; widen the band"
             )
-        at = _pick(weights, rng)
+        at = pick(weights, rng)
         left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
         for index, (axis, stage) in enumerate(zip(self.sums.axes, self.sums.cells[at].stages)):
             costs, table, out = self._costs[at][index][state], self._ahead[at][index + 1], stage.out[state]
             weights = _at_most(table, out, left_high - costs) - _at_most(table, out, left_low - costs)
-            number = _pick(weights, rng)
+            number = pick(weights, rng)
             picked.append(axis.choices[number])
             left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
@@ -225,12 +239,18 @@ class FeasibleSet:
         )
 
 
+def _of_several_costs(costs: Mapping[str, Costs], budgets: Mapping[str, float]) -> FeasibleSet:
+    from hwbench.spaces.joint import JointSet  # which is a FeasibleSet
+
+    return JointSet(cost_budgets(costs, budgets, GRID))
+
+
 def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) -> Floats:
     """By choice: the entry of the table for what is handed on and the steps left; ``none`` where steps are short."""
     return np.where(left >= 0, table[out, np.maximum(left, 0)], none)
 
 
-def _pick(weights: Floats, rng: np.random.Generator) -> int:
+def pick(weights: Floats, rng: np.random.Generator) -> int:
     """An index drawn in proportion to weights >= 0."""
     edges = np.cumsum(np.maximum(weights, 0.0))
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))

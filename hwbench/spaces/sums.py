@@ -76,13 +76,25 @@ class SpaceSums:
             num_classes: Width of the heads.
             constant: Added to every network.
         """
-        walk, cells = Walk(number), []
+        return cls._of(Walk(number), space, num_classes, constant)
+
+    @classmethod
+    def _of(cls, walk: Walk, space: StagedSpace, num_classes: int, constant: float) -> SpaceSums:
+        cells = []
         with _without_collector():
             for cell in space.cells:
                 base, stages = walk.stages(space.family, space.ends, space.stages, cell.clip, num_classes)
                 cells.append(CellSums(cell, constant + base, stages))
         axes = tuple(StageAxis.of(stage) for stage in space.stages)
         return cls(space, axes, tuple(cells), num_classes, tuple(walk.missing), walk.reason)
+
+    @classmethod
+    def of_peaks(cls, space: StagedSpace, number: BlockNumber, *, num_classes: int) -> SpaceSums:
+        """As ``of``, but the largest number of the blocks of a stage in the place of their sum; numbers are 0 or more.
+
+        What adds up over stages (``total`` and what follows) means nothing then; limits do (``PeakLimit``).
+        """
+        return cls._of(Walk(number, max), space, num_classes, 0.0)
 
     @cached_property
     def num_known(self) -> int:
