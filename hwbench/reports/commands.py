@@ -27,14 +27,19 @@ def validate(result: StoredResult, networks: int = 12) -> str:
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
+    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in s.budgets_ms.values())
     words = [
-        f"hwbench search --space {_space(result)} {_place(result, result.precision)} --budget {s.budget_ms:.12g}ms",
+        f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
         f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
         f"--objective {shlex.quote(s.objective)} --seed {s.seed} --measure {max(len(result.measured), 1)}",
     ]
     if s.data:
         epochs = re.match(r"\d+", s.effort)
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
+    if s.max_file_bytes:
+        words.append(f"--max-file-size {s.max_file_bytes}B")
+    if s.max_activation_bytes:
+        words.append(f"--max-activations {s.max_activation_bytes}B")
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
@@ -94,10 +99,10 @@ def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:
     return " ".join([f"hwbench report {shlex.quote(result.study)}", *words, "--out report.html"])
 
 
-def _place(result: StoredResult, precision: Precision) -> str:
+def _place(result: StoredResult, precision: Precision, devices: str | None = None) -> str:
     target = result.target
     return (
-        f"--device {shlex.quote(target.device)} --precision {precision} --threads {target.threads} "
+        f"--device {shlex.quote(devices or target.device)} --precision {precision} --threads {target.threads} "
         f"--runtime {shlex.quote(target.runtime)} --classes {result.settings.num_classes}"
     )
 

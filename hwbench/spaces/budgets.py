@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,19 +11,14 @@ from numpy.typing import NDArray
 from hwbench.errors import InvalidValue
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.walk import Floats
+from hwbench.units import rounded_up
 
 Mask = NDArray[np.bool_]
 
 
-def rounded_up(value: float, digits: int = 7) -> float:
-    """The least number of so many significant digits that is not below a value above zero, rounding aside."""
-    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
-    return math.ceil(value * scale * (1 - 1e-12)) / scale
-
-
 def written(value: float) -> str:
     """A number as text, rounded up."""
-    return f"{rounded_up(value):.7g}"
+    return f"{rounded_up(value, 7):.7g}"
 
 
 @dataclass(frozen=True)
