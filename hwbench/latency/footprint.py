@@ -5,6 +5,7 @@ Both are closed forms of what ExecuTorch 1.5 with XNNPACK does; ``docs/guides/se
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -36,17 +37,17 @@ _LAYOUTS: Mapping[Precision, FileLayout] = {
 }
 
 
-def file_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> float:
-    """What a block adds to the file of a network.
+def file_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
+    """What a block adds to the file of a network, in whole bytes.
 
     Raises:
         InvalidValue: The arithmetic of its kind is not described.
     """
     layout = _LAYOUTS[precision]
-    return sum(_operation_bytes(operation, layout) for operation in block.operations(x))
+    return math.ceil(sum(_operation_bytes(operation, layout) for operation in block.operations(x)))
 
 
-def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> float:
+def activation_bytes(block: BlockSpec, x: TensorSpec, precision: Precision) -> int:
     """The most that a block holds at a time: what an operation reads and writes, and the input for a later operation.
 
     An engine that plans memory needs no less for the block, and as much for a network as for its largest block.

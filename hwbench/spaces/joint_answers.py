@@ -28,7 +28,12 @@ def infeasible(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Infeasi
     space = f"no member of space {budgets[0].sums.space.name!r}"
     alone = [*_alone(budgets), *_peaks_alone(budgets[0], peaks)]
     if alone:
-        return InfeasibleBudget(f"{space} is within {'; nor within '.join(alone)}")
+        words, options = zip(*alone)
+        least = typed(budgets, [max(budget.limit, budget.sums.smallest()[0]) for budget in budgets])
+        others = [option for option in options if option]
+        return InfeasibleBudget(
+            f"{space} is within {'; nor within '.join(words)}; give at least {' '.join([least, *others])}"
+        )
     nearest = [*_all_larger(budgets, peaks), *_one_larger(budgets, peaks), *_higher_peaks(budgets, peaks)]
     return InfeasibleBudget(
         f"{space} is within all of {_listed([*budgets, *peaks])}, though some are within each; "
@@ -36,20 +41,22 @@ def infeasible(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Infeasi
     )
 
 
-def _alone(budgets: Sequence[Budget]) -> Iterator[str]:
+def _alone(budgets: Sequence[Budget]) -> Iterator[tuple[str, str]]:
     """Budgets that no member keeps, whatever the others."""
     for budget in budgets:
         smallest, architecture = budget.sums.smallest()
         if smallest > budget.limit:
-            yield f"{_listed([budget])}: the smallest reachable is {budget.write(smallest)} ({architecture.key})"
+            yield f"{_listed([budget])}: the smallest reachable is {budget.write(smallest)} ({architecture.key})", ""
 
 
-def _peaks_alone(budget: Budget, peaks: Sequence[PeakLimit]) -> Iterator[str]:
+def _peaks_alone(budget: Budget, peaks: Sequence[PeakLimit]) -> Iterator[tuple[str, str]]:
+    """Peaks that no member keeps, whatever the budgets; and the option that sets the least one."""
     for peak in peaks:
         if not peak.apply(budget.sums).num_known:
             levels = peak.levels()
             lowest = bisect_left(levels, True, key=lambda level: bool(peak.apply(budget.sums, level).num_known))
-            yield f"{_listed([peak])}: the smallest reachable is {peak.write(levels[lowest])}"
+            level = peak.write(levels[lowest])
+            yield f"{_listed([peak])}: the smallest reachable is {level}", f"{peak.option} {level}"
 
 
 def _all_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Iterator[str]:
@@ -107,4 +114,4 @@ def _lost(costs: JointCosts) -> float:
 
 
 def _listed(limits: Sequence[Budget | PeakLimit]) -> str:
-    return " and ".join(f"{one.name} {one.write(one.limit)}" for one in limits)
+    return " and ".join(f"{one.write(one.limit)} ({one.name})" for one in limits)

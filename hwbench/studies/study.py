@@ -298,7 +298,7 @@ class Search:
             candidate,
             predicted_s=(self.latencies or self.feasible.sums).total(architecture),
             further=tuple(FurtherLatency(p.device, p.latencies.total(architecture)) for p in self.places),
-            sizes=tuple((name, math.ceil(size(architecture))) for name, size in self.sizes.items()),
+            sizes=tuple((name, round(size(architecture))) for name, size in self.sizes.items()),
         )
 
     def _reference(self, count: int) -> list[Network]:
