@@ -9,26 +9,24 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import (
     INTERPOLATE,
     TRANSFER,
-    check_donor,
     check_filling,
-    installed_target,
     measuring,
     short_trainer,
-    table_predictor,
 )
 from hwbench.api.requests import option, request
+from hwbench.api.search_devices import device_budgets, networks_within, predictors
 from hwbench.errors import InvalidValue
 from hwbench.units import format_rate, milliseconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hwbench.latency import AdditivePredictor, Calibration
+    from hwbench.latency import Calibration
     from hwbench.measure.builder import Builder
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
-    from hwbench.studies.candidates import Place
+    from hwbench.studies.candidates import MeasureNetworks
     from hwbench.studies.settings import Settings
     from hwbench.studies.study import SearchResult, SearchWatch
     from hwbench.workspace import Workspace
@@ -206,11 +204,11 @@ def search(
 
     workspace = workspace or Workspace.find()
     space = open_space(workspace, request.space, request.classes)
-    known, num_classes = _tables(request, workspace, listener)
+    known, num_classes = predictors(request, workspace, listener)
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
     settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
-    feasible = _feasible(space, known, settings)
+    feasible = networks_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:
             _tell_confidence(predictor.calibration, settings.confidence, listener)
@@ -223,7 +221,10 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    first, *further = _places(request, workspace, space, known, settings, feasible, builder, listener)
+    def measure_on(target: Target) -> MeasureNetworks:
+        return measuring(workspace, target, request.runtime, builder, listener=listener)
+
+    first, *further = device_budgets(space, known, settings, feasible, measure_on)
     result = Search(
         workspace=workspace,
         name=request.study or settings.default_study,
@@ -234,72 +235,12 @@ def search(
         trainer=short_trainer(workspace, request.data, request.epochs) if request.trains else None,
         watch=_watch(listener),
         latencies=None if settings.by_prediction else first.latencies,
-        places=further,
+        further=further,
         sizes=sizes(feasible),
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
-
-
-def _tables(request: SearchRequest, workspace: Workspace, listener: Listener) -> tuple[list[AdditivePredictor], int]:
-    """What predicts on each device, and the number of classes of all of them."""
-    from hwbench.devices import load_device
-    from hwbench.specs import Precision
-
-    for device in request.devices:
-        load_device(workspace, device)
-    check_donor(workspace, request.transfer_from)
-    targets = [installed_target(device, request.runtime, request.threads) for device in request.devices]
-    precision, filling = Precision.parse(request.precision), (request.interpolate, request.transfer_from)
-    known = {
-        target.device: table_predictor(
-            workspace, target, precision, request.space, request.classes, request.allow_emulated, filling,
-            listener=listener,
-        )
-        for target in targets
-    }  # fmt: skip
-    classes = {device: number for device, (_, number) in known.items()}
-    if len(set(classes.values())) > 1:
-        counts = ", ".join(f"{number} on {device}" for device, number in classes.items())
-        raise InvalidValue(f"tables have heads for different numbers of classes: {counts}; choose one with --classes")
-    return [predictor for predictor, _ in known.values()], next(iter(classes.values()))
-
-
-def _feasible(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> FeasibleSet:
-    from hwbench.studies.latencies import feasible_set, joint_set
-
-    if len(known) > 1 or settings.max_file_bytes or settings.max_activation_bytes:
-        return joint_set(space, known, settings)
-    return feasible_set(space, known[0], settings)
-
-
-def _places(
-    request: SearchRequest,
-    workspace: Workspace,
-    space: StagedSpace,
-    known: Sequence[AdditivePredictor],
-    settings: Settings,
-    feasible: FeasibleSet,
-    builder: Builder | None,
-    listener: Listener,
-) -> list[Place]:
-    """The devices, with what networks are predicted to take there and what measures them."""
-    from hwbench.studies.candidates import Place
-    from hwbench.studies.latencies import space_latencies
-
-    budgets = getattr(feasible, "budgets", None)
-    places = []
-    for number, predictor in enumerate(known):
-        target, precision = predictor.table.target, predictor.table.precision
-        if settings.by_prediction:
-            latencies = budgets[number].sums if budgets else feasible.sums
-        else:
-            latencies = space_latencies(space, predictor, precision, settings.num_classes)
-        measure = measuring(workspace, target, request.runtime, builder, listener=listener)
-        limit_s = settings.budgets_ms[target.device] / 1e3
-        places.append(Place(target.device, limit_s, predictor.spread, latencies, measure))
-    return places
 
 
 def _limit(text: str | None, name: str) -> int:

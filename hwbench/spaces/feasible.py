@@ -13,15 +13,14 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budgets, cost_sums
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
@@ -80,26 +79,22 @@ class FeasibleSet:
             raise self._infeasible(smallest, architecture)
 
     @classmethod
-    def of_costs(cls, costs: Costs | Mapping[str, Costs], budget: float | Mapping[str, float]) -> FeasibleSet:
+    def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:
         """Choices of any kind whose costs add up, no networks: for Optuna studies of one's own.
 
-        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above.
+        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above. For
+        several budgets: ``hwbench.spaces.joint.JointSet.of_named_costs``.
 
         Args:
             costs: What each value of each choice costs, by the name and the values of ``trial.suggest_categorical``.
-                Under several budgets: such costs by the name of each budget.
-            budget: What they may cost together, or that by name (``hwbench.spaces.joint``).
+            budget: What they may cost together.
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, values of one choice read the same, or the names of costs
-                and budgets differ.
+            InvalidValue: A cost is not a number of 0 or more, or values of one choice read the same.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
-        if isinstance(budget, Mapping):
-            return _of_several_costs(cast("Mapping[str, Costs]", costs), budget)
-        costs = cast("Costs", costs)
         sums = cost_sums(costs)
-        return cls(sums, budget, unit=common_unit(sums, budget, GRID))
+        return FeasibleSet(sums, budget, unit=common_unit(sums, budget, GRID))
 
     @property
     def count(self) -> float:
@@ -237,12 +232,6 @@ class FeasibleSet:
             f"the smallest reachable latency is {enough_ms:g} ms ({architecture.key}); "
             f"try for example --budget {enough_ms:g}ms"
         )
-
-
-def _of_several_costs(costs: Mapping[str, Costs], budgets: Mapping[str, float]) -> FeasibleSet:
-    from hwbench.spaces.joint import JointSet  # which is a FeasibleSet
-
-    return JointSet(cost_budgets(costs, budgets, GRID))
 
 
 def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) -> Floats:

@@ -7,14 +7,15 @@ in none beyond.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
 from hwbench.spaces.budgets import Budget, PeakLimit, jointly_known, peaks_applied
-from hwbench.spaces.feasible import FeasibleSet, Optimum, pick
+from hwbench.spaces.costs import Costs, cost_budgets
+from hwbench.spaces.feasible import GRID, FeasibleSet, Optimum, pick
 from hwbench.spaces.joint_answers import band_is_empty, infeasible
 from hwbench.spaces.joint_costs import JointCosts, stacked
 from hwbench.spaces.joint_grid import JointGrid
@@ -51,6 +52,20 @@ class JointSet(FeasibleSet):
         self._take([replace(budget, sums=sums) for budget, sums in zip(budgets, known)], peaks)
         if not self._filtered[0].sums.num_known or not any_within(self._joint_costs) or not self.count:
             raise infeasible(self.budgets, self.peaks)
+
+    @classmethod
+    def of_named_costs(cls, costs: Mapping[str, Costs], budgets: Mapping[str, float]) -> JointSet:
+        """Choices of any kind under several budgets, as ``FeasibleSet.of_costs`` under one.
+
+        Args:
+            costs: What each value of each choice costs, by the name of the budget.
+            budgets: What they may cost together, by the same names.
+
+        Raises:
+            InvalidValue: A cost is not a number of 0 or more, a budget is not above zero, or names differ.
+            InfeasibleBudget: Nothing is within all budgets; the message names the nearest ones.
+        """
+        return cls(cost_budgets(costs, budgets, GRID))
 
     def _take(self, budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> None:
         self.budgets, self.peaks = tuple(budgets), tuple(peaks)

@@ -24,8 +24,8 @@ _NUMBERS = ("score", "predicted_ms", "low_ms", "high_ms", "measured_ms")
 
 
 @dataclass(frozen=True)
-class Place:
-    """A further device on which networks are to be within a budget.
+class DeviceBudget:
+    """A device on which networks are to be within a budget.
 
     Attributes:
         device: Its name.
@@ -168,7 +168,7 @@ class Confirmation:
         spread: Factor of the prediction interval.
         count: Candidates to measure at once.
         emulated: Timings taken under emulation confirm as well.
-        places: Further devices, each with its budget. Only what is within the budgets before is measured there.
+        further: Further devices, each with its budget. Only what is within the budgets before is measured there.
     """
 
     measure: MeasureNetworks
@@ -177,7 +177,7 @@ class Confirmation:
     spread: float
     count: int
     emulated: bool = False
-    places: Sequence[Place] = ()
+    further: Sequence[DeviceBudget] = ()
     measured: dict[str, Candidate] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
@@ -200,7 +200,7 @@ class Confirmation:
     @property
     def _limits(self) -> list[float]:
         """Budgets, the first device first."""
-        return [self.budget_s, *(place.budget_s for place in self.places)]
+        return [self.budget_s, *(other.budget_s for other in self.further)]
 
     def _is_within(self, candidate: Candidate) -> bool:
         times = [candidate.measured_on(number) for number in range(len(self._limits))]
@@ -213,7 +213,7 @@ class Confirmation:
 
     def _first(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         bold = list(ranked[: -(-self.count // 2)])
-        spreads = [self.spread, *(place.spread for place in self.places)]
+        spreads = [self.spread, *(other.spread for other in self.further)]
         safe = [c for c in ranked if c not in bold and self._is_predicted_within(c, spreads)]
         chosen = bold + safe[: self.count - len(bold)]
         others = [c for c in ranked if c not in chosen]
@@ -233,7 +233,7 @@ class Confirmation:
 
     def _measure(self, chosen: Sequence[Candidate]) -> None:
         going_on = list(chosen)
-        for number, measure in enumerate([self.measure, *(place.measure for place in self.places)]):
+        for number, measure in enumerate([self.measure, *(other.measure for other in self.further)]):
             if not going_on:
                 return
             self._measure_on(number, measure, going_on)
@@ -242,7 +242,7 @@ class Confirmation:
 
     def _measure_on(self, number: int, measure: MeasureNetworks, chosen: Sequence[Candidate]) -> None:
         """Measures on the first device, whose number is 0, or on a further one."""
-        where = f"{self.places[number - 1].device}: " if number else ""
+        where = f"{self.further[number - 1].device}: " if number else ""
         by_workload: Mapping[Workload, Candidate] = {self.workload(c.architecture): c for c in chosen}
         for candidate in chosen:
             self.measured[candidate.architecture] = replace(candidate, failure=f"{where}the device did not report it")

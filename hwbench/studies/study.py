@@ -14,7 +14,6 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
-from hwbench.errors import OverBudget
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
@@ -22,9 +21,9 @@ from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import (
     Candidate,
     Confirmation,
+    DeviceBudget,
     FurtherLatency,
     MeasureNetworks,
-    Place,
     candidates_frame,
     pareto,
 )
@@ -32,9 +31,9 @@ from hwbench.studies.evaluators import AdditiveEvaluator, Context, Evaluator, Tr
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import UNSCORED, finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
+from hwbench.studies.over_budget import over_budget
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
-from hwbench.units import format_duration
 from hwbench.workspace import Workspace, write_text
 
 if TYPE_CHECKING:
@@ -127,7 +126,7 @@ class Search:
         settings: What is searched for.
         feasible: The networks within the budget of the settings.
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
-        places: Further devices; ``feasible`` is within their budgets, too.
+        further: Further devices; ``feasible`` is within their budgets, too.
         sizes: Bytes that have a budget, by the key that is printed (``hwbench.studies.latencies.sizes``).
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
@@ -144,11 +143,11 @@ class Search:
     trainer: Trainer | None = None
     watch: SearchWatch = field(default_factory=SearchWatch)
     latencies: SpaceSums | None = None
-    places: Sequence[Place] = ()
+    further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        places = {place.device: place.budget_s for place in self.places}
+        places = {other.device: other.budget_s for other in self.further}
         further = {name: limit / 1e3 for name, limit in list(self.settings.budgets_ms.items())[1:]}
         if places != further:
             raise ValueError(f"further devices {places}, settings of {further}")
@@ -228,11 +227,11 @@ class Search:
             self.spread,
             max(measure, 1),
             emulated=self.settings.emulated,
-            places=self.places,
+            further=self.further,
         )
         best = confirmation.run(distinct)
         if best is None:
-            raise OverBudget(self._over_budget(list(confirmation.measured.values())))
+            raise over_budget(self.name, self.settings, list(confirmation.measured.values()))
         known = [confirmation.measured.get(c.architecture, c) for c in distinct]
         return SearchResult(
             study=self.name,
@@ -246,47 +245,18 @@ class Search:
             spread=self.spread,
         )
 
-    def _over_budget(self, measured: Sequence[Candidate]) -> str:
-        if self.places and any(c.measured_s is not None for c in measured):
-            return self._over_budgets(measured)
-        times = [c.measured_s for c in measured if c.measured_s is not None]
-        budget = format_duration(self.settings.budget_s)
-        if not times:
-            reasons = "; ".join(sorted({c.failure for c in measured})) or "no candidate has a score"
-            return f"study {self.name!r}: no candidate could be measured on the device: {reasons}"
-        return (
-            f"study {self.name!r}: none of the {len(times)} candidates that were measured is within {budget}; the "
-            f"fastest takes {format_duration(min(times))}; give a larger budget or more --trials, or check the table: "
-            f"hwbench validate --device {self.settings.device}"
-        )
-
-    def _over_budgets(self, measured: Sequence[Candidate]) -> str:
-        """Of several devices: what candidates took on each of them."""
-        times: dict[str, list[float]] = {device: [] for device in self.settings.budgets_ms}
-        for candidate in measured:
-            for device, seconds in candidate.measured(self.settings.device).items():
-                times[device].append(seconds)
-        fastest = [f"{format_duration(min(found))} on {device}" for device, found in times.items() if found]
-        limits = [f"{limit:g} ms on {device}" for device, limit in self.settings.budgets_ms.items()]
-        failures = "".join(f"; {reason}" for reason in sorted({c.failure for c in measured if c.failure}))
-        return (
-            f"study {self.name!r}: none of the {len(measured)} candidates that were measured is within "
-            f"{' and '.join(limits)}; the fastest take {' and '.join(fastest)}{failures}; give larger budgets or more "
-            f"--trials, or check the tables: hwbench validate --device {self.settings.device}"
-        )
-
     @cached_property
     def _latencies(self) -> SpaceSums | WorstLatency:
         """What is the latency of a network: on several devices, that with the least room."""
         first = self.latencies or self.feasible.sums
-        if not self.places:
+        if not self.further:
             return first
         limits = [limit / 1e3 for limit in self.settings.budgets_ms.values()]
-        return WorstLatency([first, *(place.latencies for place in self.places)], limits)
+        return WorstLatency([first, *(other.latencies for other in self.further)], limits)
 
     def _worst(self, candidate: Candidate) -> float:
         """The predicted latency with the least room, in seconds of the first budget."""
-        if not self.places:
+        if not self.further:
             return candidate.predicted_s
         limits, times = self.settings.budgets_ms, candidate.predicted(self.settings.device)
         return max(times[device] / limits[device] for device in limits) * self.settings.budget_ms
@@ -297,7 +267,7 @@ class Search:
         return replace(
             candidate,
             predicted_s=(self.latencies or self.feasible.sums).total(architecture),
-            further=tuple(FurtherLatency(p.device, p.latencies.total(architecture)) for p in self.places),
+            further=tuple(FurtherLatency(p.device, p.latencies.total(architecture)) for p in self.further),
             sizes=tuple((name, round(size(architecture))) for name, size in self.sizes.items()),
         )
 

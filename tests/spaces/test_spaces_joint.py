@@ -178,7 +178,7 @@ def test_draws_are_uniform():
         name: {f"c{i}": {v: (v * (i + k) * 7) % 5 + 1 for v in range(4)} for i in range(3)}
         for k, name in enumerate("ab")
     }
-    feasible = FeasibleSet.of_costs(costs, {"a": 8, "b": 9})
+    feasible = JointSet.of_named_costs(costs, {"a": 8, "b": 9})
     members = combinations(costs, {"a": 8, "b": 9})
     rng, number = np.random.default_rng(0), 400 * len(members)
     drawn = Counter(tuple(feasible.space.params(feasible.draw(rng)).values()) for _ in range(number))
@@ -194,7 +194,7 @@ def test_a_band_holds_what_is_within_its_upper_share_and_not_within_its_lower():
         for k, name in enumerate("ab")
     }
     budgets = {"a": 10, "b": 10}
-    feasible = FeasibleSet.of_costs(costs, budgets)
+    feasible = JointSet.of_named_costs(costs, budgets)
     expected = set(combinations(costs, budgets)) - set(combinations(costs, {"a": 7, "b": 7}))
     rng = np.random.default_rng(0)
     drawn = {tuple(feasible.space.params(feasible.draw(rng, (0.7, 1.0))).values()) for _ in range(60 * len(expected))}
@@ -241,9 +241,9 @@ def test_knapsacks_with_whole_weights_are_exact(rows, share):
     members = combinations(costs, budgets)
     if not members:
         with pytest.raises(InfeasibleBudget):
-            FeasibleSet.of_costs(costs, budgets)
+            JointSet.of_named_costs(costs, budgets)
         return
-    feasible = FeasibleSet.of_costs(costs, budgets)
+    feasible = JointSet.of_named_costs(costs, budgets)
     assert feasible.count == len(members)
     assert set(feasible.error) == {0.0}
     worth = {f"c{i}": {v: (v * 13 + i * 5) % 7 for v in range(3)} for i in range(len(rows[0]))}
@@ -254,7 +254,7 @@ def test_knapsacks_with_whole_weights_are_exact(rows, share):
 
 def test_one_budget_is_the_set_of_one_budget():
     costs = {f"c{i}": {v: ((v + 1) * (i + 3)) % 11 for v in range(4)} for i in range(4)}
-    plain, several = FeasibleSet.of_costs(costs, 17), FeasibleSet.of_costs({"weight": costs}, {"weight": 17})
+    plain, several = FeasibleSet.of_costs(costs, 17), JointSet.of_named_costs({"weight": costs}, {"weight": 17})
     assert several.count == plain.count
     assert several.share() == plain.share()
     scores = cost_sums({f"c{i}": {v: (v * 7 + i) % 5 for v in range(4)} for i in range(4)})
@@ -265,10 +265,10 @@ def test_one_budget_is_the_set_of_one_budget():
 def test_budgets_that_all_members_keep_take_no_steps():
     rng = np.random.default_rng(0)
     costs = {n: {f"c{i}": dict(enumerate(rng.uniform(0, 1, 4).tolist())) for i in range(4)} for n in "abc"}
-    loose = FeasibleSet.of_costs(costs, {"a": 2.0, "b": 100, "c": 100})
+    loose = JointSet.of_named_costs(costs, {"a": 2.0, "b": 100, "c": 100})
     assert isinstance(loose, JointSet)
     assert (loose.error[1:], loose.count) == ((0.0, 0.0), FeasibleSet.of_costs(costs["a"], 2.0).count)
-    assert loose.error[0] < 1e-4 < FeasibleSet.of_costs(costs, {"a": 2.0, "b": 2.0, "c": 100}).error[0]
+    assert loose.error[0] < 1e-4 < JointSet.of_named_costs(costs, {"a": 2.0, "b": 2.0, "c": 100}).error[0]
 
 
 @pytest.mark.parametrize(
@@ -287,7 +287,7 @@ def test_budgets_that_all_members_keep_take_no_steps():
 )
 def test_what_cannot_be_is_said_in_one_line(costs, budgets, said):
     with pytest.raises(HwbenchError, match=said) as error:
-        FeasibleSet.of_costs(costs, budgets)
+        JointSet.of_named_costs(costs, budgets)
     assert "\n" not in str(error.value)
     assert isinstance(error.value, InvalidValue | InfeasibleBudget)
 

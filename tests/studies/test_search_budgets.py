@@ -339,7 +339,7 @@ def test_the_report_shows_every_device(workspace, bay):
 
 
 def test_a_device_that_reports_nothing_is_named():
-    confirmation = Confirmation(lambda w: [], lambda key: key, 1.0, 1.1, 1, places=())
+    confirmation = Confirmation(lambda w: [], lambda key: key, 1.0, 1.1, 1)
     candidate = Candidate("a", 1.0, 0.5, further=(FurtherLatency(PHONE, 0.5),))
     assert candidate.with_measured(1, 0.4).measured("local") == {PHONE: 0.4}
     assert candidate.with_measured(0, 0.4).measured("local") == {"local": 0.4}
