@@ -90,7 +90,7 @@ class DeviceLost(DeviceError):
 
 
 class InfeasibleBudget(HwbenchError):
-    """No network of the space fits the budget; the message names the smallest reachable latency."""
+    """No network of the space fits the budgets; the message names the smallest latency or the nearest budgets."""
 
     exit_status = 4
 

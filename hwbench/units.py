@@ -8,7 +8,7 @@ import re
 from hwbench.errors import InvalidValue
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
-_BYTES = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
@@ -47,6 +47,24 @@ def format_duration(seconds: float) -> str:
 def milliseconds(seconds: float) -> float:
     """Seconds as milliseconds, rounded to a nanosecond: the form in which ``--json`` prints times."""
     return round(seconds * 1e3, 6)
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """The least number of so many significant digits that is not below a value above zero, rounding aside."""
+    scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
+    return math.ceil(value * scale * (1 - 1e-12)) / scale
+
+
+def typed_duration(seconds: float) -> str:
+    """Seconds as an option takes them, rounded up to six digits: ``60.1234ms``."""
+    return f"{rounded_up(1e3 * seconds, 6):.6g}ms"
+
+
+def typed_bytes(num_bytes: float) -> str:
+    """Bytes as an option takes them, rounded up to whole bytes: ``2100000B``; whole binary prefixes are written."""
+    whole = math.ceil(num_bytes * (1 - 1e-12))
+    unit = next(unit for unit in ("GiB", "MiB", "KiB", "B") if whole % _BYTES[unit] == 0)
+    return f"{whole // _BYTES[unit]}{unit}"
 
 
 def format_rate(steps: int, seconds: float) -> str:

@@ -9,23 +9,24 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import (
     INTERPOLATE,
     TRANSFER,
-    check_donor,
     check_filling,
-    installed_target,
     measuring,
-    table_predictor,
 )
 from hwbench.api.requests import option, request
+from hwbench.api.search_devices import device_budgets, networks_within, predictors
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.errors import InvalidValue
-from hwbench.units import format_duration, format_rate, milliseconds, parse_duration
+from hwbench.units import format_rate, milliseconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hwbench.latency import Calibration
     from hwbench.measure.builder import Builder
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
+    from hwbench.studies.candidates import MeasureNetworks
     from hwbench.studies.settings import Settings
     from hwbench.studies.study import SearchResult, SearchWatch
     from hwbench.workspace import Workspace
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
 
 @request
 class SearchRequest:
-    """Search a space for the best network within a latency budget on a device.
+    """Search a space for the best network within a latency budget on a device, or within one on each of several.
 
     Every network that is tried is within the budget by prediction; the best ones are measured on the device before one
     is reported. The same command goes on with the study of its name.
     """
 
-    budget: str = option(help='Latency budget with a unit, such as "12 ms".')
-    device: str = option(default="local", help="Device: a folder of profiles/.")
+    budget: str = option(help='Latency budget with a unit, such as "12 ms"; or one for each device: "60ms,90ms".')
+    device: str = option(default="local", help="Device: a folder of profiles/; or several, such as s9,pi5.")
     space: str = option(
         default="x3d-tiny",
         help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
@@ -60,6 +61,10 @@ class SearchRequest:
     confidence: float = option(
         default=0.5,
         help="Try only networks that are within the budget with this probability, 0.5 to below 1; 0.5: by prediction.",
+    )
+    max_file_size: str | None = option(default=None, help="Largest file, such as 2MB, by the weights and operations.")
+    max_activations: str | None = option(
+        default=None, help="Most that activations take at a time, such as 8MiB: those of the largest block."
     )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str = option(
@@ -82,17 +87,55 @@ class SearchRequest:
         """Raises InvalidValue where the budget is no duration, a share is none, or rows cannot be filled in so."""
         from hwbench.studies.settings import check_confidence
 
-        _ = self.budget_s
+        _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
         check_confidence(self.confidence, "--confidence")
-        check_filling(self.interpolate, self.transfer_from, self.device)
+        for device in self.devices:
+            check_filling(self.interpolate, self.transfer_from, device)
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
             if not 0 < share <= 1:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
 
     @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices.
+
+        Raises:
+            InvalidValue: One is empty, or stands there twice.
+        """
+        names = tuple(name.strip() for name in self.device.split(","))
+        if "" in names or len(set(names)) < len(names):
+            raise InvalidValue(f"--device: expected each device once, such as s9,pi5, got {self.device!r}")
+        return names
+
+    @property
+    def budgets_s(self) -> dict[str, float]:
+        """Upper limit of the latency by device, in seconds.
+
+        Raises:
+            InvalidValue: One is no duration, or there is neither one for all devices nor one for each.
+        """
+        limits = [parse_duration(text, name="--budget") for text in self.budget.split(",")]
+        if len(limits) not in (1, len(self.devices)):
+            raise InvalidValue(
+                f"--budget: expected one budget, or one for each of the devices {', '.join(self.devices)}, "
+                f"got {self.budget!r}"
+            )
+        return dict(zip(self.devices, limits * len(self.devices), strict=False))
+
+    @property
     def budget_s(self) -> float:
-        """Upper limit of the latency, in seconds."""
-        return parse_duration(self.budget, name="--budget")
+        """Upper limit of the latency on the first device, in seconds."""
+        return self.budgets_s[self.devices[0]]
+
+    @property
+    def max_file_bytes(self) -> int:
+        """Upper limit of the size of the file; 0: none."""
+        return _limit(self.max_file_size, "--max-file-size")
+
+    @property
+    def max_activation_bytes(self) -> int:
+        """Upper limit of the activations; 0: none."""
+        return _limit(self.max_activations, "--max-activations")
 
     @property
     def trains(self) -> bool:
@@ -113,12 +156,21 @@ class SearchRequest:
         """How short a training is."""
         return Fidelity(self.epochs, self.frames_share, self.resolution_share)
 
-    def settings(self, space: StagedSpace, target: Target, num_classes: int, *, emulated: bool = False) -> Settings:
+    def settings(
+        self,
+        space: StagedSpace,
+        target: Target,
+        num_classes: int,
+        *,
+        emulated: bool = False,
+        further: Sequence[Target] = (),
+    ) -> Settings:
         """What the trials of the study mean.
 
         Args:
             space: The space, as its file has it.
             target: What latencies hold for.
+            further: The same on further devices.
             num_classes: Classes of the heads.
             emulated: Whether the table was taken under emulation.
         """
@@ -142,6 +194,9 @@ class SearchRequest:
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
             confidence=self.confidence,
+            further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
+            max_file_bytes=self.max_file_bytes,
+            max_activation_bytes=self.max_activation_bytes,
         )
 
 
@@ -161,57 +216,72 @@ def search(
         builder: Builds the best candidates, and goes on living; default: one of its own.
 
     Raises:
-        InvalidValue: The table was taken under emulation, or the study exists with other settings.
-        InfeasibleBudget: No network is within the budget; the smallest reachable latency is named.
+        InvalidValue: The table was taken under emulation, the study exists with other settings, or tables of several
+            devices have heads for different numbers of classes.
+        InfeasibleBudget: No network is within the budgets; the smallest reachable latency is named, or the nearest
+            budgets.
         OverBudget: None of the measured candidates is.
         NotMeasured: There is no table, or too little of the space is in it.
         UnknownName: No such space, device, evaluator or sampler.
     """
-    from hwbench.devices import load_device
     from hwbench.spaces import open_space
-    from hwbench.specs import Precision
-    from hwbench.studies.latencies import feasible_set, space_latencies
     from hwbench.workspace import Workspace
 
-    precision = Precision.parse(request.precision)
     workspace = workspace or Workspace.find()
     space = open_space(workspace, request.space, request.classes)
-    load_device(workspace, request.device)
-    check_donor(workspace, request.transfer_from)
-    target = installed_target(request.device, request.runtime, request.threads)
-    filling = (request.interpolate, request.transfer_from)
-    predictor, num_classes = table_predictor(
-        workspace, target, precision, request.space, request.classes, request.allow_emulated, filling, listener=listener
-    )
-    settings = request.settings(space, target, num_classes, emulated=predictor.table.emulated)
-    feasible = feasible_set(space, predictor, settings)
-    latencies = None
+    known, num_classes = predictors(request, workspace, listener)
+    targets = [predictor.table.target for predictor in known]
+    emulated = any(predictor.table.emulated for predictor in known)
+    settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
+    feasible = networks_within(space, known, settings)
     if not settings.by_prediction:
-        latencies = space_latencies(space, predictor, precision, num_classes)
-        _tell_confidence(predictor.calibration, settings.confidence, listener)
-    listener.say(f"calibration: {predictor.calibration.describe()}")
-    _tell_feasible(feasible, listener)
+        for predictor in known:
+            _tell_confidence(predictor.calibration, settings.confidence, listener)
+    for predictor in known:
+        where = f" of {predictor.table.target.device}" if len(known) > 1 else ""
+        listener.say(f"calibration{where}: {predictor.calibration.describe()}")
+    _tell_feasible(feasible, settings, listener)
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
+    from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
     data = StudyData(workspace, request.data, request.fidelity)
+
+    def measure_on(target: Target) -> MeasureNetworks:
+        return measuring(workspace, target, request.runtime, builder, listener=listener)
+
+    first, *further = device_budgets(space, known, settings, feasible, measure_on)
     result = Search(
         workspace=workspace,
         name=request.study or settings.default_study,
         settings=settings,
         feasible=feasible,
-        spread=predictor.spread,
-        measure=measuring(workspace, target, request.runtime, builder, listener=listener),
+        spread=first.spread,
+        measure=first.measure,
         trainer=data.top1,
         losses=data.losses,
         clips=data.clips,
         watch=_watch(listener),
-        latencies=latencies,
+        latencies=None if settings.by_prediction else first.latencies,
+        further=further,
+        sizes=sizes(feasible),
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _limit(text: str | None, name: str) -> int:
+    """Bytes; 0 where there is no limit.
+
+    Raises:
+        InvalidValue: It is no size above zero.
+    """
+    limit = 0 if text is None else parse_bytes(text, name=name)
+    if text is not None and limit < 1:
+        raise InvalidValue(f"{name}: expected a size above zero, got {text!r}")
+    return limit
 
 
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
@@ -245,12 +315,11 @@ def _tell_confidence(calibration: Calibration, confidence: float, listener: List
     listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{short}")
 
 
-def _tell_feasible(feasible: FeasibleSet, listener: Listener) -> None:
+def _tell_feasible(feasible: FeasibleSet, settings: Settings, listener: Listener) -> None:
     """Says how large the feasible set is, and what is missing from it."""
     count, coverage = feasible.count, feasible.sums.coverage
     number = f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
-    budget = format_duration(feasible.budget_s)
-    listener.say(f"{number} networks ({feasible.share():.1%} of the space) are within {budget}")
+    listener.say(f"{number} networks ({feasible.share():.1%} of the space) are within {settings.budgets_text()}")
     if coverage < 1:
         listener.say(f"only {coverage:.2%} of the space is measured; the rest is left out")
 

@@ -32,15 +32,24 @@ def _print(result: SearchResult) -> None:
     """The front with the best network, as a table."""
     front = {candidate.architecture: candidate for candidate in (result.best, *result.pareto)}
     best = result.best.architecture
-    rows = [_cells(front[key], key == best) for key in sorted(front, key=lambda key: front[key].predicted_s)]
-    title = f"{result.study}: {result.trials} trials within {format_duration(result.settings.budget_s)}"
+    device, ordered = result.settings.device, sorted(front, key=lambda key: front[key].predicted_s)
+    rows = [_cells(front[key], key == best, device) for key in ordered]
+    title = f"{result.study}: {result.trials} trials within {result.settings.budgets_text()}"
     print_table(("", "score", "predicted", "measured", "architecture"), rows, title=title)
 
 
-def _cells(candidate: Candidate, best: bool) -> tuple[str, ...]:
-    measured = "-" if candidate.measured_s is None else format_duration(candidate.measured_s)
-    predicted = format_duration(candidate.predicted_s)
-    return "best" if best else "", f"{candidate.score:.4g}", predicted, measured, candidate.architecture
+def _cells(candidate: Candidate, best: bool, device: str) -> tuple[str, ...]:
+    """Latencies stand in the order of the devices."""
+    predicted = candidate.predicted(device)
+    measured = candidate.measured(device)
+    times = [format_duration(measured[name]) if name in measured else "-" for name in predicted]
+    return (
+        "best" if best else "",
+        f"{candidate.score:.4g}",
+        ", ".join(format_duration(seconds) for seconds in predicted.values()),
+        ", ".join(times),
+        candidate.architecture,
+    )
 
 
 add_command(app, "search", SearchRequest, _run)

@@ -27,8 +27,9 @@ def validate(result: StoredResult, networks: int = 12) -> str:
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
+    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in s.budgets_ms.values())
     words = [
-        f"hwbench search --space {_space(result)} {_place(result, result.precision)} --budget {s.budget_ms:.12g}ms",
+        f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
         f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
         f"--objective {shlex.quote(s.objective)} --seed {s.seed} --measure {max(len(result.measured), 1)}",
     ]
@@ -38,6 +39,10 @@ def search(result: StoredResult) -> str:
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
+    if s.max_file_bytes:
+        words.append(f"--max-file-size {s.max_file_bytes}B")
+    if s.max_activation_bytes:
+        words.append(f"--max-activations {s.max_activation_bytes}B")
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
@@ -97,10 +102,10 @@ def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:
     return " ".join([f"hwbench report {shlex.quote(result.study)}", *words, "--out report.html"])
 
 
-def _place(result: StoredResult, precision: Precision) -> str:
+def _place(result: StoredResult, precision: Precision, devices: str | None = None) -> str:
     target = result.target
     return (
-        f"--device {shlex.quote(target.device)} --precision {precision} --threads {target.threads} "
+        f"--device {shlex.quote(devices or target.device)} --precision {precision} --threads {target.threads} "
         f"--runtime {shlex.quote(target.runtime)} --classes {result.settings.num_classes}"
     )
 

@@ -204,7 +204,8 @@ def _network_order(figure: go.Figure, winner: Winner) -> None:
 def _hover(candidate: Candidate) -> str:
     measured = "" if candidate.measured_s is None else f", measured {1e3 * candidate.measured_s:.4f} ms"
     trial = "" if candidate.trial < 0 else f"trial {candidate.trial}: "
-    head = f"{trial}score {candidate.score:.6g}, predicted {1e3 * candidate.predicted_s:.4f} ms{measured}"
+    further = "".join(f", on {plain(o.device)} predicted {1e3 * o.predicted_s:.4f} ms" for o in candidate.further)
+    head = f"{trial}score {candidate.score:.6g}, predicted {1e3 * candidate.predicted_s:.4f} ms{measured}{further}"
     return f"{head}<br>{_architecture(candidate.architecture)}"
 
 

@@ -12,9 +12,11 @@ from hwbench.reports.profiled import Missing
 from hwbench.reports.study import StudyReport
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
+from hwbench.studies.settings import Settings
 from hwbench.units import format_bytes
 
 _STAGE = "s"
+_SIZES = {"file_size_bytes": "file", "activation_bytes": "activations"}
 
 
 def headline(report: StudyReport) -> Iterator[Html]:
@@ -34,7 +36,8 @@ def headline(report: StudyReport) -> Iterator[Html]:
         ("Device", device),
         ("Target", f"{target} (runtime and version, threads)"),
         ("Precision", result.precision.value),
-        ("Budget", f"{settings.budget_ms:g} ms"),
+        ("Budget", _budget(result.settings)),
+        *(("Further target", key) for key in settings.further_budgets_ms),
         (
             "Networks within the budget",
             f"{result.feasible:,.0f}" if result.feasible < 1e9 else f"{result.feasible:.3g}",
@@ -52,14 +55,24 @@ def headline(report: StudyReport) -> Iterator[Html]:
 def _sentence(report: StudyReport) -> str:
     result, best = report.result, report.result.best
     found = (
-        f"The best network of {result.settings.space} for {result.target.device} in {result.precision} within "
-        f"{result.settings.budget_ms:g} ms"
+        f"The best network of {result.settings.space} for {' and '.join(result.settings.budgets_ms)} in "
+        f"{result.precision} within {_budget(result.settings)}"
     )
     if best.measured_s is None:
         return f"{found} is predicted to take {ms(best.predicted_s)}; it was not measured."
+    if best.further:
+        measured = best.measured(result.target.device)
+        return f"{found} takes {' and '.join(f'{ms(t)} on {name}' for name, t in measured.items())} as measured."
     room = 1 - best.measured_s / result.settings.budget_s
     words = f"{room:.1%} below the budget" if room >= 0 else f"{-room:.1%} above the budget"
     return f"{found} takes {ms(best.measured_s)} as measured on the device: {words}."
+
+
+def _budget(settings: Settings) -> str:
+    """All upper limits of a study."""
+    if list(settings.budgets_ms) == [settings.device] and not settings.max_file_bytes | settings.max_activation_bytes:
+        return f"{settings.budget_ms:g} ms"
+    return settings.budgets_text()
 
 
 def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
@@ -71,6 +84,12 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
         note = f"90 % interval {1e3 * best.predicted_s / spread:.3f} – {1e3 * best.predicted_s * spread:.3f} ms"
     yield "predicted", ms(best.predicted_s), note
     yield "measured", DASH if best.measured_s is None else ms(best.measured_s), _measured_note(report)
+    for other in best.further:
+        yield f"predicted on {other.device}", ms(other.predicted_s), "by its table"
+        time = DASH if other.measured_s is None else ms(other.measured_s)
+        yield f"measured on {other.device}", time, f"budget {result.settings.budgets_ms[other.device]:g} ms"
+    for name, num_bytes in best.sizes:
+        yield _SIZES[name], format_bytes(num_bytes), "by the operations of its blocks"
     yield "budget", f"{result.settings.budget_ms:g} ms", f"{result.precision}, {_threads(result.target.threads)}"
     yield "score", f"{best.score:.5g}", report.unit
     for model in report.models:

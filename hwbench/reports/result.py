@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
-from hwbench.studies.candidates import Candidate
+from hwbench.studies.candidates import Candidate, FurtherLatency
 from hwbench.studies.settings import Settings, check_name
 from hwbench.workspace import Workspace
 
-_TYPES: Mapping[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "Mapping[str, float]": (dict,),
+}
+# Bytes of a candidate that may have a budget.
+_SIZES = ("file_size_bytes", "activation_bytes")
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,13 @@ def read_result(workspace: Workspace, study: str) -> StoredResult:
 def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult:
     settings = _settings(values.get("settings"))
     target = Target.parse(settings.target)
+    further = [Target.parse(key).device for key in settings.further_budgets_ms]
 
     def several(key: str) -> tuple[Candidate, ...]:
         items = values.get(key)
         if not isinstance(items, list):
             raise ValueError(f"{key}: expected a list, got {_shown(items)}")
-        return tuple(_candidate(item, target.device, f"{key}[{i}]") for i, item in enumerate(items))
+        return tuple(_candidate(item, target.device, further, f"{key}[{i}]") for i, item in enumerate(items))
 
     return StoredResult(
         study=study,
@@ -69,7 +78,7 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         precision=Precision.parse(settings.precision),
         feasible=_number(values.get("feasible"), "feasible"),
         trials=int(_number(values.get("trials"), "trials")),
-        best=_candidate(values.get("best"), target.device, "best"),
+        best=_candidate(values.get("best"), target.device, further, "best"),
         pareto=several("pareto"),
         measured=several("measured"),
         history=several("history"),
@@ -82,32 +91,51 @@ def _settings(values: object) -> Settings:
         raise ValueError(f"settings: expected an object, got {_shown(values)}")
     known: dict[str, object] = {}
     for field in fields(Settings):
-        value = values.get(field.name, MISSING if field.default is MISSING else field.default)
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        value = values.get(field.name, default)
         if value is MISSING:
             raise ValueError(f"settings: {field.name} is missing")
         if type(value) not in _TYPES[str(field.type)] or (isinstance(value, float) and not math.isfinite(value)):
             raise ValueError(f"settings.{field.name}: expected {field.type}, got {_shown(value)}")
+        if isinstance(value, dict):
+            value = {key: _number(number, f"settings.{field.name}.{key}") for key, number in value.items()}
         known[field.name] = value
     return Settings(**known)  # type: ignore[arg-type]
 
 
-def _candidate(values: object, device: str, where: str) -> Candidate:
+def _candidate(values: object, device: str, further: Sequence[str], where: str) -> Candidate:
     if not isinstance(values, dict):
         raise ValueError(f"{where}: expected an object, got {_shown(values)}")
     architecture, failure = values.get("architecture"), values.get("failure", "")
     if not isinstance(architecture, str) or not isinstance(failure, str):
         raise ValueError(f"{where}: expected an architecture and a failure as text, got {_shown(values)}")
-    predicted = _latency(values.get("predicted_ms"), device, f"{where}.predicted_ms")
-    if predicted is None:
-        raise ValueError(f"{where}.predicted_ms: expected a latency, got nothing")
+    predicted, *others = (_predicted(values, name, where) for name in (device, *further))
+    measured = values.get("measured_ms")
     return Candidate(
         architecture=architecture,
         score=_number(values.get("score"), f"{where}.score"),
         predicted_s=predicted,
-        measured_s=_latency(values.get("measured_ms"), device, f"{where}.measured_ms"),
+        measured_s=_latency(measured, device, f"{where}.measured_ms"),
         failure=failure,
         trial=int(_number(values.get("trial", -1), f"{where}.trial")),
+        further=tuple(
+            FurtherLatency(name, seconds, _later(measured, name, f"{where}.measured_ms"))
+            for name, seconds in zip(further, others, strict=True)
+        ),
+        sizes=tuple((key, int(_number(values[key], f"{where}.{key}"))) for key in _SIZES if key in values),
     )
+
+
+def _predicted(values: Mapping[str, object], device: str, where: str) -> float:
+    predicted = _latency(values.get("predicted_ms"), device, f"{where}.predicted_ms")
+    if predicted is None:
+        raise ValueError(f"{where}.predicted_ms: expected a latency, got nothing")
+    return predicted
+
+
+def _later(measured: object, device: str, where: str) -> float | None:
+    """Seconds on a further device, on which only what was within the budgets before is measured."""
+    return _latency(measured, device, where) if isinstance(measured, dict) and device in measured else None
 
 
 def _latency(values: object, device: str, where: str) -> float | None:

@@ -19,7 +19,6 @@ from hwbench.studies.candidates import Candidate
 from hwbench.units import format_bytes
 
 GROUP_COLUMNS = ("group", "networks", "median error", "MAPE", "within 5 %", "within 10 %", "Spearman", "in interval")
-_CANDIDATE_COLUMNS = ("score", "predicted (ms)", "measured (ms)", "architecture")
 
 
 def everything(report: StudyReport) -> list[Html]:
@@ -38,10 +37,13 @@ def pareto(report: StudyReport) -> Iterator[Html]:
         "higher is better, and scores compare within this study only."
     )
     yield figure("pareto", figures.pareto(report), caption)
+    devices = [device for device in result.settings.budgets_ms if device != result.target.device]
+    columns = ("score", "predicted (ms)", "measured (ms)", *_further_columns(devices), "architecture")
+    aligned = range(len(columns) - 1)
     rows = [_candidate_row(c) for c in result.pareto]
-    yield numbers(f"The front as numbers ({len(rows)})", _CANDIDATE_COLUMNS, rows, (0, 1, 2))
+    yield numbers(f"The front as numbers ({len(rows)})", columns, rows, aligned)
     measured = [_candidate_row(c) for c in sorted(result.measured, key=lambda c: -c.score)]
-    yield numbers(f"The measured candidates as numbers ({len(measured)})", _CANDIDATE_COLUMNS, measured, (0, 1, 2))
+    yield numbers(f"The measured candidates as numbers ({len(measured)})", columns, measured, aligned)
     yield reproduce(commands.search(result))
 
 
@@ -185,8 +187,13 @@ def _videos(models: Sequence[ExportedModel]) -> str:
 
 
 def _candidate_row(candidate: Candidate) -> tuple[str, ...]:
-    measured = DASH if candidate.measured_s is None else number(candidate.measured_s)
-    return f"{candidate.score:.6g}", number(candidate.predicted_s), measured, code(candidate.architecture)
+    times = [(candidate.predicted_s, candidate.measured_s), *((o.predicted_s, o.measured_s) for o in candidate.further)]
+    cells = [cell for p, m in times for cell in (number(p), DASH if m is None else number(m))]
+    return f"{candidate.score:.6g}", *cells, code(candidate.architecture)
+
+
+def _further_columns(devices: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"{what} on {device} (ms)" for device in devices for what in ("predicted", "measured"))
 
 
 def group_sentence(group: Group, with_interval: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from hwbench.errors import InvalidValue
+from hwbench.spaces.budgets import Budget
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
@@ -99,6 +100,30 @@ def cost_sums(costs: Costs) -> SpaceSums:
     return SpaceSums(space, axes, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
 
 
+def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most: int) -> list[Budget]:
+    """Several budgets of the same choices.
+
+    Args:
+        costs: As for ``cost_sums``, by the name of the budget.
+        budgets: By the same names.
+        most: Units of whole costs that are counted, see ``common_unit``.
+
+    Raises:
+        InvalidValue: As ``cost_sums``; or the names differ, the choices do, or a budget is not above zero.
+    """
+    if not budgets or costs.keys() != budgets.keys():
+        raise InvalidValue(f"costs: expected those of {', '.join(budgets)}, got those of {', '.join(costs)}")
+    offered = {name: [(choice, list(values)) for choice, values in one.items()] for name, one in costs.items()}
+    first = next(iter(offered.values()))
+    for name, choices in offered.items():
+        if choices != first:
+            raise InvalidValue(f"costs: {name!r} has other choices or values than {next(iter(costs))!r}")
+    sums = {name: cost_sums(by_choice) for name, by_choice in costs.items()}
+    return [
+        Budget(name, limit, sums[name], unit=common_unit(sums[name], limit, most)) for name, limit in budgets.items()
+    ]
+
+
 def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
     """The largest number of which all costs are whole multiples, where at most ``most`` of it are within the budget.
 
@@ -111,7 +136,9 @@ def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
         whole = np.rint(scaled)
         if np.abs(scaled - whole).max(initial=0.0) <= 1e-9 * max(1.0, np.abs(scaled).max(initial=0.0)):
             unit = math.gcd(*(int(value) for value in whole)) / 10.0**decimals
-            return unit if unit and budget / unit <= most else None
+            if not unit:  # nothing but zeros, and what is beyond the budget
+                return budget or None
+            return unit if budget / unit <= most else None
     return None
 
 

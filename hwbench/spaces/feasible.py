@@ -82,7 +82,8 @@ class FeasibleSet:
     def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:
         """Choices of any kind whose costs add up, no networks: for Optuna studies of one's own.
 
-        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above.
+        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above. For
+        several budgets: ``hwbench.spaces.joint.JointSet.of_named_costs``.
 
         Args:
             costs: What each value of each choice costs, by the name and the values of ``trial.suggest_categorical``.
@@ -93,7 +94,7 @@ class FeasibleSet:
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
         sums = cost_sums(costs)
-        return cls(sums, budget, unit=common_unit(sums, budget, GRID))
+        return FeasibleSet(sums, budget, unit=common_unit(sums, budget, GRID))
 
     @property
     def count(self) -> float:
@@ -106,6 +107,14 @@ class FeasibleSet:
 
     def __contains__(self, architecture: object) -> bool:
         return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self._most_s
+
+    def tightened(self, share: float) -> FeasibleSet:
+        """The members within a share of the budget.
+
+        Raises:
+            InfeasibleBudget: There is none.
+        """
+        return FeasibleSet(self.sums, share * self.budget_s)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""
@@ -126,12 +135,12 @@ class FeasibleSet:
                 f"no network of space {self.space.name!r} takes {band[0]:.0%} to {band[1]:.0%} of "
                 f"{format_duration(self.budget_s)}; widen the band"
             )
-        at = _pick(weights, rng)
+        at = pick(weights, rng)
         left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
         for index, (axis, stage) in enumerate(zip(self.sums.axes, self.sums.cells[at].stages)):
             costs, table, out = self._costs[at][index][state], self._ahead[at][index + 1], stage.out[state]
             weights = _at_most(table, out, left_high - costs) - _at_most(table, out, left_low - costs)
-            number = _pick(weights, rng)
+            number = pick(weights, rng)
             picked.append(axis.choices[number])
             left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
@@ -230,7 +239,7 @@ def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) ->
     return np.where(left >= 0, table[out, np.maximum(left, 0)], none)
 
 
-def _pick(weights: Floats, rng: np.random.Generator) -> int:
+def pick(weights: Floats, rng: np.random.Generator) -> int:
     """An index drawn in proportion to weights >= 0."""
     edges = np.cumsum(np.maximum(weights, 0.0))
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))

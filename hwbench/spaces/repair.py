@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hwbench.spaces.sums import CellSums, SpaceSums, StageAxis
+from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
 
@@ -31,8 +31,7 @@ def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> 
     """
     best: tuple[int, float, int] | None = None
     for at, cell in enumerate(sums.cells):
-        size = sums.space.size_texts(cell.cell)
-        offset = sum(_distance(text, proposal[name], sums.space.choices[name]) for name, text in size.items())
+        offset = _size_distance(sums, cell, proposal)
         if not np.isfinite(cell.base) or (best is not None and offset > best[0]):
             continue
         front = _fronts(sums, cell, proposal)[0][0]
@@ -64,9 +63,7 @@ def _fronts(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> list[lis
     after = [_Front(none, np.zeros(1), none, none)]
     stages = []
     for number in reversed(range(len(sums.axes))):
-        axis, stage = sums.axes[number], cell.stages[number]
-        wanted = {name: proposal[choice] for name, choice in sums.space.stage_names(number).items()}
-        distances = _stage_distances(axis, wanted)
+        stage, distances = cell.stages[number], stage_distances(sums, number, proposal)
         after = [_front(distances, out, row, after) for out, row in zip(stage.out, stage.seconds)]
         stages.append(after)
     return stages[::-1]
@@ -96,14 +93,25 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
     return kept
 
 
-def _stage_distances(axis: StageAxis, wanted: dict[str, str]) -> Integers:
-    """By choice: how far it is from the choices wanted."""
-    stage = axis.stage
+def stage_distances(sums: SpaceSums, number: int, proposal: Architecture) -> Integers:
+    """By choice of a stage: how far it is from that of a proposal."""
+    axis, stage = sums.axes[number], sums.axes[number].stage
+    wanted = {name: proposal[choice] for name, choice in sums.space.stage_names(number).items()}
     tables = [
         {text: _distance(text, wanted[name], stage.texts(name)) for text in stage.texts(name)} for name in stage.offered
     ]
     rows = [sum(table[text] for table, text in zip(tables, stage.texts_of(choice))) for choice in axis.choices]
     return np.array(rows, dtype=np.int64)
+
+
+def size_distances(sums: SpaceSums, proposal: Architecture) -> Integers:
+    """By input size: how far it is from that of a proposal."""
+    return np.array([_size_distance(sums, cell, proposal) for cell in sums.cells], dtype=np.int64)
+
+
+def _size_distance(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> int:
+    texts = sums.space.size_texts(cell.cell)
+    return sum(_distance(text, proposal[name], sums.space.choices[name]) for name, text in texts.items())
 
 
 def _distance(text: str, wanted: str, scale: tuple[str, ...]) -> int:

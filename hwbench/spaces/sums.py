@@ -76,13 +76,25 @@ class SpaceSums:
             num_classes: Width of the heads.
             constant: Added to every network.
         """
-        walk, cells = Walk(number), []
+        return cls._of(Walk(number), space, num_classes, constant)
+
+    @classmethod
+    def _of(cls, walk: Walk, space: StagedSpace, num_classes: int, constant: float) -> SpaceSums:
+        cells = []
         with _without_collector():
             for cell in space.cells:
                 base, stages = walk.stages(space.family, space.ends, space.stages, cell.clip, num_classes)
                 cells.append(CellSums(cell, constant + base, stages))
         axes = tuple(StageAxis.of(stage) for stage in space.stages)
         return cls(space, axes, tuple(cells), num_classes, tuple(walk.missing), walk.reason)
+
+    @classmethod
+    def of_peaks(cls, space: StagedSpace, number: BlockNumber, *, num_classes: int) -> SpaceSums:
+        """As ``of``, but the largest number of the blocks of a stage in the place of their sum; numbers are 0 or more.
+
+        What adds up over stages means nothing then; ``peak`` and limits do (``hwbench.spaces.budgets.PeakLimit``).
+        """
+        return cls._of(Walk(number, max), space, num_classes, 0.0)
 
     @cached_property
     def num_known(self) -> int:
@@ -108,14 +120,24 @@ class SpaceSums:
 
     def total(self, architecture: Architecture) -> float:
         """The sum of one member; infinity where a block has no number."""
+        total = 0.0
+        for number in self._numbers(architecture):  # ``sum`` adds up more exactly than ``totals``
+            total += number
+        return total
+
+    def peak(self, architecture: Architecture) -> float:
+        """The largest number of one member, where these are those of ``of_peaks``."""
+        return max(self._numbers(architecture))
+
+    def _numbers(self, architecture: Architecture) -> Iterator[float]:
+        """What a member always has, then those of its stages in order."""
         self.space.validate(architecture)
-        sums = self.cells[self.space.cells.index(self.space.cell(architecture))]
-        total, state = sums.base, 0
+        sums, state = self.cells[self.space.cells.index(self.space.cell(architecture))], 0
+        yield sums.base
         for axis, stage, choice in zip(self.axes, sums.stages, self.space.stage_choices(architecture)):
             number = axis.numbers[choice]
-            total += float(stage.seconds[state, number])
+            yield float(stage.seconds[state, number])
             state = int(stage.out[state, number])
-        return total
 
     def totals(self, codes: Integers) -> Floats:
         """The sums of many members at once, the same numbers to the last bit as ``total`` of each.

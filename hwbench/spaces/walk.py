@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +62,16 @@ class Place:
 
 
 class Walk:
-    """Asks for each block on its input once, and remembers which have no number."""
+    """Asks for each block on its input once, and remembers which have no number.
 
-    def __init__(self, number: BlockNumber) -> None:
+    Args:
+        number: What a block on its input has.
+        combine: Makes one number of those of blocks in a row, from 0 on: their sum, or the largest.
+    """
+
+    def __init__(self, number: BlockNumber, combine: Callable[[float, float], float] = add) -> None:
         self._number = number
+        self._combine = combine
         self._places: dict[TensorSpec, Place] = {}
         self._blocks: dict[BlockSpec, BlockSpec] = {}
         self._chains: dict[int, tuple[tuple[BlockSpec, ...], tuple[BlockSpec, ...]]] = {}
@@ -73,13 +80,13 @@ class Walk:
         self.reason = ""
 
     def along(self, blocks: tuple[BlockSpec, ...], place: Place) -> tuple[float, Place]:
-        """The sum over blocks in a row, added up from the first, and where they lead."""
+        """What blocks in a row make, combined from the first, and where they lead."""
         total = 0.0
         for block in self._kept(blocks):
             step = place.steps.get(id(block))
             if step is None:
                 step = place.steps[id(block)] = (self._ask(block, place.x), self.place(block.output(place.x)))
-            total += step[0]
+            total = self._combine(total, step[0])
             place = step[1]
         return total, place
 
@@ -128,7 +135,7 @@ class Walk:
                 for number, choice in enumerate(stage.choices):
                     total, end = self.along(family.stage(choice, place.x), place)
                     if last:
-                        total += self.along(ends.behind(choice, end.x, num_classes), end)[0]
+                        total = self._combine(total, self.along(ends.behind(choice, end.x, num_classes), end)[0])
                     else:
                         out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
                     seconds[row, number] = total

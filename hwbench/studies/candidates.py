@@ -13,6 +13,8 @@ from hwbench.units import milliseconds
 if TYPE_CHECKING:
     import pandas
 
+    from hwbench.spaces.sums import SpaceSums
+
 # Measures whole networks on the device; a network that could not be measured comes back as a failure or not at all.
 MeasureNetworks = Callable[[Sequence[Workload]], Iterable[Measurement]]
 
@@ -22,8 +24,40 @@ _NUMBERS = ("score", "predicted_ms", "low_ms", "high_ms", "measured_ms")
 
 
 @dataclass(frozen=True)
+class DeviceBudget:
+    """A device on which networks are to be within a budget.
+
+    Attributes:
+        device: Its name.
+        budget_s: Upper limit of the latency there.
+        spread: Factor of the prediction interval there.
+        latencies: What networks are predicted to take there.
+        measure: Measures networks there.
+    """
+
+    device: str
+    budget_s: float
+    spread: float
+    latencies: SpaceSums
+    measure: MeasureNetworks
+
+
+@dataclass(frozen=True)
+class FurtherLatency:
+    """What a network takes on a further device."""
+
+    device: str
+    predicted_s: float
+    measured_s: float | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
-    """A network that was evaluated: its score, its predicted latency and, once measured, its latency (or a failure)."""
+    """A network that was evaluated: its score, its predicted latency and, once measured, its latency (or a failure).
+
+    ``further`` are its latencies on the further devices of a study, in their order. ``sizes`` are bytes that have a
+    budget, by the key that ``--json`` prints.
+    """
 
     architecture: str
     score: float
@@ -31,16 +65,40 @@ class Candidate:
     measured_s: float | None = None
     failure: str = ""
     trial: int = -1
+    further: tuple[FurtherLatency, ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def predicted(self, device: str) -> dict[str, float]:
+        """Seconds by device, the first of which is ``device``."""
+        return {device: self.predicted_s, **{other.device: other.predicted_s for other in self.further}}
+
+    def measured(self, device: str) -> dict[str, float]:
+        """Seconds by device, the first of which is ``device``; devices on which it was not measured are left out."""
+        times = {device: self.measured_s, **{other.device: other.measured_s for other in self.further}}
+        return {name: seconds for name, seconds in times.items() if seconds is not None}
+
+    def measured_on(self, number: int) -> float | None:
+        """Seconds on the first device, whose number is 0, or on a further one; None: not measured there."""
+        return self.further[number - 1].measured_s if number else self.measured_s
+
+    def with_measured(self, number: int, seconds: float) -> Candidate:
+        """The same with a latency on the device of this number."""
+        if not number:
+            return replace(self, measured_s=seconds)
+        further = list(self.further)
+        further[number - 1] = replace(further[number - 1], measured_s=seconds)
+        return replace(self, further=tuple(further))
 
     def to_json(self, device: str) -> dict[str, object]:
         """Plain values for people and ``--json``: each latency by device."""
-        measured = None if self.measured_s is None else {device: milliseconds(self.measured_s)}
-        return {
+        measured = {name: milliseconds(seconds) for name, seconds in self.measured(device).items()}
+        values: dict[str, object] = {
             "architecture": self.architecture,
-            "predicted_ms": {device: milliseconds(self.predicted_s)},
-            "measured_ms": measured,
+            "predicted_ms": {name: milliseconds(seconds) for name, seconds in self.predicted(device).items()},
+            "measured_ms": measured or None,
             "score": self.score,
         }
+        return values | dict(self.sizes)
 
 
 def candidates_frame(candidates: Iterable[Candidate], spread: float) -> pandas.DataFrame:
@@ -52,7 +110,8 @@ def candidates_frame(candidates: Iterable[Candidate], spread: float) -> pandas.D
 
     Returns:
         Columns ``trial``, ``architecture``, one for each choice of the space (text), ``score``, ``predicted_ms``, its
-        interval ``low_ms`` to ``high_ms``, ``measured_ms`` (nan: not measured) and ``failure`` (of the measurement).
+        interval ``low_ms`` to ``high_ms``, ``measured_ms`` (nan: not measured) and ``failure`` (of the measurement);
+        before ``score``, for each further device, ``predicted_ms_on_DEVICE`` and ``measured_ms_on_DEVICE``.
     """
     rows = [_row(candidate, spread) for candidate in candidates]
     columns = dict.fromkeys(("trial", "architecture", *(name for row in rows for name in row)))
@@ -65,19 +124,30 @@ def _row(candidate: Candidate, spread: float) -> dict[str, object]:
         "trial": candidate.trial,
         "architecture": candidate.architecture,
         **dict(Architecture.parse(candidate.architecture).choices),
+        **{f"predicted_ms_on_{other.device}": milliseconds(other.predicted_s) for other in candidate.further},
+        **{f"measured_ms_on_{other.device}": _milliseconds(other.measured_s) for other in candidate.further},
         "score": candidate.score,
         "predicted_ms": milliseconds(predicted_s),
         "low_ms": milliseconds(predicted_s / spread),
         "high_ms": milliseconds(predicted_s * spread),
-        "measured_ms": None if measured_s is None else milliseconds(measured_s),
+        "measured_ms": _milliseconds(measured_s),
         "failure": candidate.failure,
     }
 
 
-def pareto(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Those that no other one beats in both score and predicted latency, fastest first."""
+def _milliseconds(seconds: float | None) -> float | None:
+    return None if seconds is None else milliseconds(seconds)
+
+
+def pareto(candidates: Iterable[Candidate], latency: Callable[[Candidate], float] | None = None) -> list[Candidate]:
+    """Those that no other one beats in both score and predicted latency, fastest first.
+
+    Args:
+        candidates: The networks.
+        latency: What counts as the latency of one; default: that on the first device.
+    """
     front: list[Candidate] = []
-    for candidate in sorted(candidates, key=lambda c: (c.predicted_s, -c.score)):
+    for candidate in sorted(candidates, key=lambda c: (latency(c) if latency else c.predicted_s, -c.score)):
         if not front or candidate.score > front[-1].score:
             front.append(candidate)
     return front
@@ -98,6 +168,7 @@ class Confirmation:
         spread: Factor of the prediction interval.
         count: Candidates to measure at once.
         emulated: Timings taken under emulation confirm as well.
+        further: Further devices, each with its budget. Only what is within the budgets before is measured there.
     """
 
     measure: MeasureNetworks
@@ -106,6 +177,7 @@ class Confirmation:
     spread: float
     count: int
     emulated: bool = False
+    further: Sequence[DeviceBudget] = ()
     measured: dict[str, Candidate] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
@@ -119,38 +191,67 @@ class Confirmation:
             if not chosen:
                 return None
             self._measure(chosen)
-            within = [c for c in self.measured.values() if c.measured_s is not None and c.measured_s <= self.budget_s]
+            within = [c for c in self.measured.values() if self._is_within(c)]
             if within:
                 return max(within, key=lambda c: (c.score, -c.predicted_s))
-            chosen = self._next(ranked, self._worst_ratio())
+            chosen = self._next(ranked)
         return None
+
+    @property
+    def _limits(self) -> list[float]:
+        """Budgets, the first device first."""
+        return [self.budget_s, *(other.budget_s for other in self.further)]
+
+    def _is_within(self, candidate: Candidate) -> bool:
+        times = [candidate.measured_on(number) for number in range(len(self._limits))]
+        return all(t is not None and t <= limit for t, limit in zip(times, self._limits, strict=True))
+
+    def _is_predicted_within(self, candidate: Candidate, factors: Sequence[float]) -> bool:
+        """Whether its predictions, each times a factor, are within the budgets."""
+        times = [candidate.predicted_s, *(other.predicted_s for other in candidate.further)]
+        return all(t * f <= limit for t, f, limit in zip(times, factors, self._limits, strict=True))
 
     def _first(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         bold = list(ranked[: -(-self.count // 2)])
-        safe = [c for c in ranked if c not in bold and c.predicted_s * self.spread <= self.budget_s]
+        spreads = [self.spread, *(other.spread for other in self.further)]
+        safe = [c for c in ranked if c not in bold and self._is_predicted_within(c, spreads)]
         chosen = bold + safe[: self.count - len(bold)]
         others = [c for c in ranked if c not in chosen]
         return chosen + others[: self.count - len(chosen)]
 
-    def _next(self, ranked: Sequence[Candidate], ratio: float) -> list[Candidate]:
-        fresh = [c for c in ranked if c.architecture not in self.measured and c.predicted_s * ratio <= self.budget_s]
+    def _next(self, ranked: Sequence[Candidate]) -> list[Candidate]:
+        ratios = self._worst_ratios()
+        fresh = [c for c in ranked if c.architecture not in self.measured and self._is_predicted_within(c, ratios)]
         return fresh[: self.count]
 
-    def _worst_ratio(self) -> float:
-        ratios = [c.measured_s / c.predicted_s for c in self.measured.values() if c.measured_s is not None]
-        return max(ratios, default=1.0)
+    def _worst_ratios(self) -> list[float]:
+        """By device: of measured to predicted."""
+        pairs = [[(c.predicted_s, c.measured_s) for c in self.measured.values()]]
+        for other in zip(*(c.further for c in self.measured.values()), strict=True):
+            pairs.append([(latency.predicted_s, latency.measured_s) for latency in other])
+        return [max((m / p for p, m in by_device if m is not None), default=1.0) for by_device in pairs]
 
     def _measure(self, chosen: Sequence[Candidate]) -> None:
+        going_on = list(chosen)
+        for number, measure in enumerate([self.measure, *(other.measure for other in self.further)]):
+            if not going_on:
+                return
+            self._measure_on(number, measure, going_on)
+            latest = [self.measured[candidate.architecture] for candidate in going_on]
+            going_on = [c for c in latest if (t := c.measured_on(number)) is not None and t <= self._limits[number]]
+
+    def _measure_on(self, number: int, measure: MeasureNetworks, chosen: Sequence[Candidate]) -> None:
+        """Measures on the first device, whose number is 0, or on a further one."""
+        where = f"{self.further[number - 1].device}: " if number else ""
         by_workload: Mapping[Workload, Candidate] = {self.workload(c.architecture): c for c in chosen}
         for candidate in chosen:
-            self.measured[candidate.architecture] = replace(candidate, failure="the device did not report it")
-        for measurement in self.measure(list(by_workload)):
+            self.measured[candidate.architecture] = replace(candidate, failure=f"{where}the device did not report it")
+        for measurement in measure(list(by_workload)):
             candidate = by_workload[measurement.workload]
-            self.measured[candidate.architecture] = _with(candidate, measurement, self.emulated)
+            self.measured[candidate.architecture] = self._with(candidate, measurement, number, where)
 
-
-def _with(candidate: Candidate, measurement: Measurement, emulated: bool) -> Candidate:
-    if measurement.outcome is Outcome.OK and (emulated or not measurement.emulated):
-        return replace(candidate, measured_s=measurement.stats.median_s, failure="")
-    reason = "taken under emulation" if measurement.outcome is Outcome.OK else measurement.reason
-    return replace(candidate, failure=f"{measurement.outcome}: {reason}")
+    def _with(self, candidate: Candidate, measurement: Measurement, number: int, where: str) -> Candidate:
+        if measurement.outcome is Outcome.OK and (self.emulated or not measurement.emulated):
+            return replace(candidate.with_measured(number, measurement.stats.median_s), failure="")
+        reason = "taken under emulation" if measurement.outcome is Outcome.OK else measurement.reason
+        return replace(candidate, failure=f"{where}{measurement.outcome}: {reason}")

@@ -6,18 +6,24 @@ Loads neither torch nor Optuna: an impossible budget is answered before either.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.latency import AdditivePredictor, Position
+from hwbench.latency.footprint import activation_bytes, file_bytes
 from hwbench.spaces import StagedSpace
+from hwbench.spaces.budgets import Budget, PeakLimit
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.joint import JointSet
 from hwbench.spaces.sums import SpaceSums
-from hwbench.specs import BlockRole, BlockSpec, Precision, TensorSpec, Workload
+from hwbench.specs import Architecture, BlockRole, BlockSpec, Precision, TensorSpec, Workload
 from hwbench.studies.settings import EVEN, Settings
+from hwbench.units import typed_bytes, typed_duration
 
+_FILE_SIZE, _ACTIVATIONS = "file size", "activations"
 _ENDS = {BlockRole.STEM: Position.FIRST, BlockRole.HEAD: Position.LAST, BlockRole.NETWORK: Position.FIRST}
 
 
@@ -38,6 +44,65 @@ def feasible_set(space: StagedSpace, predictor: AdditivePredictor, settings: Set
     precision = Precision.parse(settings.precision)
     latencies = space_latencies(space, predictor, precision, settings.num_classes, settings.confidence)
     return FeasibleSet(latencies, settings.budget_s)
+
+
+def joint_set(space: StagedSpace, predictors: Sequence[AdditivePredictor], settings: Settings) -> JointSet:
+    """The networks of a space that are within all budgets of a study: each latency with the confidence that it asks
+    for, the size of the file, and the activations.
+
+    Args:
+        space: The space.
+        predictors: By device, in the order of ``settings.budgets_ms``.
+        settings: What the study searches for.
+
+    Raises:
+        InfeasibleBudget: There is none; the nearest budgets are named.
+        NotMeasured: No whole network has rows in all tables.
+    """
+    precision, classes = Precision.parse(settings.precision), settings.num_classes
+    budgets = [
+        Budget(
+            f"latency on {device}", limit_ms / 1e3,
+            space_latencies(space, predictor, precision, classes, settings.confidence), "--budget", typed_duration,
+        )
+        for predictor, (device, limit_ms) in zip(predictors, settings.budgets_ms.items(), strict=True)
+    ]  # fmt: skip
+    if settings.max_file_bytes:
+        sums = SpaceSums.of(space, lambda block, x: file_bytes(block, x, precision), num_classes=classes)
+        budgets.append(Budget(_FILE_SIZE, settings.max_file_bytes, sums, "--max-file-size", typed_bytes))
+    peaks = []
+    if settings.max_activation_bytes:
+        sums = SpaceSums.of_peaks(space, lambda block, x: activation_bytes(block, x, precision), num_classes=classes)
+        peaks.append(PeakLimit(_ACTIVATIONS, settings.max_activation_bytes, sums, "--max-activations", typed_bytes))
+    return JointSet(budgets, peaks)
+
+
+def sizes(feasible: FeasibleSet) -> dict[str, Callable[[Architecture], float]]:
+    """The bytes of networks that have a budget, by the key that ``--json`` prints."""
+    if not isinstance(feasible, JointSet):
+        return {}
+    keys = {_FILE_SIZE: "file_size_bytes", _ACTIVATIONS: "activation_bytes"}
+    by_name = {budget.name: budget.sums.total for budget in feasible.budgets}
+    by_name |= {peak.name: peak.peaks.peak for peak in feasible.peaks}
+    return {key: by_name[name] for name, key in keys.items() if name in by_name}
+
+
+@dataclass(frozen=True)
+class WorstLatency:
+    """The latency that is the largest share of its budget, in seconds of the first budget.
+
+    Args:
+        latencies: By device.
+        budgets_s: Upper limits of them.
+    """
+
+    latencies: Sequence[SpaceSums]
+    budgets_s: Sequence[float]
+
+    def total(self, architecture: Architecture) -> float:
+        """Of one network."""
+        shares = [sums.total(architecture) / limit for sums, limit in zip(self.latencies, self.budgets_s, strict=True)]
+        return max(shares) * self.budgets_s[0]
 
 
 def space_latencies(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO
+from hwbench.units import format_bytes, format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
+
+_FURTHER_BUDGETS = ("further_budgets_ms", "max_file_bytes", "max_activation_bytes")
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -52,6 +55,9 @@ class Settings:
         emulated: Whether the table was taken under emulation.
         confidence: Probability with which a network is within the budget, at least; 1/2 goes by the prediction alone.
         scoring: Version of what the evaluator's scores mean (``hwbench.studies.evaluators.scoring_of``).
+        further_budgets_ms: Upper limits of the latency on further devices, in milliseconds, by the key of the target.
+        max_file_bytes: Upper limit of the size of the file; 0: none.
+        max_activation_bytes: Upper limit of the activations; 0: none.
     """
 
     space: str
@@ -71,6 +77,9 @@ class Settings:
     emulated: bool = False
     confidence: float = EVEN
     scoring: int = 1
+    further_budgets_ms: Mapping[str, float] = field(default_factory=dict)
+    max_file_bytes: int = 0
+    max_activation_bytes: int = 0
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -98,9 +107,32 @@ class Settings:
         return self.target.partition("/")[0]
 
     @property
+    def budgets_ms(self) -> Mapping[str, float]:
+        """Upper limits of the latency by device, the first one first."""
+        further = {target.partition("/")[0]: limit for target, limit in self.further_budgets_ms.items()}
+        return {self.device: self.budget_ms, **further}
+
+    def budgets_text(self) -> str:
+        """All upper limits, for people: ``60 ms``, or ``60 ms on s9 and 90 ms on pi5, a file of 2.0 MiB``."""
+        limits = [format_duration(limit / 1e3) for limit in self.budgets_ms.values()]
+        if self.further_budgets_ms:
+            limits = [f"{limit} on {device}" for limit, device in zip(limits, self.budgets_ms, strict=True)]
+        texts = [" and ".join(limits)]
+        if self.max_file_bytes:
+            texts.append(f"a file of {format_bytes(self.max_file_bytes)}")
+        if self.max_activation_bytes:
+            texts.append(f"activations of {format_bytes(self.max_activation_bytes)}")
+        return ", ".join(texts)
+
+    @property
     def default_study(self) -> str:
         """Name of the study where none is given."""
-        name = f"{self.space}_{self.device}_{self.precision}_{self.budget_ms:g}ms_{self.evaluator}"
+        devices, limits = "-".join(self.budgets_ms), "-".join(f"{limit:g}ms" for limit in self.budgets_ms.values())
+        name = f"{self.space}_{devices}_{self.precision}_{limits}_{self.evaluator}"
+        if self.max_file_bytes:
+            name = f"{name}_file-{self.max_file_bytes}B"
+        if self.max_activation_bytes:
+            name = f"{name}_activations-{self.max_activation_bytes}B"
         if not self.by_prediction:
             name = f"{name}_sure-{self.confidence:g}"
         if self.missing_rows == LEFT_OUT:
@@ -108,8 +140,8 @@ class Settings:
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
-        return asdict(self)
+        """Plain values, for JSON. Budgets that a study does not have are left out, as before there were any."""
+        return {name: value for name, value in asdict(self).items() if value or name not in _FURTHER_BUDGETS}
 
     def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
         """What a stored study was asked differently, in words.
@@ -122,13 +154,17 @@ class Settings:
             stored: Plain values of the settings that the study was made with.
             study: Name of the study.
         """
-        first = {"missing_rows": self._rows_by_name(study), "emulated": self.emulated, "confidence": EVEN, "scoring": 1}
-        before = {**first, **stored}
-        changed = [f"{k} was {before.get(k)!r}, now {v!r}" for k, v in self.as_dict().items() if before.get(k) != v]
-        same_evaluator = before.get("evaluator") == self.evaluator
-        if same_evaluator and before["scoring"] != self.scoring:
-            changed[-1] += f": scores of {self.evaluator} are computed otherwise since"
-        return changed
+        before = {
+            "missing_rows": self._rows_by_name(study),
+            "emulated": self.emulated,
+            "confidence": EVEN,
+            "scoring": 1,
+        }
+        before |= {name: type(getattr(self, name))() for name in _FURTHER_BUDGETS} | dict(stored)
+        changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in asdict(self).items() if before.get(k) != v}
+        if "scoring" in changed and "evaluator" not in changed:
+            changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"
+        return list(changed.values())
 
     def _rows_by_name(self, study: str) -> str:
         """``missing_rows`` of the settings like these whose default name this is; ``left out`` where it is of none."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,18 +14,26 @@ import numpy as np
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
-from hwbench.errors import OverBudget
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
-from hwbench.studies.candidates import Candidate, Confirmation, MeasureNetworks, candidates_frame, pareto
+from hwbench.studies.candidates import (
+    Candidate,
+    Confirmation,
+    DeviceBudget,
+    FurtherLatency,
+    MeasureNetworks,
+    candidates_frame,
+    pareto,
+)
 from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Evaluator, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import UNSCORED, finished_trials, open_study
+from hwbench.studies.latencies import WorstLatency
+from hwbench.studies.over_budget import over_budget
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
-from hwbench.units import format_duration
 from hwbench.workspace import Workspace, write_text
 
 if TYPE_CHECKING:
@@ -79,7 +88,18 @@ class SearchResult:
             "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
             "best": self.best.to_json(device),
             "pareto": [candidate.to_json(device) for candidate in self.pareto],
-        } | ({"emulated": True} if self.emulated else {})
+        } | self._further_keys()
+
+    def _further_keys(self) -> dict[str, object]:
+        """Keys of what not every search has."""
+        settings, found = self.settings, dict[str, object]()
+        if settings.further_budgets_ms:
+            found["budgets_ms"] = dict(settings.budgets_ms)
+        if settings.max_file_bytes:
+            found["max_file_size_bytes"] = settings.max_file_bytes
+        if settings.max_activation_bytes:
+            found["max_activation_bytes"] = settings.max_activation_bytes
+        return found | ({"emulated": True} if self.emulated else {})
 
     def to_frame(self) -> pandas.DataFrame:
         """One row for each scored trial, in order; the columns are those of ``candidates_frame``."""
@@ -106,6 +126,8 @@ class Search:
         settings: What is searched for.
         feasible: The networks within the budget of the settings.
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
+        further: Further devices; ``feasible`` is within their budgets, too.
+        sizes: Bytes that have a budget, by the key that is printed (``hwbench.studies.latencies.sizes``).
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -125,8 +147,14 @@ class Search:
     latencies: SpaceSums | None = None
     losses: Losses | None = None
     clips: ClipReader | None = None
+    further: Sequence[DeviceBudget] = ()
+    sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        places = {other.device: other.budget_s for other in self.further}
+        further = {name: limit / 1e3 for name, limit in list(self.settings.budgets_ms.items())[1:]}
+        if places != further:
+            raise ValueError(f"further devices {places}, settings of {further}")
         if self.feasible.budget_s != self.settings.budget_s:
             raise ValueError(f"networks within {self.feasible.budget_s} s, settings of {self.settings.budget_s} s")
 
@@ -148,7 +176,7 @@ class Search:
         with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
             context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips)
             self._optimize(study, make(context), trials)
-            history = [replace(c, predicted_s=self._predicted(c)) for c in _history(study)]
+            history = [self._with_predictions(c) for c in _history(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
             result.write(folder)
         return result
@@ -191,11 +219,13 @@ class Search:
             if share == 1.0:
                 found.append(self.feasible.best(scores).architecture)
             elif budget > smallest * 1.01:
-                found.append(FeasibleSet(self.feasible.sums, budget).best(scores).architecture)
+                found.append(self.feasible.tightened(share).best(scores).architecture)
         return list(dict.fromkeys(found))
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
-        distinct = [c for c in {c.architecture: c for c in history}.values() if c.predicted_s <= self.settings.budget_s]
+        distinct = [
+            c for c in {c.architecture: c for c in history}.values() if self._worst(c) <= self.settings.budget_s
+        ]
         confirmation = Confirmation(
             self.measure,
             self._workload,
@@ -203,10 +233,11 @@ class Search:
             self.spread,
             max(measure, 1),
             emulated=self.settings.emulated,
+            further=self.further,
         )
         best = confirmation.run(distinct)
         if best is None:
-            raise OverBudget(self._over_budget(list(confirmation.measured.values())))
+            raise over_budget(self.name, self.settings, list(confirmation.measured.values()))
         known = [confirmation.measured.get(c.architecture, c) for c in distinct]
         return SearchResult(
             study=self.name,
@@ -214,31 +245,37 @@ class Search:
             feasible=self.feasible.count,
             trials=trials,
             best=best,
-            pareto=tuple(pareto(known)),
+            pareto=tuple(pareto(known, self._worst)),
             measured=tuple(confirmation.measured.values()),
             history=tuple(confirmation.measured.get(c.architecture, c) for c in history),
             spread=self.spread,
         )
 
-    def _over_budget(self, measured: Sequence[Candidate]) -> str:
-        times = [c.measured_s for c in measured if c.measured_s is not None]
-        budget = format_duration(self.settings.budget_s)
-        if not times:
-            reasons = "; ".join(sorted({c.failure for c in measured})) or "no candidate has a score"
-            return f"study {self.name!r}: no candidate could be measured on the device: {reasons}"
-        return (
-            f"study {self.name!r}: none of the {len(times)} candidates that were measured is within {budget}; the "
-            f"fastest takes {format_duration(min(times))}; give a larger budget or more --trials, or check the table: "
-            f"hwbench validate --device {self.settings.device}"
+    @cached_property
+    def _latencies(self) -> SpaceSums | WorstLatency:
+        """What is the latency of a network: on several devices, that with the least room."""
+        first = self.latencies or self.feasible.sums
+        if not self.further:
+            return first
+        limits = [limit / 1e3 for limit in self.settings.budgets_ms.values()]
+        return WorstLatency([first, *(other.latencies for other in self.further)], limits)
+
+    def _worst(self, candidate: Candidate) -> float:
+        """The predicted latency with the least room, in seconds of the first budget."""
+        if not self.further:
+            return candidate.predicted_s
+        limits, times = self.settings.budgets_ms, candidate.predicted(self.settings.device)
+        return max(times[device] / limits[device] for device in limits) * self.settings.budget_ms
+
+    def _with_predictions(self, candidate: Candidate) -> Candidate:
+        """By the tables of today, which may be newer than the trial."""
+        architecture = Architecture.parse(candidate.architecture)
+        return replace(
+            candidate,
+            predicted_s=(self.latencies or self.feasible.sums).total(architecture),
+            further=tuple(FurtherLatency(p.device, p.latencies.total(architecture)) for p in self.further),
+            sizes=tuple((name, round(size(architecture))) for name, size in self.sizes.items()),
         )
-
-    @property
-    def _latencies(self) -> SpaceSums:
-        return self.latencies or self.feasible.sums
-
-    def _predicted(self, candidate: Candidate) -> float:
-        """By the table of today, which may be newer than the trial."""
-        return self._latencies.total(Architecture.parse(candidate.architecture))
 
     def _reference(self, count: int) -> list[Network]:
         rng = np.random.default_rng([self.settings.seed, 2])

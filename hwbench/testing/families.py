@@ -17,8 +17,10 @@ import torch
 from hwbench.errors import InfeasibleBudget
 from hwbench.models import network as network_module
 from hwbench.spaces import StagedSpace
+from hwbench.spaces.budgets import Budget, PeakLimit
 from hwbench.spaces.family import families
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.joint import JointSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, BlockRole, BlockSpec, TensorSpec
 
@@ -102,6 +104,25 @@ class FamilyConformance:
             if architecture in feasible:
                 assert repaired == architecture
 
+    def test_two_budgets_and_a_peak_are_kept_as_by_all_members(self, space: StagedSpace) -> None:
+        costs, others, scores = (_members(space, number) for number in (_cost, _other_cost, _score))
+        peaks = {architecture: _peak(space, architecture) for architecture in costs}
+        limits, level = [1.05 * _budget(costs), 1.05 * _budget(others)], float(np.quantile(list(peaks.values()), 0.9))
+        budgets = [
+            Budget(name, limit, _sums(space, number))
+            for name, limit, number in zip(("one", "other"), limits, (_cost, _other_cost))
+        ]
+        heights = PeakLimit("peak", level, SpaceSums.of_peaks(space, _cost, num_classes=CLASSES), "--peak")
+        feasible = JointSet(budgets, [heights])
+        inside = [a for a in costs if costs[a] <= limits[0] and others[a] <= limits[1] and peaks[a] <= level]
+        sure = 1 - max(feasible.error)
+        close = [a for a in inside if costs[a] > sure * limits[0] or others[a] > sure * limits[1]]
+        assert len(inside) - len(close) <= feasible.count <= len(inside)
+        assert scores[feasible.best(_sums(space, _score)).architecture] == pytest.approx(max(scores[a] for a in inside))
+        rng = np.random.default_rng(0)
+        assert {feasible.draw(rng) for _ in range(50)} <= set(inside)
+        assert all(feasible.repair(a) in inside for a in list(costs)[:: max(len(costs) // 20, 1)])
+
     def test_an_impossible_budget_is_told_with_the_smallest_cost(self, space: StagedSpace) -> None:
         with pytest.raises(InfeasibleBudget):
             FeasibleSet(_sums(space, _cost), 0.5 * min(_members(space, _cost).values())).draw(np.random.default_rng(0))
@@ -110,6 +131,20 @@ class FamilyConformance:
 def _cost(block: BlockSpec, x: TensorSpec) -> float:
     """Milliseconds between 1 and 2 for a block on an input: arbitrary, and always the same."""
     return 1e-3 * (1 + _share(f"cost {block.key}@{x.key}"))
+
+
+def _other_cost(block: BlockSpec, x: TensorSpec) -> float:
+    return 1e-3 * (1 + _share(f"other cost {block.key}@{x.key}"))
+
+
+def _peak(space: StagedSpace, architecture: Architecture) -> float:
+    """The largest cost of any block."""
+    network, costs = space.network(architecture, CLASSES), []
+    x = network.input
+    for block in network.blocks:
+        costs.append(_cost(*block.located(x)))
+        x = block.output(x)
+    return max(costs)
 
 
 def _score(block: BlockSpec, x: TensorSpec) -> float:

@@ -1,0 +1,70 @@
+"""Sizes of files and of activations against files that were exported, and against sums by hand."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from hwbench.latency.footprint import activation_bytes, file_bytes
+from hwbench.measure.builder import Builder
+from hwbench.spaces import StagedSpace, read_space
+from hwbench.specs import Architecture, Artifact, BlockSpec, Precision, TensorSpec
+from hwbench.workspace import shipped
+
+EXPORTED = Path(__file__).with_name("exported_sizes.csv")
+# The largest relative errors that docs/guides/search.md tells.
+LARGEST = {Precision.FP32: 0.003, Precision.INT8: 0.01}
+
+
+def space_of(name: str) -> StagedSpace:
+    return read_space(shipped() / "search_spaces" / f"{name}.toml")
+
+
+def predicted(network, precision: Precision) -> int:
+    x, total = network.input, 0
+    for block in network.blocks:
+        total += file_bytes(block, x, precision)
+        x = block.output(x)
+    return total
+
+
+def test_sizes_of_files_are_those_of_exports():
+    """Random networks of three spaces as ``Builder`` exported them with executorch 1.5.1; 32 files of 0.3 to 21 MB."""
+    rows = list(csv.DictReader(EXPORTED.read_text().splitlines()))
+    assert len(rows) == 32
+    for row in rows:
+        architecture, precision = Architecture.parse(row["architecture"]), Precision.parse(row["precision"])
+        network = space_of(architecture.space).network(architecture, int(row["classes"]))
+        assert predicted(network, precision) == pytest.approx(int(row["bytes"]), rel=LARGEST[precision])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", list(Precision))
+def test_the_size_of_a_file_that_is_exported_now(tmp_path, precision):
+    """A network that the constants were not fitted to: the largest of the space."""
+    space = space_of("x3d-tiny")
+    largest = Architecture("x3d-tiny", tuple((name, values[-1]) for name, values in space.choices.items()))
+    network = space.network(largest, 5)
+    with Builder("executorch", tmp_path, processes=1) as builder:
+        (artifact,) = builder.build([network.workload(precision)])
+    assert isinstance(artifact, Artifact)
+    assert predicted(network, precision) == pytest.approx(artifact.path.stat().st_size, rel=LARGEST[precision])
+
+
+@pytest.mark.parametrize(("precision", "bytes_per_value"), [(Precision.FP32, 4), (Precision.INT8, 1)])
+def test_activations_are_what_an_operation_reads_and_writes_and_what_waits_for_the_shortcut(precision, bytes_per_value):
+    x = TensorSpec(1, 24, 4, 10, 12)
+    block = BlockSpec.parse("x3d_i24_m54_o24_k3x3x3_swish")
+    values = 4 * 10 * 12
+    # the depthwise convolution reads and writes 54 channels while the 24 of the input wait
+    assert activation_bytes(block, x, precision) == bytes_per_value * values * (54 + 54 + 24)
+    pool = BlockSpec.parse("pool_i24_o24_kglobal_identity")
+    assert activation_bytes(pool, x, precision) == bytes_per_value * x.numel
+
+
+def test_a_depthwise_kernel_over_frames_and_space_is_written_once_for_each_frame():
+    x = TensorSpec(1, 24, 4, 10, 12)
+    whole, flat = (BlockSpec.parse(f"x3d_i24_m54_o24_k{kernel}_relu") for kernel in ("3x3x3", "1x3x3"))
+    for precision, (weight, tap) in {Precision.FP32: (4, 4.6), Precision.INT8: (1, 10.2)}.items():
+        more = file_bytes(whole, x, precision) - file_bytes(flat, x, precision)
+        assert more == pytest.approx(weight * 54 * 18 + tap * 54 * 3, abs=1)

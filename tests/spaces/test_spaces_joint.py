@@ -1,0 +1,298 @@
+"""Several budgets at once against brute force, on small spaces with arbitrary costs and on choices of costs."""
+
+import itertools
+import math
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_spaces import brute, budget_of, number_of, spaces
+
+from hwbench.errors import HwbenchError, InfeasibleBudget, InvalidValue
+from hwbench.spaces.budgets import Budget, PeakLimit
+from hwbench.spaces.costs import cost_sums
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.joint import JointSet
+from hwbench.spaces.sums import SpaceSums
+
+# Sums of the same numbers in another order.
+CLOSE = 1 + 1e-9
+
+
+class Case:
+    """A space, two or three budgets and a peak, and every member's numbers."""
+
+    def __init__(self, space, salt, shares, peak_share):
+        self.space, self.salt = space, salt
+        numbers = [lambda b, x, s=salt + k: number_of(b, x, s, whole=False) for k in range(len(shares))]
+        self.totals = [brute(space, number) for number in numbers]
+        self.sums = [SpaceSums.of(space, number, num_classes=4) for number in numbers]
+        self.limits = [budget_of(totals, share) * 1.01 for totals, share in zip(self.totals, shares)]
+        self.budgets = [
+            Budget(f"b{k}", limit, sums, f"--b{k}") for k, (limit, sums) in enumerate(zip(self.limits, self.sums))
+        ]
+        self.heights = self.largest()
+        level = budget_of(self.heights, peak_share)
+        peaks = SpaceSums.of_peaks(space, lambda b, x: number_of(b, x, salt + 50, whole=False), num_classes=4)
+        self.peak = PeakLimit("height", level, peaks, "--height")
+
+    def largest(self):
+        found = {}
+        for architecture in self.space.architectures():
+            network, numbers = self.space.network(architecture, 4), []
+            x = network.input
+            for block in network.blocks:
+                numbers.append(number_of(*block.located(x), self.salt + 50, whole=False))
+                x = block.output(x)
+            found[architecture] = max(numbers)
+        return found
+
+    def shares(self, architecture):
+        return [totals[architecture] / limit for totals, limit in zip(self.totals, self.limits)]
+
+    def within(self, share=1.0):
+        allowed = [a for a in self.totals[0] if self.heights[a] <= self.peak.limit]
+        return [a for a in allowed if max(self.shares(a)) <= share]
+
+
+cases = st.builds(
+    Case, spaces, st.integers(0, 10**6), st.lists(st.floats(0.2, 1), min_size=1, max_size=3), st.floats(0.3, 1)
+)
+
+
+def joint(case):
+    """The set, or None where brute force finds it empty, too."""
+    try:
+        return JointSet(case.budgets, [case.peak])
+    except InfeasibleBudget:
+        # what is closer to a budget than the grid tells apart may be all there is
+        q = (len(case.space.stages) + 1) / 60
+        least = [min(totals.values()) / limit for totals, limit in zip(case.totals, case.limits)]
+        assert not [a for a in case.within() if all(c < 1 - q * (1 - low) for c, low in zip(case.shares(a), least))]
+        return None
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases)
+def test_the_count_is_that_of_brute_force_but_for_the_error_that_is_said(case):
+    feasible = joint(case)
+    if feasible is None:
+        return
+    within = case.within()
+    sure = [a for a in within if all(c <= 1 - e for c, e in zip(case.shares(a), feasible.error))]
+    assert len(sure) <= feasible.count <= len(within)
+    assert feasible.share() == feasible.count / case.space.size()
+    assert all(a in feasible for a in within)
+    assert sum(a in feasible for a in case.totals[0]) == len(within)
+    rng = np.random.default_rng(case.salt)
+    assert {feasible.draw(rng) for _ in range(20)} <= set(within)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases, st.floats(0.5, 1))
+def test_the_best_is_that_of_brute_force_without_any_grid(case, share):
+    feasible = joint(case)
+    if feasible is None:
+        return
+    scores = brute(case.space, lambda b, x: number_of(b, x, case.salt + 9, whole=False))
+    sums = SpaceSums.of(case.space, lambda b, x: number_of(b, x, case.salt + 9, whole=False), num_classes=4)
+    within = case.within(share)
+    if not within:
+        with pytest.raises(InfeasibleBudget):
+            feasible.best(sums, share)
+        return
+    for best in (feasible.best(sums, share), feasible.tightened(share).best(sums)):
+        assert best.architecture in within
+        assert best.score == pytest.approx(max(scores[a] for a in within))
+        assert best.seconds == pytest.approx(case.totals[0][best.architecture])
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases, st.integers(0, 10**6))
+def test_repair_changes_as_little_as_possible(case, seed):
+    feasible = joint(case)
+    if feasible is None:
+        return
+    proposal = case.space.random(np.random.default_rng(seed))
+
+    def distance(other):
+        choices = case.space.choices
+        pairs = [(choices[n].index(v), choices[n].index(other[n])) for n, v in proposal.choices]
+        steps, mean = sum(abs(a - b) for a, b in pairs), sum(case.shares(other)) / len(case.limits)
+        return sum(a != b for a, b in pairs), steps, pytest.approx(mean)
+
+    repaired, within = feasible.repair(proposal), case.within()
+    assert repaired in within
+    if proposal in within:
+        assert repaired == proposal
+        return
+    key = {a: (distance(a)[:2], sum(case.shares(a))) for a in within}
+    nearest = min(key.values())
+    assert key[repaired][0] == nearest[0]
+    assert key[repaired][1] == pytest.approx(nearest[1])
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases)
+def test_the_smallest_share_is_that_of_brute_force_to_a_thousandth(case):
+    feasible = joint(case)
+    if feasible is None:
+        return
+    seconds, member = feasible.smallest()
+    truth = min(max(case.shares(a)) for a in case.within())
+    assert truth <= seconds / feasible.budget_s * CLOSE <= truth * 1.002
+    assert max(case.shares(member)) == pytest.approx(seconds / feasible.budget_s)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cases, st.floats(0.01, 0.2))
+def test_what_is_named_where_nothing_is_within_is_enough_and_near(case, tight):
+    case.limits = [min(totals.values()) * (1 + tight) for totals in case.totals]
+    case.budgets = [budget.scaled(limit / budget.limit) for budget, limit in zip(case.budgets, case.limits)]
+    try:
+        JointSet(case.budgets, [case.peak])
+    except InfeasibleBudget as error:
+        message = str(error)
+    else:
+        assert case.within()
+        return
+    if "the smallest reachable" in message:
+        assert min(case.heights.values()) > case.peak.limit
+        return
+    for way in message.partition("try for example ")[2].split(", or "):
+        assert JointSet(*typed_again(case, way.partition(" (")[0])).count
+
+
+def typed_again(case, options):
+    words = options.split()
+    values = dict(zip(words[::2], map(float, words[1::2])))
+    budgets = [b.scaled(values.get(b.option, b.limit) / b.limit) for b in case.budgets]
+    peak = PeakLimit("height", values.get("--height", case.peak.limit), case.peak.peaks, "--height")
+    return budgets, [peak]
+
+
+def test_draws_are_uniform():
+    costs = {
+        name: {f"c{i}": {v: (v * (i + k) * 7) % 5 + 1 for v in range(4)} for i in range(3)}
+        for k, name in enumerate("ab")
+    }
+    feasible = JointSet.of_named_costs(costs, {"a": 8, "b": 9})
+    members = combinations(costs, {"a": 8, "b": 9})
+    rng, number = np.random.default_rng(0), 400 * len(members)
+    drawn = Counter(tuple(feasible.space.params(feasible.draw(rng)).values()) for _ in range(number))
+    assert set(drawn) == set(members)
+    expected = number / len(members)
+    chi2 = sum((n - expected) ** 2 / expected for n in drawn.values())
+    assert chi2 < len(members) + 4 * math.sqrt(2 * len(members))
+
+
+def test_a_band_holds_what_is_within_its_upper_share_and_not_within_its_lower():
+    costs = {
+        name: {f"c{i}": {v: (v * (i + k) * 7) % 5 + 1 for v in range(4)} for i in range(3)}
+        for k, name in enumerate("ab")
+    }
+    budgets = {"a": 10, "b": 10}
+    feasible = JointSet.of_named_costs(costs, budgets)
+    expected = set(combinations(costs, budgets)) - set(combinations(costs, {"a": 7, "b": 7}))
+    rng = np.random.default_rng(0)
+    drawn = {tuple(feasible.space.params(feasible.draw(rng, (0.7, 1.0))).values()) for _ in range(60 * len(expected))}
+    assert drawn == expected
+    with pytest.raises(InfeasibleBudget, match="widen the band"):
+        feasible.draw(rng, (0.0, 0.1))
+
+
+def combinations(costs, budgets):
+    """All values of the choices that are within all budgets."""
+    first = next(iter(costs.values()))
+    return [
+        values
+        for values in itertools.product(*(list(by_value) for by_value in first.values()))
+        if all(
+            sum(cost[v] for cost, v in zip(costs[name].values(), values)) <= budget for name, budget in budgets.items()
+        )
+    ]
+
+
+knapsacks = st.integers(1, 5).flatmap(
+    lambda choices: st.lists(
+        st.lists(
+            st.lists(st.integers(0, 12).map(lambda n: n / 4), min_size=3, max_size=3),
+            min_size=choices,
+            max_size=choices,
+        ),
+        min_size=2,
+        max_size=3,
+    )
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(knapsacks, st.floats(0.2, 1))
+def test_knapsacks_with_whole_weights_are_exact(rows, share):
+    costs = {
+        f"b{k}": {f"c{i}": dict(enumerate(row)) for i, row in enumerate(by_choice)} for k, by_choice in enumerate(rows)
+    }
+    budgets = {
+        name: max(0.25, round(4 * share * sum(max(row.values()) for row in by_choice.values())) / 4)
+        for name, by_choice in costs.items()
+    }
+    members = combinations(costs, budgets)
+    if not members:
+        with pytest.raises(InfeasibleBudget):
+            JointSet.of_named_costs(costs, budgets)
+        return
+    feasible = JointSet.of_named_costs(costs, budgets)
+    assert feasible.count == len(members)
+    assert set(feasible.error) == {0.0}
+    worth = {f"c{i}": {v: (v * 13 + i * 5) % 7 for v in range(3)} for i in range(len(rows[0]))}
+    best = feasible.best(cost_sums(worth))
+    assert best.score == max(sum(worth[f"c{i}"][v] for i, v in enumerate(values)) for values in members)
+    assert tuple(feasible.space.params(best.architecture).values()) in members
+
+
+def test_one_budget_is_the_set_of_one_budget():
+    costs = {f"c{i}": {v: ((v + 1) * (i + 3)) % 11 for v in range(4)} for i in range(4)}
+    plain, several = FeasibleSet.of_costs(costs, 17), JointSet.of_named_costs({"weight": costs}, {"weight": 17})
+    assert several.count == plain.count
+    assert several.share() == plain.share()
+    scores = cost_sums({f"c{i}": {v: (v * 7 + i) % 5 for v in range(4)} for i in range(4)})
+    assert several.best(scores).score == plain.best(scores).score
+    assert several.smallest()[0] == pytest.approx(plain.smallest()[0], rel=1e-3)
+
+
+def test_budgets_that_all_members_keep_take_no_steps():
+    rng = np.random.default_rng(0)
+    costs = {n: {f"c{i}": dict(enumerate(rng.uniform(0, 1, 4).tolist())) for i in range(4)} for n in "abc"}
+    loose = JointSet.of_named_costs(costs, {"a": 2.0, "b": 100, "c": 100})
+    assert isinstance(loose, JointSet)
+    assert (loose.error[1:], loose.count) == ((0.0, 0.0), FeasibleSet.of_costs(costs["a"], 2.0).count)
+    assert loose.error[0] < 1e-4 < JointSet.of_named_costs(costs, {"a": 2.0, "b": 2.0, "c": 100}).error[0]
+
+
+@pytest.mark.parametrize(
+    ("costs", "budgets", "said"),
+    [
+        ({"a": {"x": {1: 1.0}}}, {"b": 1.0}, "expected those of b, got those of a"),
+        ({}, {}, "expected those of"),
+        ({"a": {"x": {1: 1.0}}, "b": {"x": {2: 1.0}}}, {"a": 1, "b": 1}, "'b' has other choices or values than 'a'"),
+        ({"a": {"x": {1: 1.0}}, "b": {"x": {1: 1.0}}}, {"a": 1, "b": 0}, "b: expected a budget above zero, got 0"),
+        (
+            {"a": {"x": {1: 2.0}}, "b": {"x": {1: 1.0}}},
+            {"a": 1, "b": 1},
+            r"within 1 \(a\): the smallest reachable is 2 \(.*\); give at least --budget 2,1",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(costs, budgets, said):
+    with pytest.raises(HwbenchError, match=said) as error:
+        JointSet.of_named_costs(costs, budgets)
+    assert "\n" not in str(error.value)
+    assert isinstance(error.value, InvalidValue | InfeasibleBudget)
+
+
+def test_sums_of_two_spaces_are_refused():
+    one, other = cost_sums({"a": {1: 1.0}}), cost_sums({"b": {1: 1.0}})
+    with pytest.raises(ValueError, match="different spaces"):
+        JointSet([Budget("one", 2, one), Budget("other", 2, other)])
