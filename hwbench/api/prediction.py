@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hwbench.specs import Measurement, Network, Precision, Target, Workload
     from hwbench.studies.candidates import MeasureNetworks
     from hwbench.studies.evaluators import Trainer
+    from hwbench.training.recipe import Recipe
+    from hwbench.training.run import Data
     from hwbench.workspace import Workspace
 
 INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
@@ -177,21 +179,28 @@ def short_trainer(workspace: Workspace, data: str, epochs: int) -> Trainer:
     """Trains a network for a few epochs and returns its top-1 on the validation videos; everything follows the seed.
 
     Videos are decoded once and kept. A training that diverges has no score, which ends its trial and nothing else.
+    The trainer can be sent to other processes, each of which reads the data for itself.
     """
-    import functools
+    return _ShortTraining(workspace, data, epochs)
 
-    from hwbench.errors import CheckFailed
-    from hwbench.training.loop import fit
-    from hwbench.training.recipe import Recipe
-    from hwbench.training.run import Data, initial, open_data
 
-    @functools.cache
-    def opened(size: tuple[int, int, int], recipe: Recipe) -> Data:
-        return open_data(workspace, data, size, recipe)
+@dataclass(frozen=True)
+class _ShortTraining:
+    """See ``short_trainer``."""
 
-    def train(network: Network, seed: int) -> float:
-        recipe = Recipe(epochs=epochs, seed=seed, eval_every=epochs)
-        clips = opened((network.input.t, network.input.h, network.input.w), recipe)
+    workspace: Workspace
+    data: str
+    epochs: int
+    _opened: dict[tuple[tuple[int, int, int], Recipe], Data] = field(default_factory=dict, repr=False, compare=False)
+
+    def __call__(self, network: Network, seed: int) -> float:
+        from hwbench.errors import CheckFailed
+        from hwbench.training.loop import fit
+        from hwbench.training.recipe import Recipe
+        from hwbench.training.run import initial
+
+        recipe = Recipe(epochs=self.epochs, seed=seed, eval_every=self.epochs)
+        clips = self._open((network.input.t, network.input.h, network.input.w), recipe)
         module = initial(network.with_classes(len(clips.training.classes)), recipe)
         try:
             scores = fit(module, clips.training, clips.validation, recipe).scores
@@ -199,4 +208,12 @@ def short_trainer(workspace: Workspace, data: str, epochs: int) -> Trainer:
             return float("nan")
         return float("nan") if scores is None else scores.top1
 
-    return train
+    def __reduce__(self) -> tuple[type[_ShortTraining], tuple[Workspace, str, int]]:
+        return _ShortTraining, (self.workspace, self.data, self.epochs)
+
+    def _open(self, size: tuple[int, int, int], recipe: Recipe) -> Data:
+        from hwbench.training.run import open_data
+
+        if (size, recipe) not in self._opened:
+            self._opened[size, recipe] = open_data(self.workspace, self.data, size, recipe)
+        return self._opened[size, recipe]

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
+    from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.settings import Settings
-    from hwbench.studies.study import SearchResult, SearchWatch
+    from hwbench.studies.study import SearchResult
+    from hwbench.studies.trials import SearchWatch
     from hwbench.workspace import Workspace
 
 
@@ -65,6 +67,7 @@ class SearchRequest:
     epochs: int = option(default=2, min=1, help="For short-train: epochs of a training.")
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
     interpolate: bool = option(default=False, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
@@ -179,10 +182,18 @@ def search(
         trainer=short_trainer(workspace, request.data, request.epochs) if request.trains else None,
         watch=_watch(listener),
         latencies=latencies,
+        workers=_workers(request),
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _workers(request: SearchRequest) -> WorkerPlan | None:
+    """Where networks are scored; None: in this process."""
+    from hwbench.studies.worker_pool import Workers
+
+    return Workers(request.workers) if request.workers > 1 else None
 
 
 def _check_names(workspace: Workspace, request: SearchRequest) -> None:
@@ -228,7 +239,7 @@ def _tell_feasible(feasible: FeasibleSet, listener: Listener) -> None:
 def _watch(listener: Listener) -> SearchWatch:
     """Tells a listener of trials, with the best score so far."""
     from hwbench.studies.candidates import Candidate
-    from hwbench.studies.study import SearchWatch
+    from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
         def started(self, trials: int, finished: int) -> None:
@@ -241,6 +252,9 @@ def _watch(listener: Listener) -> SearchWatch:
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
             self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+
+        def died(self, architecture: str, reason: str, again: bool) -> None:
+            listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
 
         def exhausted(self, networks: int) -> None:
             self.total = self.done

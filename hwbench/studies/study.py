@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from optuna.study import Study
-from optuna.trial import Trial, TrialState
 
 from hwbench.errors import OverBudget
 from hwbench.spaces.feasible import FeasibleSet
@@ -19,11 +16,13 @@ from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import Candidate, Confirmation, MeasureNetworks, candidates_frame, pareto
-from hwbench.studies.evaluators import AdditiveEvaluator, Context, Evaluator, Trainer
+from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
+from hwbench.studies.evaluators import AdditiveEvaluator, Context, Trainer
 from hwbench.studies.evaluators import get as get_evaluator
-from hwbench.studies.journal import UNSCORED, finished_trials, open_study
+from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
 from hwbench.units import format_duration
 from hwbench.workspace import Workspace, write_text
 
@@ -34,19 +33,6 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
-
-
-class SearchWatch:
-    """What a search tells while it runs; override what is of interest."""
-
-    def started(self, trials: int, finished: int) -> None:
-        """``trials`` are wanted in all, ``finished`` were done by earlier runs."""
-
-    def evaluated(self, candidate: Candidate) -> None:
-        """One trial has its score."""
-
-    def exhausted(self, networks: int) -> None:
-        """All networks within the budget have been evaluated; no more trials are run."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +92,7 @@ class Search:
         settings: What is searched for.
         feasible: The networks within the budget of the settings.
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
+        workers: Where networks are scored; None: in this process.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -121,6 +108,7 @@ class Search:
     trainer: Trainer | None = None
     watch: SearchWatch = field(default_factory=SearchWatch)
     latencies: SpaceSums | None = None
+    workers: WorkerPlan | None = None
 
     def __post_init__(self) -> None:
         if self.feasible.budget_s != self.settings.budget_s:
@@ -136,44 +124,28 @@ class Search:
         """
         check_name(self.name)
         folder = self.workspace.studies / self.name
-        make = get_evaluator(self.settings.evaluator)
         base = samplers.get(self.settings.sampler)
         startup = min(_STARTUP, trials // 2)
         sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
         with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
-            self._optimize(study, make(Context(self.settings.seed, self._reference, self.trainer)), trials)
-            history = [replace(c, predicted_s=self._predicted(c)) for c in _history(study)]
+            self._optimize(study, trials)
+            history = [replace(c, predicted_s=self._predicted(c)) for c in scored_candidates(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
             result.write(folder)
         return result
 
-    def _optimize(self, study: Study, evaluator: Evaluator, trials: int) -> None:
-        scores = {c.architecture: c.score for c in _history(study)}
-        self.watch.started(trials, len(finished_trials(study)))
-        if isinstance(evaluator, AdditiveEvaluator) and not study.get_trials(deepcopy=False):
+    def _optimize(self, study: Study, trials: int) -> None:
+        make = get_evaluator(self.settings.evaluator)
+        context = Context(self.settings.seed, self._reference, self.trainer)
+        setup = EvaluatorSetup(make, context)
+        if hasattr(make, "block_score") and not study.get_trials(deepcopy=False):
+            evaluator = make(context)
+            assert isinstance(evaluator, AdditiveEvaluator)
             for optimum in self._optima(evaluator)[:trials]:
                 study.enqueue_trial(dict(optimum.choices))
-
-        def objective(trial: Trial) -> float | tuple[float, float]:
-            architecture = self.feasible.space.sample(trial)
-            key, predicted = architecture.key, self._latencies.total(architecture)
-            if key not in scores:
-                scores[key] = evaluator.score(self._network(architecture))
-            self.watch.evaluated(Candidate(key, scores[key], predicted, trial=trial.number))
-            trial.set_user_attr("architecture", key)
-            trial.set_user_attr("predicted_s", predicted)
-            trial.set_constraint("latency", predicted - self.settings.budget_s)
-            if not math.isfinite(scores[key]):
-                trial.set_user_attr(UNSCORED, True)  # Optuna closes a trial that returns nan as failed
-                return math.nan
-            trial.set_user_attr("score", scores[key])
-            return (scores[key], predicted) if len(self.settings.directions) == 2 else scores[key]
-
-        while len(finished_trials(study)) < trials:
-            if len(scores) >= self.feasible.count:
-                self.watch.exhausted(len(scores))
-                return
-            study.optimize(objective, n_trials=1)
+        left = trials - len(finished_trials(study))
+        with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
+            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
 
     def _optima(self, evaluator: AdditiveEvaluator) -> list[Architecture]:
         """The exact best networks at shares of the budget, the full budget first."""
@@ -234,14 +206,9 @@ class Search:
         """By the table of today, which may be newer than the trial."""
         return self._latencies.total(Architecture.parse(candidate.architecture))
 
-    def _reference(self, count: int) -> list[Network]:
-        rng = np.random.default_rng([self.settings.seed, 2])
-        drawn: dict[Architecture, None] = {}
-        for _ in range(20 * count):
-            drawn[self.feasible.draw(rng)] = None
-            if len(drawn) == count:
-                break
-        return [self._network(architecture) for architecture in drawn]
+    @property
+    def _reference(self) -> ReferenceNetworks:
+        return ReferenceNetworks(self.feasible, self.settings.seed, self.settings.num_classes)
 
     def _network(self, architecture: Architecture) -> Network:
         return self.feasible.space.network(architecture, self.settings.num_classes)
@@ -249,12 +216,3 @@ class Search:
     def _workload(self, key: str) -> Workload:
         network = self._network(Architecture.parse(key))
         return network.workload(Precision.parse(self.settings.precision), self.settings.variant)
-
-
-def _history(study: Study) -> list[Candidate]:
-    """The scored trials of a study, in order."""
-    return [
-        Candidate(a["architecture"], a["score"], a["predicted_s"], trial=trial.number)
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        for a in (trial.user_attrs,)
-    ]
