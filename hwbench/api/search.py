@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hwbench.specs import Target
     from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.settings import Settings
+    from hwbench.studies.storage import StudyStorage
     from hwbench.studies.study import SearchResult
     from hwbench.studies.trials import SearchWatch
     from hwbench.workspace import Workspace
@@ -68,17 +69,32 @@ class SearchRequest:
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
     workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
+    storage: str | None = option(
+        default=None,
+        help="Keep the trials there: sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT; "
+        "default: in the folder of the study.",
+    )
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
     interpolate: bool = option(default=False, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
 
     def validate(self) -> None:
-        """Raises InvalidValue where the budget is no duration, or missing rows cannot be filled in as asked."""
+        """Raises InvalidValue where budget or storage do not parse, or missing rows cannot be filled in as asked."""
         from hwbench.studies.settings import check_confidence
 
         _ = self.budget_s
         check_confidence(self.confidence, "--confidence")
         check_filling(self.interpolate, self.transfer_from, self.device)
+        _ = self.study_storage
+
+    @property
+    def study_storage(self) -> StudyStorage | None:
+        """Where trials are kept; None: in the folder of the study."""
+        if self.storage is None:
+            return None
+        from hwbench.studies.storage import StudyStorage
+
+        return StudyStorage.parse(self.storage)
 
     @property
     def budget_s(self) -> float:
@@ -183,6 +199,7 @@ def search(
         watch=_watch(listener),
         latencies=latencies,
         workers=_workers(request),
+        storage=request.study_storage,
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")

@@ -22,6 +22,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.storage import StudyStorage
 from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
 from hwbench.units import format_duration
 from hwbench.workspace import Workspace, write_text
@@ -93,6 +94,7 @@ class Search:
         feasible: The networks within the budget of the settings.
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
         workers: Where networks are scored; None: in this process.
+        storage: Where trials are kept; None: in the folder of the study.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -109,6 +111,7 @@ class Search:
     watch: SearchWatch = field(default_factory=SearchWatch)
     latencies: SpaceSums | None = None
     workers: WorkerPlan | None = None
+    storage: StudyStorage | None = None
 
     def __post_init__(self) -> None:
         if self.feasible.budget_s != self.settings.budget_s:
@@ -127,7 +130,8 @@ class Search:
         base = samplers.get(self.settings.sampler)
         startup = min(_STARTUP, trials // 2)
         sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
-        with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
+        num_choices = len(self.feasible.space.choices)
+        with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
             self._optimize(study, trials)
             history = [replace(c, predicted_s=self._predicted(c)) for c in scored_candidates(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)

@@ -46,6 +46,7 @@ def keys(result):
     return [candidate.architecture for candidate in result.history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampler", ["thompson", "tpe"])
 def test_one_worker_finds_what_this_process_finds(make, sampler):
     here = make("here", Sleep(), sampler=sampler).run(trials=24, measure=1)
@@ -86,6 +87,7 @@ class Clock(SearchWatch):
         return (len(self.moments) - first) / (self.moments[-1] - self.moments[first - 1])
 
 
+@pytest.mark.slow
 def test_two_workers_are_nearly_twice_as_fast(make):
     rates = {}
     for count in (1, 2):
@@ -104,6 +106,7 @@ class Deaths(SearchWatch):
         self.told.append((architecture, reason, again))
 
 
+@pytest.mark.slow
 def test_a_killed_worker_costs_its_score_and_the_trial_runs_again(make, ran):
     undisturbed = make("undisturbed", Sleep(), sampler="tpe").run(trials=10, measure=1)
     search = make("killed", Die(ran, 1, DEADLY), Workers(1), sampler="tpe")
@@ -116,6 +119,7 @@ def test_a_killed_worker_costs_its_score_and_the_trial_runs_again(make, ran):
     ]
 
 
+@pytest.mark.slow
 def test_a_network_that_kills_every_worker_has_no_score(make, ran):
     search = make("deadly", Die(ran, None, DEADLY), Workers(2), sampler="random")
     search.watch = deaths = Deaths()
