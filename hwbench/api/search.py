@@ -17,6 +17,7 @@ from hwbench.api.prediction import (
     table_predictor,
 )
 from hwbench.api.requests import option, request
+from hwbench.errors import InvalidValue
 from hwbench.units import format_duration, format_rate, milliseconds, parse_duration
 
 if TYPE_CHECKING:
@@ -69,6 +70,12 @@ class SearchRequest:
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
     workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
+    ray: str | None = option(
+        default=None,
+        help="Evaluate on a Ray cluster: auto, HOST:PORT of its head, or local to start one on this machine.",
+    )
+    worker_gpus: float = option(default=0.0, min=0, help="With --ray: GPUs that a worker takes; 0.25: four share one.")
+    worker_cpus: float = option(default=1.0, min=0, help="With --ray: processors that a worker takes.")
     storage: str | None = option(
         default=None,
         help="Keep the trials there: sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT; "
@@ -85,6 +92,8 @@ class SearchRequest:
         _ = self.budget_s
         check_confidence(self.confidence, "--confidence")
         check_filling(self.interpolate, self.transfer_from, self.device)
+        if self.ray is None and self.worker_gpus:
+            raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
         _ = self.study_storage
 
     @property
@@ -208,8 +217,11 @@ def search(
 
 def _workers(request: SearchRequest) -> WorkerPlan | None:
     """Where networks are scored; None: in this process."""
+    from hwbench.studies.ray_workers import RayWorkers
     from hwbench.studies.worker_pool import Workers
 
+    if request.ray is not None:
+        return RayWorkers(request.ray, request.workers, request.worker_gpus, request.worker_cpus)
     return Workers(request.workers) if request.workers > 1 else None
 
 

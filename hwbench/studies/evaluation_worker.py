@@ -1,8 +1,9 @@
 """One worker of a search: makes the evaluator once, then scores the networks that it is sent.
 
 Run as ``python -m hwbench.studies.evaluation_worker DESCRIPTOR`` by ``worker_pool``, which may lose it at any time.
-Messages are pickles, over a socket that only the search has the other end of: to the worker the import path, the
-pickled ``EvaluatorSetup``, then ``Assignment``s; from it a ``Greeting``, then ``READY``, then ``Scored`` or ``Failed``.
+Messages are those of ``multiprocessing``, over a pair of sockets that nobody else has an end of: to the worker the
+import path, the ``EvaluatorSetup``, then ``Assignment``s; from it ``GREETING``, ``READY``, then a ``Scored`` or
+``Failed`` for each.
 
 The worker ends with the search, however that ends, and takes the processes along that its evaluator started.
 """
@@ -10,7 +11,6 @@ The worker ends with the search, however that ends, and takes the processes alon
 from __future__ import annotations
 
 import os
-import pickle
 import queue
 import signal
 import sys
@@ -27,12 +27,11 @@ def main() -> None:
     os.dup2(2, 1)  # what an evaluator prints is talk
     connection.send(GREETING)
     sys.path[:] = connection.recv()
-    setup_pickle = connection.recv_bytes()
     assignments: queue.SimpleQueue[Any] = queue.SimpleQueue()
     from hwbench.studies.evaluations import Failed, answer
 
     try:
-        setup = pickle.loads(setup_pickle)
+        setup = connection.recv()
         threading.Thread(target=_receive, args=(connection, assignments), daemon=True).start()
         evaluator = setup.evaluator()
     except Exception as error:

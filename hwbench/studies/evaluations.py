@@ -7,7 +7,6 @@ workers there are.
 
 from __future__ import annotations
 
-import pickle
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -158,19 +157,12 @@ class EvaluatorSetup:
         """A new evaluator."""
         return self.make(self.context)
 
-    def pickled(self) -> bytes:
-        """The setup for another process.
-
-        Raises:
-            InvalidValue: The evaluator, or what it trains with, cannot be sent there.
-        """
-        try:
-            return pickle.dumps(self)
-        except Exception as error:  # pickle raises what the objects raise
-            raise InvalidValue(
-                f"evaluator {self.make.name!r} cannot be sent to workers: {printable(str(error), 300)}; define it in a "
-                "module of its own, or leave out --workers and --ray"
-            ) from None
+    def refusal(self, error: Exception) -> InvalidValue:
+        """What it means that pickling the setup raised: the evaluator, or what it trains with, cannot be sent."""
+        return InvalidValue(
+            f"evaluator {self.make.name!r} cannot be sent to workers: {printable(str(error), 300)}; define it in a "
+            "module of its own, or leave out --workers and --ray"
+        )
 
 
 class WorkerPlan(Protocol):

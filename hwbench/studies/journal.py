@@ -61,7 +61,7 @@ def open_study(
                 if storage is not None:
                     write_text(folder / MARKER, storage.shown + "\n")
                 place = str(folder / JOURNAL) if storage is None else storage.shown
-                with nullcontext() if storage else _damage_told(folder / JOURNAL):
+                with nullcontext() if storage else damage_told(folder / JOURNAL):
                     study = _load(opened, place, folder.name, settings, sampler)
                     _agree(study, settings, folder.name)
                     _reclaim(study, num_choices)
@@ -74,7 +74,7 @@ def _journal(path: Path) -> Iterator[JournalStorage]:
     _cut_torn_line(path)
     file = _Journal(path)
     try:
-        with _damage_told(path):
+        with damage_told(path):
             _check_lines(path)
             storage = JournalStorage(file)
         yield storage
@@ -90,7 +90,7 @@ class _Journal(JournalFileBackend):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: OSError | None = None
-        super().__init__(str(path), lock_obj=_Locked())  # type: ignore[arg-type]
+        super().__init__(str(path), lock_obj=Unlocked())  # type: ignore[arg-type]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         if self.failure is not None:
@@ -118,7 +118,7 @@ def _load(
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def damage_told(path: Path) -> Iterator[None]:
     """The journal is replayed without checks: what a damaged line raises, at once or later, can be anything."""
     try:
         yield
@@ -171,7 +171,7 @@ def _take(descriptor: int, name: str) -> None:
         ) from None
 
 
-class _Locked:
+class Unlocked:
     """The study is locked as a whole; a lock file of Optuna's would outlive a kill and hold up the next run."""
 
     def acquire(self) -> bool:

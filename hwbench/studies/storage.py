@@ -66,8 +66,12 @@ class StudyStorage:
         return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
 
     @contextmanager
-    def opened(self, study: str) -> Iterator[BaseStorage]:
-        """The storage, for as long as the block runs; in PostgreSQL nobody else opens this study meanwhile.
+    def opened(self, study: str, *, alone: bool = True) -> Iterator[BaseStorage]:
+        """The storage, for as long as the block runs.
+
+        Args:
+            study: Name of the study that is wanted.
+            alone: Nobody else is to work on the study meanwhile, which PostgreSQL sees to.
 
         Raises:
             MissingDependency: The package that speaks to it is not installed.
@@ -79,7 +83,7 @@ class StudyStorage:
                 with self._proxy() as storage:
                     yield storage
             else:
-                with self._database() as database, self._locked(database, study):
+                with self._database() as database, self._locked(database, study if alone else None):
                     yield database
         except Exception as error:
             if not _is_of_storage(error):
@@ -125,9 +129,9 @@ class StudyStorage:
             storage.close()
 
     @contextmanager
-    def _locked(self, database: RDBStorage, study: str) -> Iterator[None]:
-        """Holds PostgreSQL's advisory lock of the study, which ends with the connection, however that ends."""
-        if self.url.drivername != "postgresql":
+    def _locked(self, database: RDBStorage, study: str | None) -> Iterator[None]:
+        """Holds PostgreSQL's advisory lock of a study, which ends with the connection, however that ends."""
+        if self.url.drivername != "postgresql" or study is None:
             yield
             return
         from sqlalchemy import text

@@ -52,9 +52,9 @@ class WorkerPool:
     """
 
     def __init__(self, setup: EvaluatorSetup, count: int) -> None:
-        self._setup = setup.pickled()
+        self._setup = setup
         self._count = count
-        self._workers: list[_Worker] = []
+        self._workers: list[_Scorer] = []
         self._failed_starts = 0
 
     @property
@@ -86,13 +86,13 @@ class WorkerPool:
         self._end()
 
     def _start(self) -> None:
-        self._workers.append(_Worker(max(1, cores() // self._count)))
+        self._workers.append(_Scorer(max(1, cores() // self._count)))
 
     def _end(self) -> None:
         while self._workers:
             self._workers.pop().end()
 
-    def _take(self, worker: _Worker) -> Outcome | None:
+    def _take(self, worker: _Scorer) -> Outcome | None:
         """Handles one message of a worker, or its end."""
         try:
             message = worker.connection.recv()
@@ -110,7 +110,7 @@ class WorkerPool:
             return message
         return None
 
-    def _replace(self, worker: _Worker) -> Died | None:
+    def _replace(self, worker: _Scorer) -> Died | None:
         """A new worker for one that died; what that one was scoring."""
         self._workers.remove(worker)
         reason = worker.last_words()
@@ -122,7 +122,7 @@ class WorkerPool:
         return Died(worker.assigned.trial, reason) if worker.assigned is not None else None
 
 
-class _Worker:
+class _Scorer:
     """One process of ``evaluation_worker``."""
 
     def __init__(self, threads: int) -> None:
@@ -147,10 +147,20 @@ class _Worker:
     def is_free(self) -> bool:
         return self.ready and self.assigned is None
 
-    def set_up(self, setup: bytes) -> None:
-        """Sends what the evaluator is made from, and the path under which its modules are found."""
+    def set_up(self, setup: EvaluatorSetup) -> None:
+        """Sends what the evaluator is made from, and the path under which its modules are found.
+
+        Raises:
+            InvalidValue: The setup cannot be sent.
+            OSError: The worker is dead.
+        """
         self.connection.send(_import_path())
-        self.connection.send_bytes(setup)
+        try:
+            self.connection.send(setup)
+        except OSError:
+            raise
+        except Exception as error:  # pickling raises what the objects raise
+            raise setup.refusal(error) from None
 
     def assign(self, assignment: Assignment) -> None:
         """Sends a network; that the worker is dead already shows when its answer is waited for."""

@@ -10,9 +10,10 @@ import contextlib
 import hashlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,16 @@ class Die:
             (self.folder / f"{name}.{deaths}").touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return float(len(network.blocks))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Holds what no process can send to another one."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, network: Network, seed: int) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -154,12 +165,12 @@ class EvaluationsConformance:
         with pytest.raises(HwbenchError, match="needs data to train on"), plan.open(setup(None), 2) as evaluations:
             scored(evaluations, networks[:2])
 
-    def test_an_evaluator_that_cannot_be_sent_is_refused(self, plan: WorkerPlan) -> None:
+    def test_an_evaluator_that_cannot_be_sent_is_refused(self, plan: WorkerPlan, networks: Sequence[Network]) -> None:
         with (
             pytest.raises(HwbenchError, match="'short-train' cannot be sent to workers"),
-            plan.open(setup(lambda network, seed: 0.0), 2),
+            plan.open(setup(Held()), 2) as evaluations,
         ):
-            pass
+            scored(evaluations, networks[:1])
 
     def test_no_worker_outlives_the_context(
         self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path

@@ -10,6 +10,8 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Measurement, Precision, Timing, Workload
+from hwbench.studies.evaluations import WorkerPlan
+from hwbench.studies.evaluators import Trainer
 from hwbench.studies.latencies import choices_digest, space_latencies
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import StudyStorage
@@ -30,6 +32,8 @@ def search_by_law(
     sampler: str = "tpe",
     law: Callable[[Workload], float] = work,
     storage: StudyStorage | None = None,
+    trainer: Trainer | None = None,
+    workers: WorkerPlan | None = None,
 ) -> SearchResult:
     """Runs a study in int8: its table, and the measurements of its candidates, come from a latency law.
 
@@ -43,6 +47,8 @@ def search_by_law(
         sampler: Name of the sampler.
         law: From a workload to its latency in seconds.
         storage: Where trials are kept; None: in the folder of the study.
+        trainer: For evaluators that train.
+        workers: Where networks are scored; None: in this process.
 
     Raises:
         InfeasibleBudget: No network of the space is within the budget.
@@ -64,5 +70,15 @@ def search_by_law(
         space, choices_digest(choices), target.key, precision.value, 1e3 * budget_s, CLASSES, evaluator, sampler
     )
     feasible = FeasibleSet(space_latencies(choices, predictor, precision, CLASSES), budget_s)
-    search = Search(workspace, study, settings, feasible, predictor.calibration.spread, measure, storage=storage)
+    search = Search(
+        workspace,
+        study,
+        settings,
+        feasible,
+        predictor.calibration.spread,
+        measure,
+        trainer,
+        storage=storage,
+        workers=workers,
+    )
     return search.run(trials, measure=2)
