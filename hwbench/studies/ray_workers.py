@@ -162,7 +162,7 @@ class RayPool:
                 with suppress(Exception):
                     self._ray.kill(actor.handle)
         self._actors.clear()
-        if self._is_ours:
+        if self._is_ours and self._is_reachable:
             self._ray.shutdown()
 
     def _take(self, actor: _Actor) -> Outcome | None:
@@ -171,6 +171,7 @@ class RayPool:
         try:
             message = self._ray.get(reference)
         except self._ray.exceptions.RayActorError as error:
+            self._look_for_head()  # without it, a new actor would be waited for until Ray ends the process
             return self._replace(actor, printable(str(error), 300))
         except Exception as error:  # of Ray: of the store of objects, of unpickling
             raise HwbenchError(f"--ray {self._plan.address}: {printable(str(error), 300)}") from None

@@ -207,16 +207,18 @@ def test_the_same_command_goes_on_after_a_kill_of_search_or_head(workspace, head
             assert process.poll() is None, process.communicate()
             time.sleep(0.05)
 
-    search = begin(40)
+    search = begin(24)
     until(3, search)
     search.kill()
     search.communicate()
-    search = begin(40)
+    search = begin(24)
     until(7, search)
     assert len(head.processes()) >= 2
     head.kill()
-    out, _ = search.communicate(timeout=90)
-    assert search.returncode != 0, out
+    out, err = search.communicate(timeout=90)
+    assert search.returncode != 0, err
+    assert out.startswith(f"--ray {head.address}: "), (out, err)
+    assert out.count("\n") == 1
     head.start()
-    search = begin(12)
-    assert search.communicate(timeout=90)[0] == "12 12\n"
+    search = begin(24)
+    assert search.communicate(timeout=90)[0] == "24 24\n"
