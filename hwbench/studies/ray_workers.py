@@ -128,11 +128,10 @@ class RayPool:
     def _connect(self) -> None:
         if self._ray.is_initialized():
             return
-        local = self._plan.address == LOCAL
-        options = {"include_dashboard": False} if local else {"address": self._plan.address}
+        options: dict[str, Any] = {"include_dashboard": False} if self._plan.address == LOCAL else {}
         try:
             with _undisturbed(), safe_children():
-                self._ray.init(**options, log_to_driver=False, configure_logging=False)
+                self._ray.init(self._plan.address, **options, log_to_driver=False, configure_logging=False)
         except Exception as error:  # of Ray, of gRPC, of the system
             raise InvalidValue(
                 f"--ray {self._plan.address}: no cluster answers: {printable(str(error), 200)}; start one: "

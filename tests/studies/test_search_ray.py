@@ -39,11 +39,11 @@ def own_token(tmp_path_factory):
 def cluster():
     """Ray in this process: searches find it initialised, and leave it so."""
     pytest.importorskip("ray", reason="pip install 'hwbench[ray]'")
-    from hwbench.studies.ray_workers import _undisturbed, load_ray
+    from hwbench.studies.ray_workers import LOCAL, _undisturbed, load_ray
 
     ray = load_ray()
     with _undisturbed():
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+        ray.init(LOCAL, num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
 
