@@ -15,6 +15,7 @@ from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
     from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.dashboard import DashboardRequest, DashboardResult, dashboard
     from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
     from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
     from hwbench.api.data.listing import ListDataRequest, ListDataResult, ListedData, list_data
@@ -76,6 +77,8 @@ __all__ = [
     "CheckDeviceRequest",
     "CheckDeviceResult",
     "CheckStep",
+    "DashboardRequest",
+    "DashboardResult",
     "DeviceAnswer",
     "DeviceProfile",
     "DiffRequest",
@@ -141,6 +144,7 @@ __all__ = [
     "bench_data",
     "check_data",
     "check_device",
+    "dashboard",
     "diff",
     "doctor",
     "export",

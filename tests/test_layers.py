@@ -51,6 +51,10 @@ TESTING = "testing"
 # Third-party packages by the packages of ours that may load them, at any depth of a function.
 ONLY_IN = {
     "optuna": {"studies", "reports", "spaces"},  # a space draws from Optuna's trial, which is not wrapped
+    "sqlalchemy": {"studies"},
+    "ray": {"studies"},
+    "grpc": {"studies"},
+    "optuna_dashboard": {"studies"},
     "plotly": {"reports"},
     "av": {"data"},
     "cv2": {"data"},

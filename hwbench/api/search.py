@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
     from hwbench.studies.candidates import MeasureNetworks
+    from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.settings import Settings
-    from hwbench.studies.study import SearchResult, SearchWatch
+    from hwbench.studies.storage import StudyStorage
+    from hwbench.studies.study import SearchResult
+    from hwbench.studies.trials import SearchWatch
     from hwbench.workspace import Workspace
 
 
@@ -79,12 +82,24 @@ class SearchRequest:
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
+    ray: str | None = option(
+        default=None,
+        help="Evaluate on a Ray cluster: auto, HOST:PORT of its head, or local to start one on this machine.",
+    )
+    worker_gpus: float = option(default=0.0, min=0, help="With --ray: GPUs that a worker takes; 0.25: four share one.")
+    worker_cpus: float = option(default=1.0, min=0, help="With --ray: processors that a worker takes.")
+    storage: str | None = option(
+        default=None,
+        help="Keep the trials there: sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT; "
+        "default: in the folder of the study.",
+    )
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
     interpolate: bool = option(default=False, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
 
     def validate(self) -> None:
-        """Raises InvalidValue where the budget is no duration, a share is none, or rows cannot be filled in so."""
+        """Raises InvalidValue where budget, share or storage do not parse, or rows cannot be filled in so."""
         from hwbench.studies.settings import check_confidence
 
         _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
@@ -94,6 +109,9 @@ class SearchRequest:
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
             if not 0 < share <= 1:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
+        if self.ray is None and self.worker_gpus:
+            raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        _ = self.study_storage
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -121,6 +139,15 @@ class SearchRequest:
                 f"got {self.budget!r}"
             )
         return dict(zip(self.devices, limits * len(self.devices), strict=False))
+
+    @property
+    def study_storage(self) -> StudyStorage | None:
+        """Where trials are kept; None: in the folder of the study."""
+        if self.storage is None:
+            return None
+        from hwbench.studies.storage import StudyStorage
+
+        return StudyStorage.parse(self.storage)
 
     @property
     def budget_s(self) -> float:
@@ -266,6 +293,8 @@ def search(
         latencies=None if settings.by_prediction else first.latencies,
         further=further,
         sizes=sizes(feasible),
+        workers=_workers(request),
+        storage=request.study_storage,
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
@@ -282,6 +311,16 @@ def _limit(text: str | None, name: str) -> int:
     if text is not None and limit < 1:
         raise InvalidValue(f"{name}: expected a size above zero, got {text!r}")
     return limit
+
+
+def _workers(request: SearchRequest) -> WorkerPlan | None:
+    """Where networks are scored; None: in this process."""
+    from hwbench.studies.ray_workers import RayWorkers
+    from hwbench.studies.worker_pool import Workers
+
+    if request.ray is not None:
+        return RayWorkers(request.ray, request.workers, request.worker_gpus, request.worker_cpus)
+    return Workers(request.workers) if request.workers > 1 else None
 
 
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
@@ -327,7 +366,7 @@ def _tell_feasible(feasible: FeasibleSet, settings: Settings, listener: Listener
 def _watch(listener: Listener) -> SearchWatch:
     """Tells a listener of trials, with the best score so far."""
     from hwbench.studies.candidates import Candidate
-    from hwbench.studies.study import SearchWatch
+    from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
         def started(self, trials: int, finished: int) -> None:
@@ -340,6 +379,9 @@ def _watch(listener: Listener) -> SearchWatch:
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
             self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+
+        def died(self, architecture: str, reason: str, again: bool) -> None:
+            listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
 
         def exhausted(self, networks: int) -> None:
             self.total = self.done

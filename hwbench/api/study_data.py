@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -66,6 +67,10 @@ class StudyData:
         self.workspace, self.source, self.fidelity = workspace, source, fidelity
         self._opened = functools.cache(self._open)
         self._resources = functools.cache(self._resources_of)
+
+    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity]]:
+        """Other processes read the data for themselves."""
+        return StudyData, (self.workspace, self.source, self.fidelity)
 
     def top1(self, network: Network, seed: int) -> float:
         """Top-1 on the validation videos after a short training, a fraction; not a number where it diverges."""
@@ -143,7 +148,8 @@ class StudyData:
         with PYAV.open(videos.source(0)) as first:
             info = first.info
         decoded_bytes = len(videos) * info.num_frames * info.height * info.width * 3
-        return resources_for(self.source, workers=0 if decoded_bytes <= CACHE_BYTES else None)
+        threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None  # what a worker of a search is given
+        return resources_for(self.source, threads=threads, workers=0 if decoded_bytes <= CACHE_BYTES else None)
 
     def _sized(self, input: TensorSpec, seed: int) -> Data:
         """The data in clips of a size; copies share what was decoded."""

@@ -1,6 +1,7 @@
 """All commands: importing this module registers them. One line each, in alphabetical order."""
 
 import hwbench.cli.bench
+import hwbench.cli.dashboard
 import hwbench.cli.data
 import hwbench.cli.devices
 import hwbench.cli.diff

@@ -1,16 +1,16 @@
-"""The journal of a study: an Optuna journal file which survives a kill and says so when it does not."""
+"""The trials of a study: by default an Optuna journal file, which survives a kill and says so when it does not."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import optuna
-from optuna.storages import JournalStorage
+from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -18,7 +18,8 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
-from hwbench.workspace import writing
+from hwbench.studies.storage import MARKER, StudyStorage, check_marker
+from hwbench.workspace import write_text, writing
 
 JOURNAL = "journal.log"
 _SETTINGS = "settings"
@@ -28,34 +29,59 @@ UNSCORED = "unscored"
 
 @contextmanager
 def open_study(
-    folder: Path, settings: Settings, sampler: optuna.samplers.BaseSampler, num_choices: int
+    folder: Path,
+    settings: Settings,
+    sampler: optuna.samplers.BaseSampler | None,
+    num_choices: int,
+    storage: StudyStorage | None = None,
 ) -> Iterator[Study]:
-    """The study in a folder, made or continued; one process at a time. A trial makes ``num_choices`` choices.
+    """The study of a folder, made or continued; one process at a time. A trial makes ``num_choices`` choices.
 
-    A trial that was under way when a process died is closed and its choices are queued to be tried first. Optuna's own
-    messages are off meanwhile.
+    Trials that were under way when a process died are closed and their choices are queued to be tried first. Optuna's
+    own messages are off meanwhile.
+
+    Args:
+        folder: Of the study; its name is that of the study.
+        settings: What is searched for.
+        sampler: Proposes networks; None: nobody asks for any.
+        num_choices: Of the space.
+        storage: Keeps the trials; None: a journal in the folder.
 
     Raises:
-        InvalidValue: The study exists with other settings, or another process is at work on it.
+        InvalidValue: The study exists with other settings or in another storage, or another process is at work on it.
         InvalidFile: The journal is damaged.
-        WorkspaceError: The folder cannot be written.
+        WorkspaceError: The folder cannot be written, or the storage not be reached.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / ".lock").open("w") as lock, _quiet():
             _take(lock.fileno(), folder.name)
-            _cut_torn_line(folder / JOURNAL)
-            file = _Journal(folder / JOURNAL)
-            try:
-                study = _load(file, settings, sampler)
-                with _damage_told(file.path):
+            check_marker(folder, storage, folder / JOURNAL)
+            with _journal(folder / JOURNAL) if storage is None else storage.opened(folder.name) as opened:
+                if storage is not None:
+                    write_text(folder / MARKER, storage.shown + "\n")
+                place = str(folder / JOURNAL) if storage is None else storage.shown
+                with nullcontext() if storage else damage_told(folder / JOURNAL):
+                    study = _load(opened, place, folder.name, settings, sampler)
                     _agree(study, settings, folder.name)
                     _reclaim(study, num_choices)
                 yield study
-            except Exception:
-                if file.failure is not None:  # Optuna goes on after it, and fails in other words
-                    raise file.failure from None
-                raise
+
+
+@contextmanager
+def _journal(path: Path) -> Iterator[JournalStorage]:
+    """The journal of a study, looked through before anything is appended."""
+    _cut_torn_line(path)
+    file = _Journal(path)
+    try:
+        with damage_told(path):
+            _check_lines(path)
+            storage = JournalStorage(file)
+        yield storage
+    except Exception:
+        if file.failure is not None:  # Optuna goes on after it, and fails in other words
+            raise file.failure from None
+        raise
 
 
 class _Journal(JournalFileBackend):
@@ -64,7 +90,7 @@ class _Journal(JournalFileBackend):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.failure: OSError | None = None
-        super().__init__(str(path), lock_obj=_Locked())  # type: ignore[arg-type]
+        super().__init__(str(path), lock_obj=Unlocked())  # type: ignore[arg-type]
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         if self.failure is not None:
@@ -77,25 +103,22 @@ class _Journal(JournalFileBackend):
             raise
 
 
-def _load(file: _Journal, settings: Settings, sampler: optuna.samplers.BaseSampler) -> Study:
-    path = file.path
-    with _damage_told(path):
-        _check_lines(path)
-        storage = JournalStorage(file)
-        name = path.parent.name
-        if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
-            study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
-        else:
-            study = optuna.create_study(
-                study_name=name, storage=storage, sampler=sampler, directions=settings.directions
-            )
-        if study.user_attrs or not study.get_trials(deepcopy=False):
-            return study
-    raise InvalidFile(f"{path}: is no journal of a search; choose another name with --study")
+def _load(
+    storage: BaseStorage, place: str, name: str, settings: Settings, sampler: optuna.samplers.BaseSampler | None
+) -> Study:
+    if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
+        study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+    else:
+        study = optuna.create_study(study_name=name, storage=storage, sampler=sampler, directions=settings.directions)
+    if study.user_attrs or not study.get_trials(deepcopy=False):
+        return study
+    raise InvalidFile(
+        f"study {name!r}: what is kept under its name is none of a search; choose another one with --study"
+    )
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def damage_told(path: Path) -> Iterator[None]:
     """The journal is replayed without checks: what a damaged line raises, at once or later, can be anything."""
     try:
         yield
@@ -148,7 +171,7 @@ def _take(descriptor: int, name: str) -> None:
         ) from None
 
 
-class _Locked:
+class Unlocked:
     """The study is locked as a whole; a lock file of Optuna's would outlive a kill and hold up the next run."""
 
     def acquire(self) -> bool:

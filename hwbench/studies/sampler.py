@@ -51,8 +51,9 @@ class FeasibleSampler(BaseSampler):
     repaired network is what is evaluated and what the sampler learns from. In place of a network that the study has
     seen another is proposed, then drawn.
 
-    The sampler is made afresh for every trial, seeded by how many are finished: a study that was interrupted goes on
-    exactly as it would have.
+    The sampler is made afresh for every trial, seeded by how many are finished or under way: a study with one worker
+    that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of their own
+    and networks of their own.
     """
 
     def __init__(self, feasible: FeasibleSet, base: Base, *, seed: int, startup: int) -> None:
@@ -69,7 +70,8 @@ class FeasibleSampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
-            words = np.random.SeedSequence([self._seed, len(finished_trials(study))]).generate_state(1)
+            position = len(finished_trials(study)) + len(_others_running(study, trial))
+            words = np.random.SeedSequence([self._seed, position]).generate_state(1)
             self._base = self._make_base(int(words[0]))
             self._base.before_trial(study, trial)
 
@@ -83,10 +85,10 @@ class FeasibleSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        finished = finished_trials(study)
-        rng = np.random.default_rng([self._seed, len(finished), 1])
-        seen = {self._space.of_params(t.params).key for t in finished if t.params.keys() == self._distributions.keys()}
-        starting = len(finished) < self._startup
+        taken = [*finished_trials(study), *_others_running(study, trial)]
+        rng = np.random.default_rng([self._seed, len(taken), 1])
+        seen = {self._space.of_params(t.params).key for t in taken if t.params.keys() == self._distributions.keys()}
+        starting = len(taken) < self._startup
         if starting and self._base is not None:
             self._propose(study, trial, self._base)  # unused, but by that NSGA-II counts the trial among its parents
         for attempt in range(0 if starting else _PROPOSALS):
@@ -109,7 +111,10 @@ class FeasibleSampler(BaseSampler):
         if self._base is not None:
             return self._feasible.repair(self._propose(study, trial, self._base))
         if self._thompson is not None and (scored := self._scored(study)):
-            return self._thompson.propose(scored, rng, attempt=attempt, front=len(study.directions) > 1)
+            running = len(_others_running(study, trial))
+            return self._thompson.propose(
+                scored, rng, attempt=attempt, running=running, front=len(study.directions) > 1
+            )
         return None
 
     def _scored(self, study: Study) -> list[Scored]:
@@ -131,3 +136,9 @@ class FeasibleSampler(BaseSampler):
             if drawn.key not in seen:
                 return drawn
         return self._feasible.draw(rng)
+
+
+def _others_running(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
+    """The trials under way besides the one that is being made."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    return [other for other in running if other.number != trial.number]

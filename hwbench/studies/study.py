@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from optuna.study import Study
-from optuna.trial import Trial, TrialState
 
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
@@ -27,13 +24,16 @@ from hwbench.studies.candidates import (
     candidates_frame,
     pareto,
 )
-from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Evaluator, Losses, Trainer, scoring_of
+from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
+from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
-from hwbench.studies.journal import UNSCORED, finished_trials, open_study
+from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.storage import StudyStorage
+from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
 from hwbench.workspace import Workspace, write_text
 
 if TYPE_CHECKING:
@@ -43,19 +43,6 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
-
-
-class SearchWatch:
-    """What a search tells while it runs; override what is of interest."""
-
-    def started(self, trials: int, finished: int) -> None:
-        """``trials`` are wanted in all, ``finished`` were done by earlier runs."""
-
-    def evaluated(self, candidate: Candidate) -> None:
-        """One trial has its score."""
-
-    def exhausted(self, networks: int) -> None:
-        """All networks within the budget have been evaluated; no more trials are run."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,8 @@ class Search:
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
         further: Further devices; ``feasible`` is within their budgets, too.
         sizes: Bytes that have a budget, by the key that is printed (``hwbench.studies.latencies.sizes``).
+        workers: Where networks are scored; None: in this process.
+        storage: Where trials are kept; None: in the folder of the study.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -149,6 +138,8 @@ class Search:
     clips: ClipReader | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
+    workers: WorkerPlan | None = None
+    storage: StudyStorage | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -173,41 +164,26 @@ class Search:
         base = samplers.get(self.settings.sampler)
         startup = min(_STARTUP, trials // 2)
         sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
-        with open_study(folder, self.settings, sampler, len(self.feasible.space.choices)) as study:
-            context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips)
-            self._optimize(study, make(context), trials)
-            history = [self._with_predictions(c) for c in _history(study)]
+        num_choices = len(self.feasible.space.choices)
+        with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
+            self._optimize(study, trials)
+            history = [self._with_predictions(c) for c in scored_candidates(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
             result.write(folder)
         return result
 
-    def _optimize(self, study: Study, evaluator: Evaluator, trials: int) -> None:
-        scores = {c.architecture: c.score for c in _history(study)}
-        self.watch.started(trials, len(finished_trials(study)))
-        if isinstance(evaluator, AdditiveEvaluator) and not study.get_trials(deepcopy=False):
+    def _optimize(self, study: Study, trials: int) -> None:
+        make = get_evaluator(self.settings.evaluator)
+        context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips)
+        setup = EvaluatorSetup(make, context)
+        if hasattr(make, "block_score") and not study.get_trials(deepcopy=False):
+            evaluator = make(context)
+            assert isinstance(evaluator, AdditiveEvaluator)
             for optimum in self._optima(evaluator)[:trials]:
                 study.enqueue_trial(dict(optimum.choices))
-
-        def objective(trial: Trial) -> float | tuple[float, float]:
-            architecture = self.feasible.space.sample(trial)
-            key, predicted = architecture.key, self._latencies.total(architecture)
-            if key not in scores:
-                scores[key] = evaluator.score(self._network(architecture))
-            self.watch.evaluated(Candidate(key, scores[key], predicted, trial=trial.number))
-            trial.set_user_attr("architecture", key)
-            trial.set_user_attr("predicted_s", predicted)
-            trial.set_constraint("latency", predicted - self.settings.budget_s)
-            if not math.isfinite(scores[key]):
-                trial.set_user_attr(UNSCORED, True)  # Optuna closes a trial that returns nan as failed
-                return math.nan
-            trial.set_user_attr("score", scores[key])
-            return (scores[key], predicted) if len(self.settings.directions) == 2 else scores[key]
-
-        while len(finished_trials(study)) < trials:
-            if len(scores) >= self.feasible.count:
-                self.watch.exhausted(len(scores))
-                return
-            study.optimize(objective, n_trials=1)
+        left = trials - len(finished_trials(study))
+        with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
+            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
 
     def _optima(self, evaluator: AdditiveEvaluator) -> list[Architecture]:
         """The exact best networks at shares of the budget, the full budget first."""
@@ -277,14 +253,9 @@ class Search:
             sizes=tuple((name, round(size(architecture))) for name, size in self.sizes.items()),
         )
 
-    def _reference(self, count: int) -> list[Network]:
-        rng = np.random.default_rng([self.settings.seed, 2])
-        drawn: dict[Architecture, None] = {}
-        for _ in range(20 * count):
-            drawn[self.feasible.draw(rng)] = None
-            if len(drawn) == count:
-                break
-        return [self._network(architecture) for architecture in drawn]
+    @property
+    def _reference(self) -> ReferenceNetworks:
+        return ReferenceNetworks(self.feasible, self.settings.seed, self.settings.num_classes)
 
     def _network(self, architecture: Architecture) -> Network:
         return self.feasible.space.network(architecture, self.settings.num_classes)
@@ -292,12 +263,3 @@ class Search:
     def _workload(self, key: str) -> Workload:
         network = self._network(Architecture.parse(key))
         return network.workload(Precision.parse(self.settings.precision), self.settings.variant)
-
-
-def _history(study: Study) -> list[Candidate]:
-    """The scored trials of a study, in order."""
-    return [
-        Candidate(a["architecture"], a["score"], a["predicted_s"], trial=trial.number)
-        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        for a in (trial.user_attrs,)
-    ]

@@ -35,7 +35,13 @@ class Thompson:
         self._learned: tuple[list[Scored], Posterior] | None = None
 
     def propose(
-        self, scored: Sequence[Scored], rng: np.random.Generator, *, attempt: int = 0, front: bool = False
+        self,
+        scored: Sequence[Scored],
+        rng: np.random.Generator,
+        *,
+        attempt: int = 0,
+        running: int = 0,
+        front: bool = False,
     ) -> Architecture:
         """The next network to evaluate.
 
@@ -43,9 +49,11 @@ class Thompson:
             scored: Networks with their scores, larger is better, at least one.
             rng: Of the draw.
             attempt: How many proposals were refused before.
+            running: How many networks are being scored: the optimum of the mean is proposed once for a batch, not
+                once for each of the workers that ask before the next score.
             front: The best at any latency is wanted, not within the budget alone: a share of it is drawn.
         """
-        close = _SCALES[min(attempt, len(_SCALES) - 1)] if len(scored) % 2 == 0 else 1.0
+        close = _SCALES[min(attempt, len(_SCALES) - 1)] if (len(scored) + running) % 2 == 0 else 1.0
         function = self._posterior(scored).draw(rng, close)
         return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
 

@@ -10,8 +10,11 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Measurement, Precision, Timing, Workload
+from hwbench.studies.evaluations import WorkerPlan
+from hwbench.studies.evaluators import Trainer
 from hwbench.studies.latencies import choices_digest, space_latencies
 from hwbench.studies.settings import Settings
+from hwbench.studies.storage import StudyStorage
 from hwbench.studies.study import Search, SearchResult
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, installed_target, space_table, work
@@ -28,6 +31,9 @@ def search_by_law(
     evaluator: str = "entropy",
     sampler: str = "tpe",
     law: Callable[[Workload], float] = work,
+    storage: StudyStorage | None = None,
+    trainer: Trainer | None = None,
+    workers: WorkerPlan | None = None,
 ) -> SearchResult:
     """Runs a study in int8: its table, and the measurements of its candidates, come from a latency law.
 
@@ -40,6 +46,9 @@ def search_by_law(
         evaluator: Name of the evaluator.
         sampler: Name of the sampler.
         law: From a workload to its latency in seconds.
+        storage: Where trials are kept; None: in the folder of the study.
+        trainer: For evaluators that train.
+        workers: Where networks are scored; None: in this process.
 
     Raises:
         InfeasibleBudget: No network of the space is within the budget.
@@ -61,5 +70,15 @@ def search_by_law(
         space, choices_digest(choices), target.key, precision.value, 1e3 * budget_s, CLASSES, evaluator, sampler
     )
     feasible = FeasibleSet(space_latencies(choices, predictor, precision, CLASSES), budget_s)
-    search = Search(workspace, study, settings, feasible, predictor.calibration.spread, measure)
+    search = Search(
+        workspace,
+        study,
+        settings,
+        feasible,
+        predictor.calibration.spread,
+        measure,
+        trainer,
+        storage=storage,
+        workers=workers,
+    )
     return search.run(trials, measure=2)

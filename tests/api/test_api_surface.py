@@ -28,6 +28,7 @@ GIVEN = {
     "BenchDataRequest": {"data": "synthetic"},
     "CheckDataRequest": {"data": "synthetic"},
     "CheckDeviceRequest": {"name": "local"},
+    "DashboardRequest": {"study": "mine"},
     "DiffRequest": {"before": "a", "after": "b"},
     "ExportRequest": {"model": "zoo:x3d-xs", "out": Path("out")},
     "GetWeightsRequest": {"name": "x3d-xs"},

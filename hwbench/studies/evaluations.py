@@ -1,0 +1,230 @@
+"""Where networks are scored: in this process, in worker processes, or on a cluster; one protocol for all of them.
+
+The search alone asks and tells Optuna. What scores networks knows nothing of studies: it is given networks, as many at
+a time as it has room for, and returns scores in whatever order they come. A study so has one writer however many
+workers there are.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Protocol, Self
+
+import numpy as np
+
+from hwbench import errors
+from hwbench.errors import HwbenchError, InvalidValue
+from hwbench.printable import printable
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.specs import Architecture, Network
+from hwbench.specs.kinds.by_hand import is_by_hand, model_of
+from hwbench.specs.model_name import ModelName, named_models
+from hwbench.studies.evaluators import Context, Evaluator
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One network to score.
+
+    Args:
+        trial: Number of the trial that asks.
+        network: What is scored.
+        models: (name, number of classes) of the models by hand whose blocks the network has: a worker loads them.
+    """
+
+    trial: int
+    network: Network
+    models: tuple[tuple[str, int | None], ...] = ()
+
+    @classmethod
+    def of(cls, trial: int, network: Network) -> Assignment:
+        """The assignment with the models that were named to this process."""
+        labels = [model_of(block) for block in network.blocks if is_by_hand(block)]
+        return cls(trial, network, tuple(named_models(labels)))
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The score of one trial's network (nan: it has none), and the seconds that scoring took."""
+
+    trial: int
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Died:
+    """A worker ended while it scored the network of a trial; ``reason`` says how, in words."""
+
+    trial: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An evaluator raised: by its name a class of ``hwbench.errors``, or any other; ends the search."""
+
+    kind: str
+    reason: str
+
+    @classmethod
+    def of(cls, error: Exception, doing: str) -> Failed:
+        """What a worker says of an error; ``doing`` is what failed, for errors that are not ours."""
+        if isinstance(error, HwbenchError):
+            return cls(type(error).__name__, str(error))
+        return cls("", f"{doing}: {type(error).__name__}: {printable(str(error), 500)}")
+
+    def error(self) -> HwbenchError:
+        """The error to raise in the process of the search."""
+        kind = getattr(errors, self.kind, HwbenchError) if self.kind else HwbenchError
+        return kind(self.reason)
+
+
+Outcome = Scored | Died
+
+
+class Evaluations(Protocol):
+    """Scores networks. Used as a context; its end, however it comes, ends every worker, also in the middle of a score.
+
+    The caller assigns no more networks than are ``free``, and takes outcomes until each assignment has one.
+    """
+
+    @property
+    def free(self) -> int:
+        """How many more networks can be assigned now. Workers may come and go: it changes while outcomes are taken."""
+        ...
+
+    def assign(self, assignment: Assignment, /) -> None:
+        """Begins to score a network.
+
+        Raises:
+            HwbenchError: No worker can be started.
+        """
+        ...
+
+    def outcomes(self) -> Iterator[Outcome]:
+        """Waits until something has happened; what ended, which may be nothing where a worker has become ready.
+
+        Raises:
+            HwbenchError: An evaluator cannot be made, or raised; or no worker can be started.
+        """
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class ReferenceNetworks:
+    """``Context.reference`` of a study: networks of its feasible set, the same ones in every process.
+
+    Args:
+        feasible: What is drawn from.
+        seed: Of the study.
+        num_classes: Of the heads.
+    """
+
+    feasible: FeasibleSet
+    seed: int
+    num_classes: int
+
+    def __call__(self, count: int) -> Sequence[Network]:
+        """Up to ``count`` different networks, uniformly; fewer where the set is small."""
+        rng = np.random.default_rng([self.seed, 2])
+        drawn: dict[Architecture, None] = {}
+        for _ in range(20 * count):
+            drawn[self.feasible.draw(rng)] = None
+            if len(drawn) == count:
+                break
+        return [self.feasible.space.network(architecture, self.num_classes) for architecture in drawn]
+
+
+@dataclass(frozen=True)
+class EvaluatorSetup:
+    """All that a worker needs to make the evaluator of a study; pickled on its way to other processes."""
+
+    make: type[Evaluator]
+    context: Context
+
+    def evaluator(self) -> Evaluator:
+        """A new evaluator."""
+        return self.make(self.context)
+
+    def refusal(self, error: Exception) -> InvalidValue:
+        """What it means that pickling the setup raised: the evaluator, or what it trains with, cannot be sent."""
+        return InvalidValue(
+            f"evaluator {self.make.name!r} cannot be sent to workers: {printable(str(error), 300)}; define it in a "
+            "module of its own, or leave out --workers and --ray"
+        )
+
+
+class WorkerPlan(Protocol):
+    """Workers that a search is to have, wherever they run."""
+
+    def open(self, setup: EvaluatorSetup, networks: int, /) -> Evaluations:
+        """What scores ``networks`` networks of a study; workers start when it is entered.
+
+        Raises:
+            HwbenchError: There can be no such workers; says why.
+        """
+        ...
+
+
+class InProcess:
+    """Scores one network at a time in this very process: what it raises, it raises here."""
+
+    def __init__(self, setup: EvaluatorSetup) -> None:
+        self._setup = setup
+        self._assigned: Assignment | None = None
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        return self._setup.evaluator()
+
+    @property
+    def free(self) -> int:
+        return int(self._assigned is None)
+
+    def assign(self, assignment: Assignment, /) -> None:
+        self._assigned = assignment
+
+    def outcomes(self) -> Iterator[Outcome]:
+        assignment, self._assigned = self._assigned, None
+        if assignment is not None:
+            started = time.monotonic()
+            score = self._evaluator.score(assignment.network)
+            yield Scored(assignment.trial, score, time.monotonic() - started)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        pass
+
+
+def answer(evaluator: Evaluator, assignment: Assignment) -> Scored | Failed:
+    """What a worker answers to an assignment; it raises nothing."""
+    started = time.monotonic()
+    try:
+        _load_models(assignment.models)
+        score = float(evaluator.score(assignment.network))
+    except Exception as error:
+        return Failed.of(error, f"evaluator {evaluator.name!r} failed on {assignment.network.name}")
+    return Scored(assignment.trial, score, time.monotonic() - started)
+
+
+def _load_models(named: Iterable[tuple[str, int | None]]) -> None:
+    """Loads models that the user named to the process of the search."""
+    for text, num_classes in named:
+        from hwbench.models import by_hand
+
+        by_hand.load(ModelName.parse(text), num_classes)

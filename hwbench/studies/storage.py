@@ -1,0 +1,204 @@
+"""Where a study is kept besides its folder: SQLite, PostgreSQL, or the gRPC proxy of Optuna. No password is kept."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+
+from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
+from hwbench.printable import printable
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage, RDBStorage
+
+EXPECTED = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT"
+# The file in the folder of a study that names its storage.
+MARKER = "storage.txt"
+_DRIVER = "postgresql+psycopg"
+# Of a connection that is not answered.
+_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True)
+class StudyStorage:
+    """The storage of a study, by its URL.
+
+    Args:
+        url: With the password, where it has one; use ``shown`` for messages and files.
+    """
+
+    url: URL
+
+    @classmethod
+    def parse(cls, text: str, name: str = "--storage") -> StudyStorage:
+        """Reads a URL; a relative file of SQLite is taken from the current folder.
+
+        Raises:
+            InvalidValue: It is none of ``EXPECTED``; the message begins with ``name`` and shows no password.
+        """
+        try:
+            url = make_url(text)
+        except (ArgumentError, ValueError):
+            raise InvalidValue(f"{name}: expected {EXPECTED}, got {_without_secrets(text)!r}") from None
+        complete = {
+            "sqlite": bool(url.database) and url.database != ":memory:",
+            "postgresql": bool(url.database),
+            "grpc": bool(url.host and url.port) and not url.database,
+        }
+        if not complete.get(url.drivername):
+            raise InvalidValue(f"{name}: expected {EXPECTED}, got {cls(url).shown!r}")
+        if url.drivername == "sqlite" and url.database:
+            url = url.set(database=str(Path(url.database).absolute()))
+        return cls(url)
+
+    @property
+    def shown(self) -> str:
+        """The URL without a password."""
+        return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
+
+    @contextmanager
+    def opened(self, study: str, *, alone: bool = True) -> Iterator[BaseStorage]:
+        """The storage, for as long as the block runs.
+
+        Args:
+            study: Name of the study that is wanted.
+            alone: Nobody else is to work on the study meanwhile, which PostgreSQL sees to.
+
+        Raises:
+            MissingDependency: The package that speaks to it is not installed.
+            WorkspaceError: It cannot be reached, or written, at the beginning or at any time.
+            InvalidValue: Another process is at work on the study.
+        """
+        try:
+            if self.url.drivername == "grpc":
+                with self._proxy() as storage:
+                    yield storage
+            else:
+                with self._database() as database, self._locked(database, study if alone else None):
+                    yield database
+        except Exception as error:
+            if not _is_of_storage(error):
+                raise
+            raise WorkspaceError(
+                f"study {study!r}: {self.shown}: {self._reason(error)}; what it holds is kept; mend it and repeat the "
+                "same command"
+            ) from None
+
+    @contextmanager
+    def _database(self) -> Iterator[RDBStorage]:
+        from optuna.storages import RDBStorage
+
+        url, options = self.url, {}
+        if url.drivername == "postgresql":
+            _require("psycopg", "postgres")
+            url, options = url.set(drivername=_DRIVER), {"connect_timeout": _TIMEOUT_S}
+        storage = RDBStorage(
+            url.render_as_string(hide_password=False),
+            engine_kwargs={"pool_pre_ping": True, "connect_args": options},
+        )
+        try:
+            yield storage
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+    @contextmanager
+    def _proxy(self) -> Iterator[BaseStorage]:
+        _require("grpc", "grpc")
+        from optuna.exceptions import ExperimentalWarning
+        from optuna.storages import GrpcStorageProxy
+
+        assert self.url.host is not None
+        assert self.url.port is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            storage = GrpcStorageProxy(host=self.url.host, port=self.url.port)
+        try:
+            storage.wait_server_ready(timeout=_TIMEOUT_S)
+            yield storage
+        finally:
+            storage.close()
+
+    @contextmanager
+    def _locked(self, database: RDBStorage, study: str | None) -> Iterator[None]:
+        """Holds PostgreSQL's advisory lock of a study, which ends with the connection, however that ends."""
+        if self.url.drivername != "postgresql" or study is None:
+            yield
+            return
+        from sqlalchemy import text
+
+        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
+            if not connection.execute(lock, {"study": f"hwbench {study}"}).scalar():
+                raise InvalidValue(
+                    f"study {study!r} is in use by another process on {self.shown}; wait for it, or choose another "
+                    f"name: --study {study}-2"
+                )
+            yield
+
+    def _reason(self, error: BaseException) -> str:
+        while error.__cause__ is not None:
+            error = error.__cause__
+        if type(error).__name__ == "FutureTimeoutError":
+            return f"no answer within {_TIMEOUT_S} s"
+        details = getattr(error, "details", None)
+        text = str(details()) if callable(details) else str(error)
+        for secret in filter(None, [self.url.password, *self.url.normalized_query.get("password", ())]):
+            text = text.replace(str(secret), "***")
+        return printable(text, 300)
+
+
+def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> None:
+    """Refuses to begin a study a second time at another place.
+
+    Args:
+        folder: Of the study.
+        storage: Where it is asked for now; None: in the folder.
+        journal: The file it has where it is kept in the folder.
+
+    Raises:
+        InvalidValue: It is kept elsewhere; says where.
+    """
+    marker, name = folder / MARKER, folder.name
+    shown = None if storage is None else storage.shown
+    kept = marker.read_text(encoding="utf-8").strip() if marker.is_file() else None
+    if kept == shown or (kept is None and not journal.is_file()):
+        return
+    how = "without --storage" if kept is None else f"with --storage {printable(kept, 300)}"
+    raise InvalidValue(f"study {name!r} was begun {how}; repeat it so, or choose another name: --study {name}-2")
+
+
+def _is_of_storage(error: Exception) -> bool:
+    from optuna.exceptions import StorageInternalError
+
+    grpc_error: tuple[type[Exception], ...] = ()
+    with contextlib.suppress(ImportError):
+        import grpc
+
+        grpc_error = (grpc.RpcError, grpc.FutureTimeoutError)
+    return isinstance(error, (SQLAlchemyError, StorageInternalError, *grpc_error))
+
+
+def _require(module: str, extra: str) -> None:
+    try:
+        __import__(module)
+    except ImportError as error:
+        raise MissingDependency(f"--storage: {error}; install it: pip install 'hwbench[{extra}]'") from None
+
+
+def _without_secrets(text: str) -> str:
+    """What can be shown of a URL that does not parse."""
+    try:
+        scheme = urlsplit(text).scheme
+    except ValueError:
+        scheme = ""
+    return f"{scheme}://..." if scheme else "no URL"

@@ -1,0 +1,172 @@
+"""The trials of a study: asks Optuna for networks, has them scored by as many workers as there are, tells Optuna."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter, deque
+from dataclasses import dataclass, field
+
+from optuna.study import Study
+from optuna.trial import Trial, TrialState
+
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture
+from hwbench.studies.candidates import Candidate
+from hwbench.studies.evaluations import Assignment, Died, Evaluations
+from hwbench.studies.journal import UNSCORED, finished_trials
+from hwbench.studies.latencies import WorstLatency
+from hwbench.studies.settings import Settings
+
+# A network during which so many workers died has no score: a fourth one would go the same way.
+DEATHS = 3
+_REASON = "failure"
+
+
+class SearchWatch:
+    """What a search tells while it runs; override what is of interest."""
+
+    def started(self, trials: int, finished: int) -> None:
+        """``trials`` are wanted in all, ``finished`` were done by earlier runs."""
+
+    def evaluated(self, candidate: Candidate) -> None:
+        """One trial has its score."""
+
+    def died(self, architecture: str, reason: str, again: bool) -> None:
+        """A worker died while it scored a network, which is scored ``again``, or has no score from now on."""
+
+    def exhausted(self, networks: int) -> None:
+        """All networks within the budget have been evaluated; no more trials are run."""
+
+
+@dataclass(frozen=True)
+class _Running:
+    """A trial whose network is being scored."""
+
+    trial: Trial
+    architecture: Architecture
+    predicted_s: float
+
+    def candidate(self, score: float) -> Candidate:
+        return Candidate(self.architecture.key, score, self.predicted_s, trial=self.trial.number)
+
+
+@dataclass
+class Trials:
+    """Runs the trials of one study; one process at a time does.
+
+    Args:
+        study: Asked and told; what it has is kept.
+        settings: What is searched for.
+        feasible: The networks within the budget.
+        latencies: What networks are predicted to take.
+        evaluations: Scores the networks.
+        watch: Hears of every trial.
+    """
+
+    study: Study
+    settings: Settings
+    feasible: FeasibleSet
+    latencies: SpaceSums | WorstLatency
+    evaluations: Evaluations
+    watch: SearchWatch
+    _running: dict[int, _Running] = field(default_factory=dict, init=False)
+    _deaths: Counter[str] = field(default_factory=Counter, init=False)
+    # Whose worker died: they go first.
+    _orphaned: deque[_Running] = field(default_factory=deque, init=False)
+
+    def __post_init__(self) -> None:
+        self._scores = {c.architecture: c.score for c in scored_candidates(self.study)}
+
+    def run(self, total: int) -> None:
+        """Goes on until the study has ``total`` trials that need no repeating, or no network is left.
+
+        Where it ends with an exception, the trials under way are closed as failed: they run again with the next one.
+        """
+        self.watch.started(total, len(finished_trials(self.study)))
+        try:
+            while self._ask(total):
+                for outcome in self.evaluations.outcomes():
+                    running = self._running[outcome.trial]
+                    if isinstance(outcome, Died):
+                        self._died(running, outcome.reason)
+                    else:
+                        self._tell(running, outcome.score)
+        except BaseException:
+            self._abandon()
+            raise
+
+    def _ask(self, total: int) -> bool:
+        """Assigns networks while there is room for them; False when nothing is left to do."""
+        while self._orphaned and self.evaluations.free:
+            self._assign(self._orphaned.popleft())
+        while len(finished_trials(self.study)) + len(self._running) < total:
+            if self._is_exhausted():
+                if not self._running:
+                    self.watch.exhausted(len(self._scores))
+                break
+            if not self.evaluations.free:
+                return True
+            self._begin(self.study.ask())
+        return bool(self._running)
+
+    def _is_exhausted(self) -> bool:
+        known = self._scores.keys() | {running.architecture.key for running in self._running.values()}
+        return len(known) >= self.feasible.count
+
+    def _begin(self, trial: Trial) -> None:
+        architecture = self.feasible.space.sample(trial)
+        running = _Running(trial, architecture, self.latencies.total(architecture))
+        self._running[trial.number] = running
+        if architecture.key in self._scores:
+            self._tell(running, self._scores[architecture.key])
+        else:
+            self._assign(running)
+
+    def _assign(self, running: _Running) -> None:
+        network = self.feasible.space.network(running.architecture, self.settings.num_classes)
+        self.evaluations.assign(Assignment.of(running.trial.number, network))
+
+    def _died(self, running: _Running, reason: str) -> None:
+        """A worker died: its network goes to the next one, unless it seems to be what kills them."""
+        key = running.architecture.key
+        self._deaths[key] += 1
+        again = self._deaths[key] < DEATHS
+        self.watch.died(key, reason, again)
+        if again:
+            self._orphaned.append(running)
+        else:
+            running.trial.set_user_attr(_REASON, f"{DEATHS} workers died: {reason}")
+            self._tell(running, math.nan)
+
+    def _tell(self, running: _Running, score: float) -> None:
+        trial, key = running.trial, running.architecture.key
+        self._scores[key] = score
+        self.watch.evaluated(running.candidate(score))
+        trial.set_user_attr("architecture", key)
+        trial.set_user_attr("predicted_s", running.predicted_s)
+        trial.set_constraint("latency", running.predicted_s - self.settings.budget_s)
+        if math.isfinite(score):
+            trial.set_user_attr("score", score)
+            values = [score, running.predicted_s][: len(self.settings.directions)]
+            self.study.tell(trial, values)
+        else:
+            trial.set_user_attr(UNSCORED, True)
+            self.study.tell(trial, state=TrialState.FAIL)
+        del self._running[trial.number]
+
+    def _abandon(self) -> None:
+        """Closes the trials under way; where the storage fails, whoever opens the study next does it."""
+        with contextlib.suppress(Exception):
+            for running in self._running.values():
+                self.study.tell(running.trial, state=TrialState.FAIL)
+
+
+def scored_candidates(study: Study) -> list[Candidate]:
+    """The scored trials of a study, in order."""
+    return [
+        Candidate(a["architecture"], a["score"], a["predicted_s"], trial=trial.number)
+        for trial in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        for a in (trial.user_attrs,)
+    ]

@@ -1,0 +1,198 @@
+"""Worker processes of a search on this machine: each makes the evaluator once and scores one network after the other.
+
+A worker that is killed, aborts or runs out of memory costs the score under way, which is reported as ``Died``; a new
+worker takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Self
+
+from hwbench.errors import HwbenchError
+from hwbench.interpreter import cores, python_command, python_environment
+from hwbench.studies.evaluation_worker import GREETING, READY
+from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, Outcome, Scored
+
+# So many workers in a row that end before they are ready are no accident.
+STARTS = 3
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Processes on this machine that score networks: ``hwbench search --workers``.
+
+    Args:
+        count: Of processes.
+    """
+
+    count: int
+
+    def open(self, setup: EvaluatorSetup, networks: int, /) -> WorkerPool:
+        """The pool for so many networks; its processes start when it is entered."""
+        return WorkerPool(setup, min(self.count, networks))
+
+
+class WorkerPool:
+    """``Evaluations`` in processes of their own, each with its share of the processors as threads.
+
+    Args:
+        setup: Makes the evaluator, in each process once.
+        count: Number of processes.
+    """
+
+    def __init__(self, setup: EvaluatorSetup, count: int) -> None:
+        self._setup = setup
+        self._count = count
+        self._workers: list[_Scorer] = []
+        self._failed_starts = 0
+
+    @property
+    def free(self) -> int:
+        return sum(worker.is_free for worker in self._workers)
+
+    def assign(self, assignment: Assignment, /) -> None:
+        next(worker for worker in self._workers if worker.is_free).assign(assignment)
+
+    def outcomes(self) -> Iterator[Outcome]:
+        answering = {worker.connection: worker for worker in self._workers}
+        for connection in wait(list(answering)):
+            outcome = self._take(answering[connection])  # type: ignore[index]
+            if outcome is not None:
+                yield outcome
+
+    def __enter__(self) -> Self:
+        try:
+            for _ in range(self._count):
+                self._start()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        self._end()
+
+    def _start(self) -> None:
+        self._workers.append(_Scorer(max(1, cores() // self._count)))
+
+    def _end(self) -> None:
+        while self._workers:
+            self._workers.pop().end()
+
+    def _take(self, worker: _Scorer) -> Outcome | None:
+        """Handles one message of a worker, or its end."""
+        try:
+            message = worker.connection.recv()
+            if message == GREETING:
+                worker.set_up(self._setup)
+                return None
+        except (EOFError, OSError):
+            return self._replace(worker)
+        if message == READY:
+            worker.ready, self._failed_starts = True, 0
+        elif isinstance(message, Failed):
+            raise message.error()
+        elif isinstance(message, Scored):
+            worker.assigned = None
+            return message
+        return None
+
+    def _replace(self, worker: _Scorer) -> Died | None:
+        """A new worker for one that died; what that one was scoring."""
+        self._workers.remove(worker)
+        reason = worker.last_words()
+        worker.end()
+        self._failed_starts += not worker.ready
+        if self._failed_starts == STARTS:
+            raise HwbenchError(f"workers do not start: {reason}; search without --workers to see why")
+        self._start()
+        return Died(worker.assigned.trial, reason) if worker.assigned is not None else None
+
+
+class _Scorer:
+    """One process of ``evaluation_worker``."""
+
+    def __init__(self, threads: int) -> None:
+        self.ready = False
+        self.assigned: Assignment | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115  # closed by end
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # A session of its own: Ctrl-C at the terminal reaches only us, and we end it and what it started.
+            self._process = subprocess.Popen(
+                python_command("hwbench.studies.evaluation_worker", str(theirs.fileno())),
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+                env=python_environment(thread_variables(threads)),
+            )
+        self.connection: Connection[Any, Any] = Connection(ours.detach())
+
+    @property
+    def is_free(self) -> bool:
+        return self.ready and self.assigned is None
+
+    def set_up(self, setup: EvaluatorSetup) -> None:
+        """Sends what the evaluator is made from, and the path under which its modules are found.
+
+        Raises:
+            InvalidValue: The setup cannot be sent.
+            OSError: The worker is dead.
+        """
+        self.connection.send(_import_path())
+        try:
+            self.connection.send(setup)
+        except OSError:
+            raise
+        except Exception as error:  # pickling raises what the objects raise
+            raise setup.refusal(error) from None
+
+    def assign(self, assignment: Assignment) -> None:
+        """Sends a network; that the worker is dead already shows when its answer is waited for."""
+        self.assigned = assignment
+        with contextlib.suppress(OSError):
+            self.connection.send(assignment)
+
+    def last_words(self) -> str:
+        """How a worker ended, and the last line that it wrote."""
+        status = self._process.wait()
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        how = f"exit status {status}"
+        if status < 0:
+            how = f"killed by {signal.Signals(-status).name}"
+            how += " (out of memory?)" if -status == signal.SIGKILL else ""
+        return f"the worker ended: {how}" + (f"; it last said: {said[:300]}" if said else "")
+
+    def end(self) -> None:
+        """Ends the process and those that it started, also in the middle of a score, and frees what it held."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.connection.close()
+        self._log.close()
+
+
+def thread_variables(threads: int) -> dict[str, str]:
+    """Environment in which numerics take so many threads; read by torch and by numerical libraries when they load."""
+    return {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+
+def _import_path() -> Sequence[str]:
+    return [os.path.abspath(folder) for folder in sys.path if folder]

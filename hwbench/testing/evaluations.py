@@ -1,0 +1,196 @@
+"""The suite that everything passes that scores networks: a test class with a fixture ``plan`` inherits it.
+
+``plan`` is a ``WorkerPlan`` of two workers. The trainers below stand for what an evaluator may do to its process; they
+go to workers by pickle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.spaces import read_space
+from hwbench.specs import Network
+from hwbench.studies.evaluations import Assignment, Died, Evaluations, EvaluatorSetup, Outcome, WorkerPlan
+from hwbench.studies.evaluators import Context, Trainer
+from hwbench.studies.evaluators.short_train import ShortTrain
+from hwbench.testing.evaluators import members
+from hwbench.workspace import shipped
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """Scores a network with the number of its blocks, after a while.
+
+    Args:
+        seconds: How long it takes.
+        folder: Gets an empty file for each process that scored, named by its id; None: no files.
+    """
+
+    seconds: float = 0.0
+    folder: Path | None = None
+
+    def __call__(self, network: Network, seed: int) -> float:
+        if self.folder is not None:
+            (self.folder / str(os.getpid())).touch()
+        time.sleep(self.seconds)
+        return float(len(network.blocks))
+
+
+@dataclass(frozen=True)
+class Die:
+    """Ends its process by SIGKILL while it scores certain networks.
+
+    Args:
+        folder: Gets a file for each death, so that a network can be survived later.
+        times: Deaths of each such network; None: every time.
+        deadly: What the names of such networks contain.
+    """
+
+    folder: Path
+    times: int | None
+    deadly: str = ""
+
+    def __call__(self, network: Network, seed: int) -> float:
+        name = hashlib.sha256(network.name.encode()).hexdigest()
+        deaths = len(list(self.folder.glob(f"{name}.*")))
+        if self.deadly in network.name and (self.times is None or deaths < self.times):
+            (self.folder / f"{name}.{deaths}").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return float(len(network.blocks))
+
+
+@dataclass(frozen=True)
+class Held:
+    """Holds what no process can send to another one."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, network: Network, seed: int) -> float:
+        return 0.0
+
+
+@dataclass(frozen=True)
+class Raise:
+    """Raises instead of scoring."""
+
+    error: Exception
+
+    def __call__(self, network: Network, seed: int) -> float:
+        raise self.error
+
+
+def setup(trainer: Trainer | None) -> EvaluatorSetup:
+    """An evaluator whose score is what a trainer returns; it cannot be made without one."""
+    return EvaluatorSetup(ShortTrain, Context(0, no_reference, trainer))
+
+
+def no_reference(count: int) -> Sequence[Network]:
+    """No networks to compare with; a function of a module, which pickles."""
+    return ()
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs, zombies not counted."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(processes: Sequence[int], within_s: float = 10.0) -> bool:
+    """Whether all of these processes end within a time."""
+    end = time.monotonic() + within_s
+    while any(map(alive, processes)):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+class EvaluationsConformance:
+    """Inherit, and give a fixture ``plan``."""
+
+    @pytest.fixture
+    def networks(self) -> Sequence[Network]:
+        return members(read_space(shipped() / "search_spaces" / "x3d-tiny.toml"), 6)
+
+    def test_every_network_gets_its_score(self, plan: WorkerPlan, networks: Sequence[Network]) -> None:
+        with plan.open(setup(Sleep()), len(networks)) as evaluations:
+            outcomes = scored(evaluations, networks)
+        assert {o.trial: o.score for o in outcomes if not isinstance(o, Died)} == {
+            trial: float(len(network.blocks)) for trial, network in enumerate(networks)
+        }
+
+    def test_there_are_no_more_workers_than_networks(self, plan: WorkerPlan, networks: Sequence[Network]) -> None:
+        with plan.open(setup(Sleep()), 1) as evaluations:
+            while not evaluations.free:
+                assert list(evaluations.outcomes()) == []
+            assert evaluations.free == 1
+            evaluations.assign(Assignment.of(7, networks[0]))
+            assert evaluations.free == 0
+
+    def test_a_worker_that_dies_costs_one_score_and_the_next_one_goes_on(
+        self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
+    ) -> None:
+        deadly = networks[1].name
+        with plan.open(setup(Die(tmp_path, 1, deadly)), len(networks)) as evaluations:
+            outcomes = scored(evaluations, networks)
+            assert [o.trial for o in outcomes if isinstance(o, Died)] == [1]
+            (again,) = scored(evaluations, networks[1:2])
+        assert not isinstance(again, Died)
+        assert again.score == len(networks[1].blocks)
+
+    @pytest.mark.parametrize("error", [InvalidFile("clips: no video"), ZeroDivisionError("by nothing")], ids=repr)
+    def test_what_an_evaluator_raises_ends_the_search(
+        self, plan: WorkerPlan, networks: Sequence[Network], error: Exception
+    ) -> None:
+        kind = type(error) if isinstance(error, HwbenchError) else HwbenchError
+        with pytest.raises(kind, match=str(error)), plan.open(setup(Raise(error)), 2) as evaluations:
+            scored(evaluations, networks[:2])
+
+    def test_an_evaluator_that_cannot_be_made_ends_the_search(
+        self, plan: WorkerPlan, networks: Sequence[Network]
+    ) -> None:
+        with pytest.raises(HwbenchError, match="needs data to train on"), plan.open(setup(None), 2) as evaluations:
+            scored(evaluations, networks[:2])
+
+    def test_an_evaluator_that_cannot_be_sent_is_refused(self, plan: WorkerPlan, networks: Sequence[Network]) -> None:
+        with (
+            pytest.raises(HwbenchError, match="'short-train' cannot be sent to workers"),
+            plan.open(setup(Held()), 2) as evaluations,
+        ):
+            scored(evaluations, networks[:1])
+
+    def test_no_worker_outlives_the_context(
+        self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
+    ) -> None:
+        with contextlib.suppress(KeyboardInterrupt), plan.open(setup(Sleep(60.0, tmp_path)), 2) as evaluations:
+            while not evaluations.free:
+                list(evaluations.outcomes())
+            evaluations.assign(Assignment.of(0, networks[0]))
+            while not list(tmp_path.iterdir()):
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+        assert gone([int(path.name) for path in tmp_path.iterdir()])
+
+
+def scored(evaluations: Evaluations, networks: Sequence[Network]) -> list[Outcome]:
+    """What comes of networks, the trial of each being its place."""
+    outcomes: list[Outcome] = []
+    waiting = [Assignment.of(trial, network) for trial, network in enumerate(networks)]
+    while len(outcomes) < len(networks):
+        while waiting and evaluations.free:
+            evaluations.assign(waiting.pop(0))
+        outcomes += evaluations.outcomes()
+    return outcomes

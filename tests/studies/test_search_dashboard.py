@@ -1,0 +1,131 @@
+"""``hwbench dashboard`` on studies in their folder and elsewhere; the page is that of optuna-dashboard."""
+
+import http.client
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+import hwbench
+from hwbench.cli.main import main
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
+from hwbench.interpreter import python_environment
+from hwbench.studies.dashboard import read_only
+from hwbench.studies.storage import StudyStorage
+
+
+@pytest.fixture
+def study(make_search):
+    """A finished study ``mine``."""
+    search = make_search()
+    search.run(trials=3, measure=1)
+    return search
+
+
+def opened(workspace, **changes):
+    request = hwbench.DashboardRequest(**{"study": "mine", "port": 0} | changes)
+    return hwbench.dashboard(request, workspace=workspace)
+
+
+def ask(url, method, path, **headers):
+    connection = http.client.HTTPConnection(url.removeprefix("http://").rstrip("/"), timeout=10)
+    connection.request(method, path, headers=headers)
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, body
+
+
+def told(environ):
+    """Status and body of a guarded application that answers ``page``."""
+    statuses = []
+
+    def page(environ, start_response):
+        start_response("200 OK", [])
+        return [b"page"]
+
+    body = b"".join(read_only(page)(environ, lambda status, headers: statuses.append(status)))
+    return statuses[0], body
+
+
+@pytest.mark.parametrize(
+    ("method", "host", "status"),
+    [
+        ("GET", "127.0.0.1:8080", "200 OK"),
+        ("HEAD", "localhost", "200 OK"),
+        ("POST", "127.0.0.1:8080", "405 Method Not Allowed"),
+        ("DELETE", "localhost:1", "405 Method Not Allowed"),
+        ("GET", "evil.example:8080", "421 Misdirected Request"),
+        ("GET", "", "421 Misdirected Request"),
+    ],
+)
+def test_the_page_is_read_by_this_machine_alone(method, host, status):
+    assert told({"REQUEST_METHOD": method, "HTTP_HOST": host})[0] == status
+
+
+@pytest.mark.parametrize("kept", ["journal", "sqlite"])
+def test_the_page_shows_the_study_and_changes_nothing(make_search, workspace, tmp_path, kept):
+    pytest.importorskip("optuna_dashboard", reason="pip install 'hwbench[dashboard]'")
+    search = make_search()
+    if kept == "sqlite":
+        search.storage = StudyStorage.parse(f"sqlite:///{tmp_path / 'studies.db'}")
+    search.run(trials=3, measure=1)
+    file = tmp_path / "studies.db" if kept == "sqlite" else workspace.studies / "mine" / "journal.log"
+    before = file.read_bytes()
+    with opened(workspace) as page:
+        assert page.url == f"http://127.0.0.1:{page.server.server_port}/"
+        serving = threading.Thread(target=page.serve)
+        serving.start()
+        status, body = ask(page.url, "GET", "/api/studies")
+        (listed,) = json.loads(body)["study_summaries"]
+        assert (status, listed["study_name"]) == (200, "mine")
+        status, body = ask(page.url, "GET", f"/api/studies/{listed['study_id']}?after=0")
+        assert len(json.loads(body)["trials"]) == 3
+        assert ask(page.url, "DELETE", f"/api/studies/{listed['study_id']}")[0] == 405
+        with pytest.raises(InvalidValue, match=r"--port \d+: .*; choose another one, or 0"):
+            opened(workspace, port=page.server.server_port)
+        page.server.shutdown()
+        serving.join()
+    assert file.read_bytes() == before
+
+
+def test_the_command_prints_its_url_and_ends_with_ctrl_c(study, workspace):
+    pytest.importorskip("optuna_dashboard", reason="pip install 'hwbench[dashboard]'")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hwbench", "dashboard", "mine", "--port", "0", "--json"],
+        cwd=workspace.root,
+        env=python_environment({"PYTHONUNBUFFERED": ""}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines = [process.stdout.readline() for _ in range(4)]
+    url = json.loads("".join(lines))["url"]
+    assert ask(url, "GET", "/dashboard")[0] == 200
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+
+
+def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
+    with pytest.raises(InvalidFile, match="holds no study; make one: hwbench search --study other"):
+        opened(workspace, study="other")
+    with pytest.raises(InvalidValue, match="study 'mine' is kept in its folder, not in sqlite:///"):
+        opened(workspace, storage=f"sqlite:///{tmp_path / 'x.db'}")
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'hwbench\[dashboard\]'"):
+        opened(workspace)
+
+
+def test_a_missing_dashboard_is_one_line(study, workspace, monkeypatch, capfd):
+    monkeypatch.setitem(sys.modules, "optuna_dashboard", None)
+    monkeypatch.chdir(workspace.root)
+    with pytest.raises(SystemExit) as end:
+        main(["dashboard", "mine"])
+    out, err = capfd.readouterr()
+    assert (end.value.code, out) == (2, "")
+    assert "pip install 'hwbench[dashboard]'" in err

@@ -1,0 +1,256 @@
+"""Studies in SQLite, in a real PostgreSQL and behind Optuna's gRPC proxy: the same study, wherever it is kept."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from concurrent import futures
+from pathlib import Path
+
+import optuna
+import pytest
+
+from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
+from hwbench.studies.storage import MARKER, StudyStorage
+from hwbench.studies.trials import SearchWatch
+from hwbench.studies.worker_pool import Workers
+from hwbench.testing import postgres
+from hwbench.testing.evaluations import Sleep
+
+PASSWORD = "s3cret-pass/word"
+
+
+@pytest.fixture
+def make(make_search):
+    """A search with a storage; its scores are numbers of blocks."""
+
+    def make(url=None, name="mine", **changes):
+        search = make_search(name, **{"evaluator": "short-train", "budget_s": 7e-3} | changes)
+        search.trainer = Sleep()
+        search.storage = None if url is None else StudyStorage.parse(url)
+        return search
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def server():
+    pytest.importorskip("psycopg", reason="pip install 'hwbench[postgres]'")
+    if postgres.programs() is None:
+        pytest.skip("apt-get install postgresql")
+    with tempfile.TemporaryDirectory(prefix="hwbench-pg-") as folder:
+        os.chmod(folder, 0o755)
+        with postgres.postgres(Path(folder) / "server", "s3cret-pass") as running:
+            yield running
+
+
+@pytest.fixture
+def grpc_url():
+    pytest.importorskip("grpc", reason="pip install 'hwbench[grpc]'")
+    import grpc
+    from optuna.storages._grpc.auto_generated import api_pb2_grpc
+    from optuna.storages._grpc.servicer import OptunaStorageProxyService
+
+    kept = optuna.storages.InMemoryStorage()
+    proxy = grpc.server(futures.ThreadPoolExecutor(2))
+    api_pb2_grpc.add_StorageServiceServicer_to_server(OptunaStorageProxyService(kept), proxy)
+    port = proxy.add_insecure_port("127.0.0.1:0")
+    proxy.start()
+    yield f"grpc://127.0.0.1:{port}"
+    proxy.stop(None).wait()
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "grpc"])
+def url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'studies.db'}"
+    return (
+        request.getfixturevalue("server").url if request.param == "postgresql" else request.getfixturevalue("grpc_url")
+    )
+
+
+class Stop(SearchWatch):
+    """Ends the search as SIGTERM does, when so many trials have a score."""
+
+    def __init__(self, trials):
+        self.left = trials
+
+    def evaluated(self, candidate):
+        self.left -= 1
+        if not self.left:
+            raise SystemExit(143)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["thompson", "tpe"])
+def test_every_storage_gives_the_study_of_the_journal(make, url, sampler):
+    name = f"as-the-journal-{sampler}"
+    journal = make(name="journal", sampler=sampler).run(trials=12, measure=1)
+    interrupted = make(url, name, sampler=sampler)
+    interrupted.watch = Stop(9)
+    with pytest.raises(SystemExit):
+        interrupted.run(trials=12, measure=1)
+    found = make(url, name, sampler=sampler).run(trials=12, measure=1)
+    assert [c.architecture for c in found.history] == [c.architecture for c in journal.history]
+    assert [c.score for c in found.history] == [c.score for c in journal.history]
+
+
+def test_a_study_with_other_settings_or_at_another_place_is_refused(make, url, tmp_path):
+    make(url, "settled").run(trials=2, measure=1)
+    with pytest.raises(InvalidValue, match=r"exists with other settings: seed was 0, now 4; .*--study settled-2"):
+        make(url, "settled", seed=4).run(trials=2, measure=1)
+    shown = StudyStorage.parse(url).shown
+    with pytest.raises(InvalidValue, match="was begun with --storage") as caught:
+        make(None, "settled").run(trials=2, measure=1)
+    assert shown in str(caught.value)
+    with pytest.raises(InvalidValue, match="was begun with --storage"):
+        make(f"sqlite:///{tmp_path / 'other.db'}", "settled").run(trials=2, measure=1)
+    make(None, "plain").run(trials=2, measure=1)
+    with pytest.raises(InvalidValue, match=r"was begun without --storage; repeat it so, or .*--study plain-2"):
+        make(url, "plain").run(trials=2, measure=1)
+
+
+def test_trials_under_way_run_again_and_workers_share_the_study(make, url):
+    search = make(url, "stopped", sampler="random")
+    search.watch = Stop(5)
+    with pytest.raises(SystemExit):
+        search.run(trials=8, measure=1)
+    search = make(url, "stopped", sampler="random")
+    search.workers = Workers(2)
+    result = search.run(trials=8, measure=1)
+    assert result.trials == len({c.architecture for c in result.history}) == 8
+
+
+def test_no_password_is_kept_or_shown(make, server, capfd):
+    search = make(server.url, "secret")
+    result = search.run(trials=3, measure=1)
+    folder = search.workspace.studies / "secret"
+    assert (folder / MARKER).read_text() == server.url.replace(f":{server.password}", "") + "\n"
+    assert not [path for path in search.workspace.root.rglob("*") if path.is_file() and _holds(path, server.password)]
+    assert server.password not in repr(result) + repr(search.storage) + "".join(capfd.readouterr())
+    wrong = server.url.replace(server.password, "wrong-one")
+    with pytest.raises(WorkspaceError, match="password authentication failed") as caught:
+        make(wrong, "secret").run(trials=3, measure=1)
+    assert "wrong-one" not in str(caught.value)
+    assert caught.value.exit_status == 2
+
+
+def _holds(path, text):
+    return text.encode() in path.read_bytes()
+
+
+def test_one_search_at_a_time_is_at_work_in_postgresql(make, server, tmp_path):
+    class Nested(SearchWatch):
+        said = ""
+
+        def evaluated(self, candidate):
+            if not Nested.said:
+                # another machine has another workspace
+                said = "in use by another process on postgresql:"
+                with pytest.raises(InvalidValue, match=said) as caught, StudyStorage.parse(server.url).opened("alone"):
+                    pass
+                Nested.said = str(caught.value)
+
+    search = make(server.url, "alone")
+    search.watch = Nested()
+    search.run(trials=2, measure=1)
+    assert "--study alone-2" in Nested.said
+    make(server.url, "alone").run(trials=3, measure=1)
+
+
+def test_a_server_that_goes_away_is_one_line_and_loses_nothing(make, server):
+    class Outage(SearchWatch):
+        def evaluated(self, candidate):
+            if candidate.trial == 4:
+                server.kill()
+
+    search = make(server.url, "outage", sampler="random")
+    search.watch, search.workers = Outage(), Workers(2)
+    try:
+        with pytest.raises(WorkspaceError, match=r"study 'outage': postgresql://.*repeat the same command") as caught:
+            search.run(trials=10, measure=1)
+        assert "\n" not in str(caught.value)
+        with pytest.raises(WorkspaceError, match="study 'outage': postgresql://"):
+            make(server.url, "outage", sampler="random").run(trials=10, measure=1)
+    finally:
+        server.start()
+    result = make(server.url, "outage", sampler="random").run(trials=10, measure=1)
+    assert result.trials == len({c.architecture for c in result.history}) == 10
+
+
+_LIMITED = """
+import resource, signal, sys
+from pathlib import Path
+from hwbench.errors import HwbenchError
+from hwbench.testing.searches import search_by_law
+from hwbench.studies.storage import StudyStorage
+from hwbench.workspace import Workspace
+
+workspace, storage = Workspace(Path(sys.argv[1])), StudyStorage.parse(sys.argv[2])
+limit, trials = map(int, sys.argv[3:])
+if limit:
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+try:
+    result = search_by_law(workspace, "x3d-tiny", 7e-3, trials=trials, sampler="random", storage=storage)
+    print(result.trials, len({c.architecture for c in result.history}))
+except HwbenchError as error:
+    print(type(error).__name__, error.exit_status, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_sqlite_is_one_line_and_loses_nothing(workspace, tmp_path):
+    """A file that may not grow stands for the disk."""
+    database = tmp_path / "small.db"
+
+    def run(limit, trials):
+        command = [
+            sys.executable,
+            "-c",
+            _LIMITED,
+            str(workspace.root),
+            f"sqlite:///{database}",
+            str(limit),
+            str(trials),
+        ]
+        return subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert run(0, 2).stdout == "2 2\n"
+    ended = run(database.stat().st_size + 4096, 12)
+    assert ended.stdout.startswith("WorkspaceError 2 study 'by-law': sqlite:///"), ended
+    assert ended.stdout.count("\n") == 1
+    assert ended.stderr == ""
+    assert run(0, 12).stdout == "12 12\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mysql://a/b",
+        "sqlite://",
+        "sqlite:///:memory:",
+        "postgresql://h",
+        "grpc://h",
+        "grpc://h:1/x",
+        "no",
+        "",
+        "x://[:",
+    ],
+)
+def test_what_is_no_storage(text):
+    with pytest.raises(InvalidValue, match=r"--storage: expected sqlite:///FILE, postgresql://USER@HOST/DATABASE or"):
+        StudyStorage.parse(text)
+
+
+def test_a_refused_url_shows_no_password():
+    for text in (f"mysql://me:{PASSWORD}@h/d", f"postgresql://me:{PASSWORD}@h", f"mysql://h/d?password={PASSWORD}"):
+        with pytest.raises(InvalidValue) as caught:
+            StudyStorage.parse(text)
+        assert "s3cret" not in str(caught.value)
+
+
+def test_a_missing_package_is_named_with_its_extra(make, monkeypatch):
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(MissingDependency, match=r"pip install 'hwbench\[postgres\]'"):
+        make("postgresql://me@127.0.0.1/db").run(trials=1, measure=1)

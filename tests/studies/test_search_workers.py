@@ -1,0 +1,173 @@
+"""Searches whose networks are scored by several processes: real processes, and real kills."""
+
+import functools
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from hwbench.studies.journal import finished_trials, open_study
+from hwbench.studies.trials import SearchWatch
+from hwbench.studies.worker_pool import Workers
+from hwbench.testing.evaluations import Die, EvaluationsConformance, Sleep, alive, gone
+
+
+class TestWorkerPool(EvaluationsConformance):
+    @pytest.fixture
+    def plan(self):
+        return Workers(2)
+
+
+@pytest.fixture
+def make(make_search):
+    """A search whose evaluator is a trainer."""
+
+    def make(name, trainer, workers=None, **changes):
+        search = make_search(name, evaluator="short-train", budget_s=7e-3, **changes)
+        search.trainer, search.workers = trainer, workers
+        return search
+
+    return make
+
+
+@pytest.fixture
+def ran(tmp_path):
+    """Where ``Sleep`` leaves the numbers of its processes, and ``Die`` its deaths."""
+    (tmp_path / "ran").mkdir()
+    return tmp_path / "ran"
+
+
+DEADLY = "s3.width=96,s3.expansion=3"
+
+
+def keys(result):
+    return [candidate.architecture for candidate in result.history]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", ["thompson", "tpe"])
+def test_one_worker_finds_what_this_process_finds(make, sampler):
+    here = make("here", Sleep(), sampler=sampler).run(trials=24, measure=1)
+    there = make("there", Sleep(), Workers(1), sampler=sampler).run(trials=24, measure=1)
+    assert keys(there) == keys(here)
+
+
+@pytest.mark.parametrize("sampler", ["thompson", "tpe", "nsga2", "random"])
+def test_workers_share_the_trials_and_repeat_nothing(make, sampler, ran):
+    search = make("several", Sleep(0.01, ran), Workers(3), sampler=sampler)
+    result = search.run(trials=30, measure=1)
+    assert result.trials == len(set(keys(result))) == 30
+    assert all(c.predicted_s <= search.settings.budget_s for c in result.history)
+    processes = [int(path.name) for path in ran.iterdir()]
+    assert len(processes) == 3
+    assert os.getpid() not in processes
+    assert not any(map(alive, processes))
+
+
+def test_a_batch_of_thompson_is_of_several_draws(make):
+    """Its members were proposed from the same scores: the optimum of the mean is in it once."""
+    search = make("batch", Sleep(0.3), Workers(4), sampler="thompson")
+    result = search.run(trials=20, measure=1)
+    assert len(set(keys(result)[-4:])) == 4
+
+
+class Clock(SearchWatch):
+    """The moments at which trials end."""
+
+    def __init__(self):
+        self.moments = []
+
+    def evaluated(self, candidate):
+        self.moments.append(time.monotonic())
+
+    def rate(self, first):
+        """Trials a second, from the end of trial ``first`` on."""
+        return (len(self.moments) - first) / (self.moments[-1] - self.moments[first - 1])
+
+
+@pytest.mark.slow
+def test_two_workers_are_nearly_twice_as_fast(make):
+    rates = {}
+    for count in (1, 2):
+        search = make(f"by-{count}", Sleep(0.3), Workers(count), sampler="random")
+        search.watch = clock = Clock()
+        search.run(trials=8 * count, measure=1)
+        rates[count] = clock.rate(count)
+    assert rates[2] >= 1.8 * rates[1]
+
+
+class Deaths(SearchWatch):
+    def __init__(self):
+        self.told = []
+
+    def died(self, architecture, reason, again):
+        self.told.append((architecture, reason, again))
+
+
+@pytest.mark.slow
+def test_a_killed_worker_costs_its_score_and_the_trial_runs_again(make, ran):
+    undisturbed = make("undisturbed", Sleep(), sampler="tpe").run(trials=10, measure=1)
+    search = make("killed", Die(ran, 1, DEADLY), Workers(1), sampler="tpe")
+    search.watch = deaths = Deaths()
+    result = search.run(trials=10, measure=1)
+    assert len(deaths.told) == sum(DEADLY in key for key in keys(result)) > 0
+    assert all(again and "killed by SIGKILL" in reason for _, reason, again in deaths.told)
+    assert [(c.architecture, c.score) for c in result.history] == [
+        (c.architecture, c.score) for c in undisturbed.history
+    ]
+
+
+@pytest.mark.slow
+def test_a_network_that_kills_every_worker_has_no_score(make, ran):
+    search = make("deadly", Die(ran, None, DEADLY), Workers(2), sampler="random")
+    search.watch = deaths = Deaths()
+    result = search.run(trials=8, measure=1)
+    deadly = {architecture for architecture, _, _ in deaths.told}
+    assert deadly
+    assert [again for *_, again in deaths.told].count(False) == len(deadly)
+    assert len(deaths.told) == 3 * len(deadly)
+    assert len(result.history) == 8 - len(deadly)
+    folder = search.workspace.studies / "deadly"
+    with open_study(folder, search.settings, None, len(search.feasible.space.choices)) as study:
+        failures = [t.user_attrs["failure"] for t in finished_trials(study) if "failure" in t.user_attrs]
+    assert len(failures) == len(deadly)
+    assert all("3 workers died: the worker ended: killed by SIGKILL" in failure for failure in failures)
+
+
+def test_ctrl_c_ends_all_workers_and_the_same_command_goes_on(make, ran):
+    class Stop(SearchWatch):
+        def evaluated(self, candidate):
+            if len(list(ran.iterdir())) == 2:
+                raise KeyboardInterrupt
+
+    search = make("stopped", Sleep(0.2, ran), Workers(2), sampler="random")
+    search.watch = Stop()
+    with pytest.raises(KeyboardInterrupt):
+        search.run(trials=20, measure=1)
+    assert not any(alive(int(path.name)) for path in ran.iterdir())
+    result = make("stopped", Sleep(), Workers(2), sampler="random").run(trials=12, measure=1)
+    assert len(set(keys(result))) == result.trials == 12
+
+
+def run(search):
+    search.run(trials=40, measure=1)
+
+
+def test_a_killed_search_takes_its_workers_along_and_goes_on(make, ran):
+    search = make("shot", Sleep(0.5, ran), Workers(2), sampler="random")
+    process = multiprocessing.get_context("fork").Process(target=functools.partial(run, search))
+    process.start()
+    journal = search.workspace.studies / "shot" / "journal.log"
+    while not (journal.is_file() and journal.read_text().count('"score"') >= 3):
+        assert process.is_alive()
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert gone([int(path.name) for path in ran.iterdir()])
+    before = journal.read_text().count('"state":1,')
+    result = make("shot", Sleep(), Workers(2), sampler="random").run(trials=12, measure=1)
+    assert len(set(keys(result))) == result.trials == 12
+    assert before >= 2
+    assert journal.read_text().count('"state":1,') == 12
