@@ -16,6 +16,7 @@ from hwbench.studies.latencies import choices_digest, space_latencies
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.study import Search, SearchResult
+from hwbench.studies.trials import SearchWatch
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, installed_target, space_table, work
 from hwbench.workspace import Workspace
@@ -34,6 +35,7 @@ def search_by_law(
     storage: StudyStorage | None = None,
     trainer: Trainer | None = None,
     workers: WorkerPlan | None = None,
+    watch: SearchWatch | None = None,
 ) -> SearchResult:
     """Runs a study in int8: its table, and the measurements of its candidates, come from a latency law.
 
@@ -49,6 +51,7 @@ def search_by_law(
         storage: Where trials are kept; None: in the folder of the study.
         trainer: For evaluators that train.
         workers: Where networks are scored; None: in this process.
+        watch: Hears of every trial.
 
     Raises:
         InfeasibleBudget: No network of the space is within the budget.
@@ -80,5 +83,6 @@ def search_by_law(
         trainer,
         storage=storage,
         workers=workers,
+        watch=watch or SearchWatch(),
     )
     return search.run(trials, measure=2)
