@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from hwbench.api.quickstart import QuickstartRequest, QuickstartResult, quickstart
     from hwbench.api.report import ReportRequest, ReportResult, report
     from hwbench.api.scoreboard import ScoreboardRequest, ScoreboardResult, scoreboard
-    from hwbench.api.search import SearchRequest, search
+    from hwbench.api.search import search
+    from hwbench.api.search_request import SearchRequest
     from hwbench.api.table_verification import TableVerification
     from hwbench.api.test import TestRequest, TestResult, test
     from hwbench.api.train import TrainRequest, TrainResult, train

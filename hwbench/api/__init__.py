@@ -83,7 +83,7 @@ API: dict[str, str] = {
     "ScoreboardRequest": "hwbench.api.scoreboard",
     "ScoreboardResult": "hwbench.api.scoreboard",
     "scoreboard": "hwbench.api.scoreboard",
-    "SearchRequest": "hwbench.api.search",
+    "SearchRequest": "hwbench.api.search_request",
     "search": "hwbench.api.search",
     "TableVerification": "hwbench.api.table_verification",
     "TestRequest": "hwbench.api.test",

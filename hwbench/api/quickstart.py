@@ -25,7 +25,8 @@ from hwbench.api.prediction import installed_target, measuring, table_predictor
 from hwbench.api.profile import ProfileRequest, profile
 from hwbench.api.report import ReportRequest, report
 from hwbench.api.requests import option, request
-from hwbench.api.search import SearchRequest, search
+from hwbench.api.search import search
+from hwbench.api.search_request import SearchRequest
 from hwbench.api.train import TrainRequest, TrainResult, train
 from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, OverBudget
 from hwbench.interpreter import python_command, python_environment

@@ -10,7 +10,7 @@ from hwbench.api.prediction import check_donor, installed_target, table_predicto
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
-    from hwbench.api.search import SearchRequest
+    from hwbench.api.search_request import SearchRequest
     from hwbench.latency import AdditivePredictor
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet

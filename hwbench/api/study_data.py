@@ -66,7 +66,7 @@ class StudyData:
     def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity) -> None:
         self.workspace, self.source, self.fidelity = workspace, source, fidelity
         self._opened = functools.cache(self._open)
-        self._resources = functools.cache(self._resources_of)
+        self.resources = functools.cache(self._resources_of)
 
     def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity]]:
         """Other processes read the data for themselves."""
@@ -109,7 +109,7 @@ class StudyData:
 
         from hwbench.data import collate
 
-        videos = self._sized(input, seed).training
+        videos = self.sized(input, seed).training
         chosen = np.random.default_rng(seed).choice(len(videos), count, replace=len(videos) < count)
         videos.set_epoch(0)
         return collate([videos[int(index)] for index in chosen]).normalised().clips
@@ -120,13 +120,13 @@ class StudyData:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
-        recipe, data = self._recipe(seed), self._sized(self.fidelity.reduced(network.input), seed)
+        recipe, data = self._recipe(seed), self.sized(self.fidelity.reduced(network.input), seed)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
             data.validation if validate else None,
             recipe,
-            resources=self._resources(seed),
+            resources=self.resources(seed),
             losses=losses,
         )
 
@@ -151,8 +151,8 @@ class StudyData:
         threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None  # what a worker of a search is given
         return resources_for(self.source, threads=threads, workers=0 if decoded_bytes <= CACHE_BYTES else None)
 
-    def _sized(self, input: TensorSpec, seed: int) -> Data:
-        """The data in clips of a size; copies share what was decoded."""
+    def sized(self, input: TensorSpec, seed: int) -> Data:
+        """The data in clips of the size of an input; all sizes share what was decoded."""
         from hwbench.data import default_clip
 
         data, clip, size = self._opened(seed), default_clip(self.source, input.t), (input.h, input.w)

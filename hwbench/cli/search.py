@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwbench.api.search import SearchRequest, search
+from hwbench.api.search import search
+from hwbench.api.search_request import SearchRequest
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening

@@ -36,6 +36,7 @@ def search(result: StoredResult) -> str:
     if s.data:
         epochs = re.match(r"\d+", s.effort)
         words.append(f"--data {shlex.quote(s.data)}" + (f" --epochs {epochs[0]}" if epochs else ""))
+        words += [f"--supernet-epochs {count}" for count in re.findall(r"^supernet of (\d+) epochs", s.effort)]
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]

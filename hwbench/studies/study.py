@@ -122,6 +122,7 @@ class Search:
         trainer: Short training, for evaluators that train.
         losses: The training losses of the same.
         clips: Clips of the data, for evaluators that look at some.
+        inherited: Top-1 with the weights of a supernet.
         watch: Hears of every trial.
     """
 
@@ -136,6 +137,7 @@ class Search:
     latencies: SpaceSums | None = None
     losses: Losses | None = None
     clips: ClipReader | None = None
+    inherited: Callable[[Network], float] | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
@@ -174,7 +176,7 @@ class Search:
 
     def _optimize(self, study: Study, trials: int) -> None:
         make = get_evaluator(self.settings.evaluator)
-        context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips)
+        context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips, self.inherited)
         setup = EvaluatorSetup(make, context)
         if hasattr(make, "block_score") and not study.get_trials(deepcopy=False):
             evaluator = make(context)

@@ -116,5 +116,5 @@ def test_making_requests_loads_nothing_heavy():
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
     )
     loaded = set(done.stdout.split())
-    assert "hwbench.api.search" in loaded
+    assert "hwbench.api.search_request" in loaded
     assert not loaded & {"torch", "numpy", "pandas", "optuna", "plotly", "av", "typer", "rich"}

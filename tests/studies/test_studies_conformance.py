@@ -34,7 +34,13 @@ class TestShippedEvaluators(EvaluatorConformance):
             for epoch in range(3):
                 report(epoch, 2 - trainer(network, seed) * (epoch + 1) / 4)
 
-        return Context(3, lambda count: members(space, min(count, 4), seed=1), trainer, losses, random_clips)
+        def inherited(network):
+            return trainer(network, 1)
+
+        def reference(count):
+            return members(space, min(count, 4), seed=1)
+
+        return Context(3, reference, trainer, losses, random_clips, inherited)
 
 
 class TestShippedSamplers(SamplerConformance):

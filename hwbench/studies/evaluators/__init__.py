@@ -17,10 +17,16 @@ from hwbench.studies.evaluators.base import (
 )
 
 # Name on the command line -> module; the module registers the class.
-MODULES = {"curve": "curve", "entropy": "entropy", "short-train": "short_train", "zero-cost": "zero_cost"}
+MODULES = {
+    "curve": "curve",
+    "entropy": "entropy",
+    "short-train": "short_train",
+    "supernet": "supernet",
+    "zero-cost": "zero_cost",
+}
 # Those that train a network, and those that look at the study's data at all.
 TRAINING = frozenset(("curve", "short-train"))
-READING = TRAINING | {"zero-cost"}
+READING = TRAINING | {"supernet", "zero-cost"}
 evaluators.defer({name: f"{__name__}.{module}" for name, module in MODULES.items()})
 
 

@@ -50,6 +50,7 @@ class Context:
         trainer: Short training on the study's data, where there are data.
         losses: The training losses of the same, where there are data.
         clips: Clips of the study's data, where there are data. Nothing is read before the first call.
+        inherited: Top-1 of a network with the weights of the study's supernet, where there are data.
     """
 
     seed: int
@@ -57,6 +58,7 @@ class Context:
     trainer: Trainer | None = None
     losses: Losses | None = None
     clips: ClipReader | None = None
+    inherited: Callable[[Network], float] | None = None
 
 
 class Evaluator(Protocol):

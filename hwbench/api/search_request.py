@@ -1,0 +1,236 @@
+"""What to search for: every decision of ``hwbench.search``, checked when it is made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwbench.api.prediction import INTERPOLATE, TRANSFER, check_filling
+from hwbench.api.requests import option, request
+from hwbench.api.study_data import Fidelity
+from hwbench.errors import InvalidValue
+from hwbench.units import milliseconds, parse_bytes, parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hwbench.spaces import StagedSpace
+    from hwbench.specs import Target
+    from hwbench.studies.settings import Settings
+    from hwbench.studies.storage import StudyStorage
+
+# Its networks inherit what was trained once.
+SUPERNET = "supernet"
+
+
+@request
+class SearchRequest:
+    """Search a space for the best network within a latency budget on a device, or within one on each of several.
+
+    Every network that is tried is within the budget by prediction; the best ones are measured on the device before one
+    is reported. The same command goes on with the study of its name.
+    """
+
+    budget: str = option(help='Latency budget with a unit, such as "12 ms"; or one for each device: "60ms,90ms".')
+    device: str = option(default="local", help="Device: a folder of profiles/; or several, such as s9,pi5.")
+    space: str = option(
+        default="x3d-tiny",
+        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
+    )
+    precision: str = option(default="int8", help="fp32 or int8.")
+    threads: int = option(default=1, min=1, help="Threads of the measured process.")
+    trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
+    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train or supernet.")
+    sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
+    objective: str = option(
+        default="score",
+        choices=("score", "score,latency"),
+        help='score, or "score,latency" for the front of both.',
+    )
+    study: str | None = option(default=None, help="Name of the study; a study of that name goes on.")
+    seed: int = option(default=0, min=0, help="Of everything random.")
+    confidence: float = option(
+        default=0.5,
+        help="Try only networks that are within the budget with this probability, 0.5 to below 1; 0.5: by prediction.",
+    )
+    max_file_size: str | None = option(default=None, help="Largest file, such as 2MB, by the weights and operations.")
+    max_activations: str | None = option(
+        default=None, help="Most that activations take at a time, such as 8MiB: those of the largest block."
+    )
+    measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
+    data: str = option(
+        default="synthetic", help="For all evaluators but entropy: synthetic, synthetic:NAME, or a path."
+    )
+    epochs: int = option(default=2, min=1, help="For curve and short-train: epochs of a training.")
+    frames_share: float = option(
+        default=1.0, help="For curve and short-train: share of a network's frames that it is trained on."
+    )
+    resolution_share: float = option(
+        default=1.0, help="For curve and short-train: share of a network's resolution that it is trained on."
+    )
+    supernet_epochs: int = option(
+        default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
+    )
+    classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
+    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
+    ray: str | None = option(
+        default=None,
+        help="Evaluate on a Ray cluster: auto, HOST:PORT of its head, or local to start one on this machine.",
+    )
+    worker_gpus: float = option(default=0.0, min=0, help="With --ray: GPUs that a worker takes; 0.25: four share one.")
+    worker_cpus: float = option(default=1.0, min=0, help="With --ray: processors that a worker takes.")
+    storage: str | None = option(
+        default=None,
+        help="Keep the trials there: sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT; "
+        "default: in the folder of the study.",
+    )
+    allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
+    interpolate: bool = option(default=False, help=INTERPOLATE)
+    transfer_from: str | None = option(default=None, help=TRANSFER)
+
+    def validate(self) -> None:
+        """Raises InvalidValue where budget, share or storage do not parse, or rows cannot be filled in so."""
+        from hwbench.studies.settings import check_confidence
+
+        _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
+        check_confidence(self.confidence, "--confidence")
+        for device in self.devices:
+            check_filling(self.interpolate, self.transfer_from, device)
+        for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
+            if not 0 < share <= 1:
+                raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
+        if self.ray is None and self.worker_gpus:
+            raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        _ = self.study_storage
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """Names of the devices.
+
+        Raises:
+            InvalidValue: One is empty, or stands there twice.
+        """
+        names = tuple(name.strip() for name in self.device.split(","))
+        if "" in names or len(set(names)) < len(names):
+            raise InvalidValue(f"--device: expected each device once, such as s9,pi5, got {self.device!r}")
+        return names
+
+    @property
+    def budgets_s(self) -> dict[str, float]:
+        """Upper limit of the latency by device, in seconds.
+
+        Raises:
+            InvalidValue: One is no duration, or there is neither one for all devices nor one for each.
+        """
+        limits = [parse_duration(text, name="--budget") for text in self.budget.split(",")]
+        if len(limits) not in (1, len(self.devices)):
+            raise InvalidValue(
+                f"--budget: expected one budget, or one for each of the devices {', '.join(self.devices)}, "
+                f"got {self.budget!r}"
+            )
+        return dict(zip(self.devices, limits * len(self.devices), strict=False))
+
+    @property
+    def study_storage(self) -> StudyStorage | None:
+        """Where trials are kept; None: in the folder of the study."""
+        if self.storage is None:
+            return None
+        from hwbench.studies.storage import StudyStorage
+
+        return StudyStorage.parse(self.storage)
+
+    @property
+    def budget_s(self) -> float:
+        """Upper limit of the latency on the first device, in seconds."""
+        return self.budgets_s[self.devices[0]]
+
+    @property
+    def max_file_bytes(self) -> int:
+        """Upper limit of the size of the file; 0: none."""
+        return _limit(self.max_file_size, "--max-file-size")
+
+    @property
+    def max_activation_bytes(self) -> int:
+        """Upper limit of the activations; 0: none."""
+        return _limit(self.max_activations, "--max-activations")
+
+    @property
+    def trains(self) -> bool:
+        """Whether networks are scored by training them."""
+        from hwbench.studies.evaluators import TRAINING
+
+        return self.evaluator in TRAINING
+
+    @property
+    def reads(self) -> bool:
+        """Whether scores rest on data."""
+        from hwbench.studies.evaluators import READING
+
+        return self.evaluator in READING
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """How short a training is."""
+        return Fidelity(self.epochs, self.frames_share, self.resolution_share)
+
+    @property
+    def effort(self) -> str:
+        """How long is trained; empty where nothing is."""
+        if self.evaluator == SUPERNET:
+            return f"supernet of {self.supernet_epochs} epochs"
+        return str(self.fidelity) if self.trains else ""
+
+    def settings(
+        self,
+        space: StagedSpace,
+        target: Target,
+        num_classes: int,
+        *,
+        emulated: bool = False,
+        further: Sequence[Target] = (),
+    ) -> Settings:
+        """What the trials of the study mean.
+
+        Args:
+            space: The space, as its file has it.
+            target: What latencies hold for.
+            further: The same on further devices.
+            num_classes: Classes of the heads.
+            emulated: Whether the table was taken under emulation.
+        """
+        from hwbench.specs import Precision
+        from hwbench.studies.latencies import choices_digest
+        from hwbench.studies.settings import Settings, missing_rows
+
+        return Settings(
+            space=space.name,
+            choices=choices_digest(space),
+            target=target.key,
+            precision=Precision.parse(self.precision).value,
+            budget_ms=milliseconds(self.budget_s),
+            num_classes=num_classes,
+            evaluator=self.evaluator,
+            sampler=self.sampler,
+            objective=self.objective,
+            data=self.data if self.reads else "",
+            effort=self.effort,
+            seed=self.seed,
+            missing_rows=missing_rows(self.interpolate, self.transfer_from),
+            emulated=emulated,
+            confidence=self.confidence,
+            further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
+            max_file_bytes=self.max_file_bytes,
+            max_activation_bytes=self.max_activation_bytes,
+        )
+
+
+def _limit(text: str | None, name: str) -> int:
+    """Bytes; 0 where there is no limit.
+
+    Raises:
+        InvalidValue: It is no size above zero.
+    """
+    limit = 0 if text is None else parse_bytes(text, name=name)
+    if text is not None and limit < 1:
+        raise InvalidValue(f"{name}: expected a size above zero, got {text!r}")
+    return limit

@@ -1,0 +1,191 @@
+"""The supernet of a study: trained once for the networks within its budget, kept in the workspace, and then asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.units import format_rate
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+
+    from hwbench.api.study_data import StudyData
+    from hwbench.spaces.feasible import FeasibleSet
+    from hwbench.specs import Architecture, BlockSpec, Network, TensorSpec
+    from hwbench.training import Recipe
+    from hwbench.training.shared_weights import SharedWeights
+    from hwbench.training.supernet import SupernetProgress
+    from hwbench.workspace import Workspace
+
+# Below the workspace; goes with ``hwbench doctor --clean``.
+FOLDER = Path(".hwbench") / "cache" / "supernets"
+WEIGHTS = "supernet.pt"
+
+
+@dataclass(frozen=True)
+class Members:
+    """The networks within the budget of a study, for ``train_supernet``."""
+
+    feasible: FeasibleSet
+
+    @cached_property
+    def smallest(self) -> Architecture:
+        """The fastest network."""
+        return self.feasible.smallest()[1]
+
+    @cached_property
+    def largest(self) -> Architecture:
+        """The network of the most multiply-adds within the budget: it has most to teach."""
+        from hwbench.spaces.sums import SpaceSums
+
+        sums = self.feasible.sums
+        return self.feasible.best(SpaceSums.of(sums.space, _macs, num_classes=sums.num_classes)).architecture
+
+    def draw(self, rng: np.random.Generator) -> Architecture:
+        """Any network, uniformly."""
+        return self.feasible.draw(rng)
+
+
+def _macs(block: BlockSpec, x: TensorSpec) -> float:
+    return float(sum(operation.macs for operation in block.operations(x)))
+
+
+@dataclass(frozen=True)
+class StudySupernet:
+    """Scores networks by the weights that they inherit; the supernet is trained when it is first needed.
+
+    A training that ended goes on where it was. A supernet is found again by what it was trained for: space, budgets,
+    data, classes, epochs and seed.
+
+    Args:
+        workspace: Where it is kept.
+        data: What it is trained and scored on.
+        feasible: The networks within the budget.
+        epochs: Passes over the training videos.
+        seed: Of weights, order and draws.
+        listener: Hears of the training.
+    """
+
+    workspace: Workspace
+    data: StudyData
+    feasible: FeasibleSet
+    epochs: int
+    seed: int
+    listener: Listener = field(default=SILENT, compare=False, repr=False)
+
+    def top1(self, network: Network) -> float:
+        """Top-1 on the validation videos with inherited weights, a fraction."""
+        from hwbench.specs import Architecture
+        from hwbench.training.supernet import score_inherited
+
+        architecture = Architecture.parse(network.name)
+        clips = self.data.sized(network.input, self.seed)
+        scores = score_inherited(
+            self._shared,
+            architecture,
+            clips.training,
+            clips.validation,
+            self._recipe,
+            values=self._average,
+            resources=self.data.resources(self.seed),
+        )
+        return scores.top1
+
+    def prepare(self) -> None:
+        """Trains the supernet, if that has not been done."""
+        _ = self._average
+
+    def __reduce__(self) -> tuple[type[StudySupernet], tuple[object, ...]]:
+        """Other processes read the trained weights for themselves."""
+        return StudySupernet, (self.workspace, self.data, self.feasible, self.epochs, self.seed)
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where it is kept; another supernet has another folder."""
+        text = json.dumps(self._identity, sort_keys=True)
+        return self.workspace.root / FOLDER / hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def _identity(self) -> dict[str, str]:
+        """What it was trained for, name -> text. Latencies enter by what follows from them: the set and its ends."""
+        members, sums = Members(self.feasible), self.feasible.sums
+        return {
+            "space": repr(sums.space),
+            "networks": f"{self.feasible.count:.6g} from {members.smallest.key} to {members.largest.key}",
+            "source": self.data.source,
+            "classes": str(len(self._classes)),
+            "epochs": str(self.epochs),
+            "seed": str(self.seed),
+        }
+
+    @cached_property
+    def _classes(self) -> tuple[str, ...]:
+        return self.data.sized(self.feasible.space.cells[0].clip, self.seed).training.classes
+
+    @cached_property
+    def _recipe(self) -> Recipe:
+        from hwbench.training import Recipe
+
+        return Recipe(epochs=self.epochs, seed=self.seed)
+
+    @cached_property
+    def _shared(self) -> SharedWeights:
+        from hwbench.training.shared_weights import SharedWeights
+
+        space = self.feasible.space
+        return SharedWeights(space, len(self._classes), seed=self.seed, dropout=self._recipe.dropout)
+
+    @cached_property
+    def _average(self) -> dict[str, torch.Tensor]:
+        from hwbench.models.files import read_tensors
+        from hwbench.workspace import writing
+
+        path = self.folder / WEIGHTS
+        if path.is_file():
+            _, values = read_tensors(path, "a supernet; remove its folder, and it is trained again")
+            return dict(values)
+        with writing(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        return self._trained(path)
+
+    def _trained(self, path: Path) -> dict[str, torch.Tensor]:
+        import io
+
+        import torch
+
+        from hwbench.training.state import remove_states
+        from hwbench.training.supernet import train_supernet
+        from hwbench.workspace import write_bytes
+
+        started, first = time.monotonic(), 0
+
+        def tell(at: SupernetProgress) -> None:
+            nonlocal first
+            first = first or at.step - 1
+            rate = format_rate(at.step - first, time.monotonic() - started)
+            self.listener.progress(StageProgress("supernet", at.step, at.steps, rate, f"loss {at.loss:.2f}"))
+
+        largest = self.feasible.space.network(Members(self.feasible).largest, len(self._classes)).input
+        average = train_supernet(
+            self._shared,
+            Members(self.feasible),
+            self.data.sized(largest, self.seed).training,
+            self._recipe,
+            run_dir=self.folder,
+            identity=self._identity,
+            resources=self.data.resources(self.seed),
+            progress=tell,
+        )
+        buffer = io.BytesIO()
+        torch.save({name: tensor.cpu() for name, tensor in average.items()}, buffer)
+        write_bytes(path, buffer.getvalue())
+        remove_states(self.folder)
+        return average

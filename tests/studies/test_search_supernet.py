@@ -1,0 +1,144 @@
+"""The supernet of a study: trained once, found again, and asked for every network."""
+
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hwbench.training.supernet
+from hwbench.api.listener import Listener, StageProgress
+from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.spaces import read_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import BlockSpec, TensorSpec
+from hwbench.studies.evaluators import Context, get
+from hwbench.workspace import Workspace
+
+SPACE = """
+schema = 1
+name = "small"
+description = "For tests."
+[input]
+frames = [2, 4]
+resolution = 16
+[stem]
+width = 8
+kernel = "1x3x3+5x1x1"
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [8, 16]
+expansion = 1.0
+kernel = ["1x3x3", "3x3x3"]
+se = 0
+act = "relu"
+stride = 2
+[head]
+hidden = 16
+act = "relu"
+"""
+SPEC = SyntheticSpec(train_per_class=4, val_per_class=1, size=24, frames=8)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+    return Workspace.create(tmp_path_factory.mktemp("supernet") / "work")
+
+
+@pytest.fixture(scope="module")
+def data(place: Workspace) -> StudyData:
+    return StudyData(place, str(prepare(place, SPEC)), Fidelity(1))
+
+
+@pytest.fixture(scope="module")
+def sums(place: Workspace) -> SpaceSums:
+    path = place.root / "search_spaces" / "small.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(SPACE)
+    return SpaceSums.of(read_space(path), _cost, num_classes=8)
+
+
+@pytest.fixture
+def feasible(sums: SpaceSums) -> FeasibleSet:
+    return FeasibleSet(sums, float(np.median(sums.totals(sums.space.encode(sums.space.architectures())))))
+
+
+def test_the_ends_of_the_set(feasible: FeasibleSet) -> None:
+    members = Members(feasible)
+    inside = [one for one in feasible.space.architectures() if one in feasible]
+    macs = {one: SpaceSums.of(feasible.space, _macs, num_classes=8).total(one) for one in inside}
+    assert macs[members.largest] == max(macs.values())
+    assert feasible.sums.total(members.smallest) == min(map(feasible.sums.total, inside))
+
+
+def test_it_is_trained_once_and_kept(
+    place: Workspace, data: StudyData, feasible: FeasibleSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = StudySupernet(place, data, feasible, 2, 0)
+    network = feasible.space.network(Members(feasible).largest, 8)
+    score = first.top1(network)
+    assert 0 <= score <= 1
+    assert [path.name for path in first.folder.iterdir()] == [WEIGHTS]
+    monkeypatch.setattr(hwbench.training.supernet, "train_supernet", None)
+    again = StudySupernet(place, data, feasible, 2, 0)
+    assert again.top1(network) == pickle.loads(pickle.dumps(again)).top1(network) == score
+
+
+def test_another_budget_length_or_seed_is_another_supernet(
+    place: Workspace, data: StudyData, feasible: FeasibleSet
+) -> None:
+    tighter = FeasibleSet(feasible.sums, 1.2 * feasible.smallest()[0])
+    assert tighter.count < feasible.count
+    ways = [(feasible, 2, 0), (feasible, 3, 0), (feasible, 2, 1), (tighter, 2, 0)]
+    assert len({StudySupernet(place, data, *way).folder for way in ways}) == len(ways)
+
+
+def test_interrupted_it_goes_on(place: Workspace, data: StudyData, feasible: FeasibleSet) -> None:
+    class Interrupting(Listener):
+        def __init__(self, at: int) -> None:
+            self.at, self.first = at, 0
+
+        def progress(self, progress: StageProgress) -> None:
+            self.first = self.first or progress.done
+            if progress.done == self.at:
+                raise KeyboardInterrupt
+
+    length = 8 * SPEC.train_per_class // 16
+    with pytest.raises(KeyboardInterrupt):
+        StudySupernet(place, data, feasible, 4, 7, Interrupting(2 * length + 1)).prepare()
+    rest = Interrupting(0)
+    StudySupernet(place, data, feasible, 4, 7, rest).prepare()
+    assert rest.first == 2 * length + 1
+
+
+def test_a_damaged_file_is_told(place: Workspace, data: StudyData, feasible: FeasibleSet) -> None:
+    supernet = StudySupernet(place, data, feasible, 1, 3)
+    supernet.folder.mkdir(parents=True)
+    (supernet.folder / WEIGHTS).write_bytes(b"half")
+    with pytest.raises(InvalidFile, match="supernet"):
+        supernet.prepare()
+
+
+def test_without_data_there_is_none() -> None:
+    with pytest.raises(InvalidValue, match="--data"):
+        get("supernet")(Context(0, lambda count: []))
+
+
+def test_the_folder_goes_with_the_cache(place: Workspace, data: StudyData, feasible: FeasibleSet) -> None:
+    assert (
+        Path(".hwbench") / "cache" in StudySupernet(place, data, feasible, 1, 0).folder.relative_to(place.root).parents
+    )
+
+
+def _cost(block: BlockSpec, x: TensorSpec) -> float:
+    return 1e-3 + _macs(block, x) * 1e-9
+
+
+def _macs(block: BlockSpec, x: TensorSpec) -> float:
+    return float(sum(operation.macs for operation in block.operations(x)))
