@@ -93,7 +93,7 @@ def test_it_is_trained_once_and_kept(
 def test_another_budget_length_or_seed_is_another_supernet(
     place: Workspace, data: StudyData, feasible: FeasibleSet
 ) -> None:
-    tighter = FeasibleSet(feasible.sums, 1.2 * feasible.smallest()[0])
+    tighter = FeasibleSet(feasible.sums, 1.001 * feasible.smallest()[0])
     assert tighter.count < feasible.count
     ways = [(feasible, 2, 0), (feasible, 3, 0), (feasible, 2, 1), (tighter, 2, 0)]
     assert len({StudySupernet(place, data, *way).folder for way in ways}) == len(ways)
