@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,15 @@ if TYPE_CHECKING:
 MeasureNetworks = Callable[[Sequence[Workload]], Iterable[Measurement]]
 
 # Rounds of measuring, each with what the last one taught about the ratio of measured to predicted.
-_ROUNDS = 3
+_ROUNDS = 8
+# A network that fits with a smaller probability is not measured.
+_HOPELESS = 0.1
+# Standard deviations on either side that hold nine in ten of a normal distribution.
+_NINE_IN_TEN = 1.645
+# Of log(measured / predicted), where calibration networks happen to agree.
+_LEAST_DEVIATION = 0.005
+# Of the prior of the shift, in networks: (deviation of one network / deviation of the shift) squared.
+_SHIFT_WEIGHT = 0.25
 _NUMBERS = ("score", "predicted_ms", "low_ms", "high_ms", "measured_ms")
 
 
@@ -153,13 +162,46 @@ def pareto(candidates: Iterable[Candidate], latency: Callable[[Candidate], float
     return front
 
 
+@dataclass(frozen=True)
+class PredictionError:
+    """What log(measured / predicted) of a network not yet measured is like: normal.
+
+    Attributes:
+        mean: The shift that the networks of today have in common.
+        deviation: Of one network around it.
+    """
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, logs: Sequence[float], spread: float) -> PredictionError:
+        """What the calibration promises, corrected by what was measured.
+
+        The prior of the shift has twice the deviation of a single network, since a device drifts between occasions; the
+        prior of the variance counts as one network.
+
+        Args:
+            logs: log(measured / predicted) of the networks that were measured.
+            spread: Factor of the interval that holds nine networks in ten.
+        """
+        prior = max(math.log(spread) / _NINE_IN_TEN, _LEAST_DEVIATION)
+        mean = math.fsum(logs) / (len(logs) + _SHIFT_WEIGHT)
+        variance = (prior**2 + math.fsum((log - mean) ** 2 for log in logs)) / (1 + len(logs))
+        return cls(mean, math.sqrt(variance * (1 + 1 / (len(logs) + _SHIFT_WEIGHT))))
+
+    def chance(self, room: float) -> float:
+        """The probability that a network takes at most ``room`` times what is predicted."""
+        return 0.5 * math.erfc((self.mean - math.log(room)) / (self.deviation * math.sqrt(2)))
+
+
 @dataclass
 class Confirmation:
     """Measures candidates until the best one within the budget is known.
 
     The best half of ``count`` is taken by score alone, the other half by score among those whose whole prediction
-    interval is within the budget. If none of them turns out to be within the budget, the next ones are chosen by their
-    prediction times the worst ratio of measured to predicted so far.
+    interval is within the budget. It goes on until no network that was not measured has both a higher score than the
+    best so far and a tenth of a chance to fit, by what has been measured, or until ``_ROUNDS`` are over.
 
     Args:
         measure: Measures networks on the device.
@@ -189,13 +231,14 @@ class Confirmation:
         chosen = self._first(ranked)
         for _ in range(_ROUNDS):
             if not chosen:
-                return None
+                break
             self._measure(chosen)
-            within = [c for c in self.measured.values() if self._is_within(c)]
-            if within:
-                return max(within, key=lambda c: (c.score, -c.predicted_s))
             chosen = self._next(ranked)
-        return None
+        return self._best()
+
+    def _best(self) -> Candidate | None:
+        within = [c for c in self.measured.values() if self._is_within(c)]
+        return max(within, key=lambda c: (c.score, -c.predicted_s), default=None)
 
     @property
     def _limits(self) -> list[float]:
@@ -220,16 +263,30 @@ class Confirmation:
         return chosen + others[: self.count - len(chosen)]
 
     def _next(self, ranked: Sequence[Candidate]) -> list[Candidate]:
-        ratios = self._worst_ratios()
-        fresh = [c for c in ranked if c.architecture not in self.measured and self._is_predicted_within(c, ratios)]
-        return fresh[: self.count]
+        """Those with a higher score than the best so far that may fit, by what has been measured."""
+        best, errors = self._best(), self._errors()
+        hopeful = [
+            c
+            for c in ranked
+            if c.architecture not in self.measured
+            and (best is None or c.score > best.score)
+            and self._chance(c, errors) > _HOPELESS
+        ]
+        return hopeful[: self.count]
 
-    def _worst_ratios(self) -> list[float]:
-        """By device: of measured to predicted."""
+    def _chance(self, candidate: Candidate, errors: Sequence[PredictionError]) -> float:
+        """The probability that a network is within the budget of every device."""
+        times = [candidate.predicted_s, *(other.predicted_s for other in candidate.further)]
+        return math.prod(e.chance(limit / t) for e, limit, t in zip(errors, self._limits, times, strict=True))
+
+    def _errors(self) -> list[PredictionError]:
+        """By device."""
+        spreads = [self.spread, *(other.spread for other in self.further)]
         pairs = [[(c.predicted_s, c.measured_s) for c in self.measured.values()]]
         for other in zip(*(c.further for c in self.measured.values()), strict=True):
             pairs.append([(latency.predicted_s, latency.measured_s) for latency in other])
-        return [max((m / p for p, m in by_device if m is not None), default=1.0) for by_device in pairs]
+        known = [[math.log(m / p) for p, m in by_device if m is not None] for by_device in pairs]
+        return [PredictionError.of(logs, spread) for logs, spread in zip(known, spreads, strict=True)]
 
     def _measure(self, chosen: Sequence[Candidate]) -> None:
         going_on = list(chosen)

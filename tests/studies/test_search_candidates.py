@@ -1,9 +1,10 @@
+import math
 from dataclasses import replace
 
 import pytest
 
 from hwbench.specs import BlockSpec, Measurement, Outcome, Session, Target, TensorSpec, Timing, Workload
-from hwbench.studies.candidates import Candidate, Confirmation, pareto
+from hwbench.studies.candidates import Candidate, Confirmation, PredictionError, pareto
 
 BLOCK = BlockSpec.parse("conv_i3_o3_k1x1x1_relu")
 
@@ -69,6 +70,30 @@ def test_what_was_learned_about_the_ratio_chooses_the_next_round(confirm):
     assert confirmation.run(found).architecture == "4"
     assert confirm.rounds == [["0", "1"], ["4"]]
     assert set(confirmation.measured) == {"0", "1", "4"}
+
+
+def test_a_hit_does_not_end_it_while_better_ones_may_fit(confirm):
+    found = candidates((6, 0.99), (5, 0.985), (4, 0.97), (3, 0.8), (2, 0.7))
+    confirmation = confirm({"0": 1.02, "1": 1.01, "2": 0.99, "3": 0.81})
+    assert confirmation.run(found).architecture == "2"
+    assert confirm.rounds == [["0", "3"], ["1", "2"]]  # the last one has a lower score and is never asked
+
+
+def test_what_is_hopeless_by_now_is_not_measured(confirm):
+    """All are a twentieth slower than predicted: what was predicted to just fit does not."""
+    found = candidates((6, 0.999), (5, 0.998), (4, 0.997), (3, 0.8))
+    confirmation = confirm({str(i): 1.05 * c.predicted_s for i, c in enumerate(found)}, spread=1.01)
+    assert confirmation.run(found).architecture == "3"
+    assert confirm.rounds == [["0", "3"]]
+
+
+def test_the_chance_to_fit_is_that_of_a_normal_error():
+    promised = PredictionError.of([], spread=1.1)
+    assert promised.chance(1.0) == pytest.approx(0.5)
+    assert 0.5 < promised.chance(1.05) < 0.9 < promised.chance(1.4)
+    slower = PredictionError.of([math.log(1.06)] * 8, spread=1.02)
+    assert slower.mean == pytest.approx(math.log(1.06), rel=0.05)
+    assert slower.chance(1.0) < 0.01 < 0.99 < slower.chance(1.12)
 
 
 def test_nothing_within_the_budget_is_none(confirm):
