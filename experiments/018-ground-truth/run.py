@@ -62,7 +62,7 @@ def network_of(architecture: str) -> Network:
 
 
 def draw(budget: str) -> None:
-    """Uniform draws of the exact sampler within each band; bands take turns, so that a beginning of the list is fair."""
+    """Uniform draws of the exact sampler within each band; bands take turns: a beginning of the list is fair, too."""
     workspace, precision, budget_s = Workspace.find(), Precision.INT8, parse_duration(budget, name="--budget")
     space, target = space_of("x3d-mini:"), installed_target(DEVICE, "executorch", 1)
     predictor, _ = table_predictor(workspace, target, precision, "x3d-mini", CLASSES, False, (True, None))

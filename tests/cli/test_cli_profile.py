@@ -319,7 +319,7 @@ def test_threads_have_a_table_of_their_own(workspace, fake, capsys):
         (["--precision", "fp16"], "expected fp32 or int8, got 'fp16'"),
         (["--precision", ","], "--precision: expected fp32, int8"),
         (["--device", "lokal"], "did you mean 'local'?"),
-        (["--space", "x3d-tny"], "did you mean 'x3d-tiny'?"),
+        (["--space", "x3d-tny"], "did you mean 'x3d-tiny' or"),
         (["--threads", "0"], "--threads"),
         (["--limit", "0"], "--limit"),
         (["--limit", "many"], "--limit"),

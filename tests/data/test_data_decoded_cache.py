@@ -49,7 +49,7 @@ def kept(cache: DecodedCache) -> list[Path]:
 
 
 def taken(cache: DecodedCache) -> int:
-    return sum(path.stat().st_size for path in cache.folder.iterdir() if path.suffix != ".lock")
+    return sum(path.stat().st_size for path in cache.folder.glob("*") if path.suffix != ".lock")  # none kept: no folder
 
 
 def pictures(clips: Path, workspace: Path, reading: Reading, *, workers: int = 0) -> list[torch.Tensor]:

@@ -115,10 +115,8 @@ agent = false
 
 
 def spaces() -> list[str]:
-    return [
-        text.replace("x3d-tiny", "x3d-mobile").replace("r2plus1d-mobile", "x3d-mobile")
-        for text in recorded(sorted(ROOT.glob("search_spaces/*.toml")))
-    ]
+    found = sorted(ROOT.glob("search_spaces/*.toml"))
+    return [text.replace(f'"{path.stem}"', '"x3d-mobile"') for path, text in zip(found, recorded(found), strict=True)]
 
 
 def cards() -> list[str]:
