@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 _PACKAGE = Path(__file__).resolve().parent
 _SAFE_PATH = "PYTHONSAFEPATH"
@@ -19,6 +22,19 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def last_words(process: subprocess.Popen[bytes], log: IO[bytes]) -> str:
+    """How a process ended, and the last line that it wrote to its log; waits for its end."""
+    status = process.wait()
+    log.seek(0)
+    lines = log.read().decode(errors="replace").split("\n")
+    said = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    how = f"exit status {status}"
+    if status < 0:
+        how = f"killed by {signal.Signals(-status).name}"
+        how += " (out of memory?)" if -status == signal.SIGKILL else ""
+    return how + (f"; it last said: {said[:300]}" if said else "")
 
 
 def python_command(module: str, *words: str) -> tuple[str, ...]:

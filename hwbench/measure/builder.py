@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import selectors
-import signal
 import subprocess
 import tempfile
 import time
@@ -24,7 +23,7 @@ from typing import IO, Any
 
 from hwbench import errors
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import python_command, python_environment
+from hwbench.interpreter import last_words, python_command, python_environment
 from hwbench.measure.cache import ArtifactCache, artifact_from_json
 from hwbench.specs import Artifact, Workload
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
@@ -263,15 +262,7 @@ class _Worker:
 
     def last_words(self) -> str:
         """How a worker ended, and the last line that it wrote."""
-        status = self._process.wait()
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = f"exit status {status}"
-        if status < 0:
-            how = f"killed by {signal.Signals(-status).name}"
-            how += " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"the build process ended: {how}" + (f"; it last said: {said[:300]}" if said else "")
+        return f"the build process ended: {last_words(self._process, self._log)}"
 
     def end(self) -> None:
         """Ends the process, also in the middle of a build, and frees what it held."""

@@ -54,8 +54,7 @@ def rank_interval(scores: Sequence[float], truths: Sequence[float], bands: Seque
     A network that is drawn twice makes no pair with itself. The bounds are percentiles (Efron 1979).
     """
     pairs, rng = _Pairs.of(scores, truths, bands), np.random.default_rng(seed)
-    members = [np.flatnonzero([band == one for band in bands]) for one in dict.fromkeys(bands)]
-    found = []
+    members, found = _members(bands), []
     for _ in range(_SAMPLES):
         weights = np.zeros(len(scores))
         for band in members:
@@ -117,8 +116,12 @@ class _Pairs:
 
 def _by_band(scores: Sequence[float], truths: Sequence[float], bands: Sequence[object]) -> list[tuple[Floats, Floats]]:
     first, second = (np.asarray(values, dtype=float) for values in (scores, truths))
-    members = [np.flatnonzero([band == one for band in bands]) for one in dict.fromkeys(bands)]
-    return [(first[at], second[at]) for at in members]
+    return [(first[at], second[at]) for at in _members(bands)]
+
+
+def _members(bands: Sequence[object]) -> list[NDArray[np.int64]]:
+    """The places of the networks of each band."""
+    return [np.flatnonzero([band == one for band in bands]) for one in dict.fromkeys(bands)]
 
 
 def _interval(value: float, samples: Floats) -> Interval:

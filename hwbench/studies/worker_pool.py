@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from hwbench.errors import HwbenchError
-from hwbench.interpreter import cores, python_command, python_environment
+from hwbench.interpreter import cores, last_words, python_command, python_environment
 from hwbench.studies.evaluation_worker import GREETING, READY
 from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, Outcome, Scored
 
@@ -170,15 +170,7 @@ class _Scorer:
 
     def last_words(self) -> str:
         """How a worker ended, and the last line that it wrote."""
-        status = self._process.wait()
-        self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
-        said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        how = f"exit status {status}"
-        if status < 0:
-            how = f"killed by {signal.Signals(-status).name}"
-            how += " (out of memory?)" if -status == signal.SIGKILL else ""
-        return f"the worker ended: {how}" + (f"; it last said: {said[:300]}" if said else "")
+        return f"the worker ended: {last_words(self._process, self._log)}"
 
     def end(self) -> None:
         """Ends the process and those that it started, also in the middle of a score, and frees what it held."""

@@ -115,7 +115,7 @@ def train_supernet(
         while state.position.epoch < recipe.epochs:
             epoch = state.position.epoch
             training.set_epoch(epoch)
-            chosen = _chosen(shared, candidates, len(training), recipe, state.position.step)
+            chosen = _chosen(candidates, len(training), recipe, state.position.step)
             order = [_draws(shared, architecture, videos) for group, videos in chosen for architecture in group]
             batches = loader.batches(order)
             for group, _ in chosen:
@@ -169,7 +169,7 @@ def calibrated(module: nn.Module, training: TrainingClips, recipe: Recipe, devic
 
 
 def _chosen(
-    shared: SharedWeights, candidates: Candidates, videos: int, recipe: Recipe, first: int
+    candidates: Candidates, videos: int, recipe: Recipe, first: int
 ) -> list[tuple[list[Architecture], list[int]]]:
     """By step of an epoch: the networks, the largest first, and the videos; both follow from the seed and the step."""
     length = max(1, videos // recipe.batch_size)
