@@ -27,7 +27,8 @@ def validate(result: StoredResult, networks: int = 12) -> str:
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
-    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in s.budgets_ms.values())
+    budgets = s.front_ms if s.smaller_budgets_ms else s.budgets_ms.values()
+    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in budgets)
     words = [
         f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
         f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",

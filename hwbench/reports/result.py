@@ -20,6 +20,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "float": (int, float),
     "bool": (bool,),
     "Mapping[str, float]": (dict,),
+    "tuple[float, ...]": (list, tuple),
 }
 # Bytes of a candidate that may have a budget.
 _SIZES = ("file_size_bytes", "activation_bytes")
@@ -99,6 +100,8 @@ def _settings(values: object) -> Settings:
             raise ValueError(f"settings.{field.name}: expected {field.type}, got {_shown(value)}")
         if isinstance(value, dict):
             value = {key: _number(number, f"settings.{field.name}.{key}") for key, number in value.items()}
+        if isinstance(value, list):
+            value = tuple(_number(number, f"settings.{field.name}[{i}]") for i, number in enumerate(value))
         known[field.name] = value
     return Settings(**known)  # type: ignore[arg-type]
 
