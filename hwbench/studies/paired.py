@@ -17,7 +17,7 @@ from hwbench.studies.ranking import Floats, Interval
 # Share of the intervals that hold the truth, of all comparisons of a round together.
 LEVEL = 0.95
 # Samples of videos that an interval rests on.
-_SAMPLES = 4000
+_SAMPLES = 2000
 
 
 @dataclass(frozen=True, eq=False)
