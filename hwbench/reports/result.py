@@ -11,6 +11,7 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
+from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
@@ -45,6 +46,7 @@ class StoredResult:
     history: tuple[Candidate, ...]
     front: tuple[FrontPoint, ...] = ()
     race: RaceResult | None = None
+    course: SearchCourse | None = None
 
     @property
     def races(self) -> Mapping[float, RaceResult]:
@@ -95,7 +97,17 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         history=several("history"),
         front=_front(values, target.device, further),
         race=_race(values, "race"),
+        course=_course(values.get("course")),
     )
+
+
+def _course(values: object) -> SearchCourse | None:
+    if values is None:
+        return None
+    try:
+        return SearchCourse.from_json(values)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"course: expected seconds and draws, got {_shown(values)}: {error!r}"[:300]) from None
 
 
 def _front(values: Mapping[str, object], device: str, further: Sequence[str]) -> tuple[FrontPoint, ...]:

@@ -75,6 +75,8 @@ def paired_differences(
     count = len(first.hits)
     if not count or any(len(one.hits) != count for one in others):
         raise ValueError(f"results of {[len(one.hits) for one in (first, *others)]} videos are no pairs")
+    if not others:
+        return ()
     gained = np.array([[first.hits.astype(float) - o.hits, o.losses - first.losses] for o in others])
     rng = np.random.default_rng(seed)
     samples = np.array([gained[..., rng.integers(count, size=count)].mean(-1) for _ in range(_SAMPLES)])

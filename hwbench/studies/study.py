@@ -18,6 +18,7 @@ from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import Candidate, FurtherLatency, candidates_frame, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
+from hwbench.studies.course import SearchCourse, note_draws
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
+# The sampler that does nothing but draw.
+_DRAWS_ONLY = "random"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class SearchResult:
         spread: Factor of the prediction interval.
         front: The answer for each budget, ascending, where there are several.
         race: How the finalists fared against each other, where they raced for a single budget; ``best`` won.
+        course: How long the trials took, and which of them were draws.
     """
 
     study: str
@@ -62,6 +66,7 @@ class SearchResult:
     spread: float
     front: tuple[FrontPoint, ...] = ()
     race: RaceResult | None = None
+    course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
 
     @property
     def emulated(self) -> bool:
@@ -105,6 +110,7 @@ class SearchResult:
         device = self.settings.device
         stored = self.to_json() | {
             "settings": self.settings.as_dict(),
+            "course": self.course.to_json(),
             "measured": [c.to_json(device) | {"failure": c.failure} for c in self.measured],
             "history": [c.to_json(device) | {"trial": c.trial} for c in self.history],
         }
@@ -179,12 +185,17 @@ class Search:
         folder = self.workspace.studies / self.name
         make = get_evaluator(self.settings.evaluator)
         self.settings = replace(self.settings, scoring=scoring_of(make))
-        sampler = self._sampler(samplers.get(self.settings.sampler), min(_STARTUP, trials // 2))
+        startup = min(_STARTUP, trials // 2)
+        sampler = self._sampler(samplers.get(self.settings.sampler), startup)
         num_choices = len(self.feasible.space.choices)
         with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
             self._optimize(study, trials)
+            if not self.smaller:  # draws of a front are from bands
+                note_draws(study, trials if self.settings.sampler == _DRAWS_ONLY else startup)
             history = [self._with_predictions(c) for c in scored_candidates(study)]
-            result = self._confirm(history, len(finished_trials(study)), measure)
+            result = replace(
+                self._confirm(history, len(finished_trials(study)), measure), course=SearchCourse.of(study)
+            )
             result.write(folder)
         return result
 

@@ -72,11 +72,11 @@ def test_a_paired_interval_leaves_out_what_makes_videos_hard():
 
 def test_intervals_of_many_comparisons_hold_together():
     rng, missed = np.random.default_rng(0), 0
-    for _ in range(25):
+    for _ in range(10):
         hits = rng.random((5, 120)) < 0.5  # five networks, equally good
         first, *others = (VideoResults(row, np.ones(120)) for row in hits)
         missed += any(one.top1.holds_zero is False for one in paired_differences(first, others))
-    assert missed <= 5  # one in 20 on average
+    assert missed <= 3  # one in 20 on average
     first, other = results(0.6, seed=1), results(0.5, seed=2)
     alone, among = paired_differences(first, [other]), paired_differences(first, [other] * 6)
     assert among[0].top1.low < alone[0].top1.low
