@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Mapping, Sequence
 
@@ -30,14 +31,17 @@ def importances(trials: Sequence[Candidate]) -> Mapping[str, float]:
         )
     if len(set(distinct.values())) == 1:
         raise HwbenchError("all networks have the same score: no choice matters to it")
-    return _fanova({key: dict(Architecture.parse(key).choices) for key in distinct}, distinct)
+    return _fanova(tuple(distinct.items()))
 
 
-def _fanova(choices: Mapping[str, Mapping[str, str]], scores: Mapping[str, float]) -> Mapping[str, float]:
+@functools.cache
+def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
+    """Of networks by their printed form; the forest takes seconds, and a page may be written several times."""
     import optuna
     from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
+    choices = {key: dict(Architecture.parse(key).choices) for key, _ in scored}
     names = list(dict.fromkeys(name for one in choices.values() for name in one))
     values = {name: sorted({one[name] for one in choices.values()}) for name in names}
     varied: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
@@ -45,7 +49,7 @@ def _fanova(choices: Mapping[str, Mapping[str, str]], scores: Mapping[str, float
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         study = optuna.create_study(direction="maximize")
-        for key, score in scores.items():
+        for key, score in scored:
             params = {name: choices[key][name] for name in varied}
             study.add_trial(optuna.create_trial(params=params, distributions=varied, value=score))
         with warnings.catch_warnings():

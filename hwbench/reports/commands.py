@@ -47,7 +47,18 @@ def search(result: StoredResult) -> str:
         words.append(f"--max-activations {s.max_activation_bytes}B")
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
+    words += _race(result)
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def _race(result: StoredResult) -> list[str]:
+    """The options of the race of the finalists, where one was run."""
+    race = next((one for one in result.races.values() if one.rounds), None)
+    if race is None:
+        return []
+    finalists = max(len(one.rounds[0].standings) for one in result.races.values() if one.rounds)
+    words = [f"--finalists {finalists} --finalist-epochs {race.rounds[0].epochs} --finalist-score {race.score}"]
+    return words if result.settings.data else [f"--data {shlex.quote(race.data)}", *words]
 
 
 def bench(result: StoredResult, precision: Precision) -> str:

@@ -135,6 +135,7 @@ def importance(report: StudyReport) -> Iterator[Html]:
     yield element("h2", "The choices that matter")
     if isinstance(report.importance, Missing):
         yield missing(report.importance.reason)
+        yield reproduce(commands.search(report.result))
         return
     caption = (
         "Share of the variance of the scores that each choice explains alone (fANOVA, a forest over the trials). "
@@ -143,6 +144,7 @@ def importance(report: StudyReport) -> Iterator[Html]:
     yield figure("importance", search_figures.importance(report.importance), caption)
     rows = [(name, f"{share:.1%}") for name, share in report.importance.items()]
     yield numbers(f"All choices as numbers ({len(rows)})", ("choice", "share"), rows, (1,))
+    yield reproduce(commands.search(report.result))
 
 
 def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
