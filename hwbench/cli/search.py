@@ -27,6 +27,10 @@ def _run(request: SearchRequest, as_json: bool) -> None:
     else:
         _print(result)
     # The only member of a space by hand is the model itself; no file resolves to code.
+    if result.front:
+        names = " or ".join(f"{result.study}:{p.budget_ms:g}ms" for p in result.front if p.best is not None)
+        say(f"next: hwbench train {names}")
+        return
     say(f"next: hwbench train {request.space if ModelName.match(request.space) else f'{result.study}:best'}")
 
 

@@ -9,9 +9,10 @@ import pytest
 
 import hwbench.api.search
 from hwbench.cli.main import main
-from hwbench.errors import InvalidValue, OverBudget
+from hwbench.errors import InvalidValue, OverBudget, UnknownName
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
+from hwbench.spaces import resolve
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.studies.evaluators import get as get_evaluator
@@ -132,6 +133,12 @@ def test_what_is_stored_is_read_and_repeated(make_front, workspace):
     stored = read_result(workspace, "mine")
     assert stored.settings.front_ms == pytest.approx([3.4, 4.2, 5.2])
     assert [p.best.architecture for p in stored.front] == [p.best.architecture for p in result.front]
+    for limit, point in zip(("3400us", "4.2ms", "5.2ms"), result.front, strict=True):
+        assert resolve(workspace, f"mine:{limit}", 8).name == point.best.architecture
+    with pytest.raises(UnknownName, match=r"within 9 ms; it has mine:3.4ms, mine:4.2ms, mine:5.2ms"):
+        resolve(workspace, "mine:9ms", 8)
+    with pytest.raises(InvalidValue, match="expected a printed key"):
+        resolve(workspace, "mine:worst", 8)
     assert [p.budget_ms for p in stored.front] == [p.budget_ms for p in result.front]
     assert "--budget 3.4ms,4.2ms,5.2ms" in commands.search(stored)
     assert result.settings.default_study == "x3d-tiny_local_int8_3.4ms-4.2ms-5.2ms_entropy"
