@@ -28,14 +28,14 @@ from hwbench.reports.exported import ExportedModel, read_exported
 from hwbench.reports.guessing import Guessing, TrainedDraws
 from hwbench.reports.profiled import Missing, Profiled, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
-from hwbench.reports.trained import finished_runs, raced_networks, study_scoreboard
+from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec, Workload
 from hwbench.studies.candidates import candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import JOURNAL
 from hwbench.studies.latencies import choices_digest
-from hwbench.studies.scoreboard import FEWEST, Scoreboard
+from hwbench.studies.scoreboard import Scoreboard
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
 
@@ -151,9 +151,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
     rows = [] if isinstance(stored, Missing) else stored
     winner = or_missing(lambda: _winner(result, space, tables, rows))
     own = tables[result.precision]
-    runs, raced = finished_runs(workspace, result.settings.data or None), raced_networks(result)
-    runs = {key: top1 for key, top1 in runs.items() if key in {one.architecture for one in result.history}}
-    board, judged_by = or_missing(lambda: _board(result, max(runs, raced, key=len))), _judged_by(runs, raced)
+    board, judged_by = judged(workspace, result)
     return StudyReport(
         result=result,
         unit=_unit(result.settings.evaluator),
@@ -166,7 +164,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
         models=exported,
         doubts=(
             *_doubts(result, space, own, winner, stored),
-            *_board_doubts(board),
+            *board_doubts(board),
             *_model_doubts(result, exported),
         ),
         board=board,
@@ -175,33 +173,6 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
         guessing=Guessing.of(result),
         truth=None if truth is None else TrainedDraws.of(truth, result),
     )
-
-
-def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
-    board = study_scoreboard(result, trained)
-    if board is None:
-        raise HwbenchError(
-            "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
-            f"{commands.search(result)} --finalists 8"
-        )
-    return board
-
-
-def _judged_by(runs: Mapping[str, float], raced: Mapping[str, float]) -> str:
-    return "in runs/" if len(runs) >= len(raced) else "its finalists, after the first round of the race"
-
-
-def _board_doubts(board: Scoreboard | Missing) -> list[str]:
-    """Names an evaluator that says nothing of the networks that were trained."""
-    if isinstance(board, Missing) or not board.standings:
-        return []
-    one = board.standings[0]
-    if one.networks < FEWEST or one.informative:
-        return []
-    return [
-        f"evaluator {one.evaluator} is uninformative on the {one.networks} networks of the study that were trained: "
-        "the interval of its rank correlation holds zero, so its best network is a draw"
-    ]
 
 
 def _unit(evaluator: str) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hwbench.errors import HwbenchError
+from hwbench.reports import commands
+from hwbench.reports.profiled import Missing, or_missing
 from hwbench.reports.result import StoredResult
 from hwbench.reports.run_log import read_log
 from hwbench.studies.ranking import chance_regret
-from hwbench.studies.scoreboard import Scoreboard, standing
+from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RUN, read_description
 from hwbench.workspace import Workspace
@@ -69,3 +71,37 @@ def study_scoreboard(result: StoredResult, trained: Mapping[str, float]) -> Scor
     one = standing(result.settings.evaluator, networks, [candidate.score for candidate, _ in known])
     chance = chance_regret([network.top1 for network in networks], [network.band for network in networks])
     return Scoreboard((one,), len(networks), None, chance, None)
+
+
+def judged(workspace: Workspace, result: StoredResult) -> tuple[Scoreboard | Missing, str]:
+    """The scoreboard of a study by those of its networks that were trained, and which those are, in words."""
+    runs, said = finished_runs(workspace, result.settings.data or None), {one.architecture for one in result.history}
+    runs, raced = {key: top1 for key, top1 in runs.items() if key in said}, raced_networks(result)
+    return or_missing(lambda: _board(result, max(runs, raced, key=len))), _judged_by(runs, raced)
+
+
+def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
+    board = study_scoreboard(result, trained)
+    if board is None:
+        raise HwbenchError(
+            "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
+            f"{commands.search(result)} --finalists 8"
+        )
+    return board
+
+
+def _judged_by(runs: Mapping[str, float], raced: Mapping[str, float]) -> str:
+    return "in runs/" if len(runs) >= len(raced) else "its finalists, after the first round of the race"
+
+
+def board_doubts(board: Scoreboard | Missing) -> list[str]:
+    """Names an evaluator that says nothing of the networks that were trained."""
+    if isinstance(board, Missing) or not board.standings:
+        return []
+    one = board.standings[0]
+    if one.networks < FEWEST or one.informative:
+        return []
+    return [
+        f"evaluator {one.evaluator} is uninformative on the {one.networks} networks of the study that were trained: "
+        "the interval of its rank correlation holds zero, so its best network is a draw"
+    ]

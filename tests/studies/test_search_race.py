@@ -319,7 +319,7 @@ def test_the_score_of_an_int8_file_is_that_of_the_file(finalists):
     out = train.run_dir(key, 1) / "int8-executorch"
     manifest = json.loads((out / "manifest.json").read_text())
     assert len(run.results.hits) == 16  # all validation videos
-    assert run.results.top1 == pytest.approx(manifest["top1_after"], abs=1e-9)
+    assert run.results.top1 == pytest.approx(manifest["accuracy"]["top1_after"], abs=1e-9)
     written = (out / "scores.npz").stat().st_mtime_ns
     assert train(key, 1).results.loss == run.results.loss
     assert (out / "scores.npz").stat().st_mtime_ns == written
