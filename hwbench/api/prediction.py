@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
     from hwbench.measure.builder import Builder
     from hwbench.specs import Measurement, Precision, Target, Workload
-    from hwbench.studies.candidates import MeasureNetworks
+    from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.workspace import Workspace
 
 INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."

@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 class ReportRequest:
     """Write a page about a study, about a device, or about training runs.
 
-    Of a study: front, predictions, history, blocks, int8 and fp32, and how to reproduce each number. Of a device: heat
-    maps of its blocks, what int8 gains, predicted and measured networks, the course of measuring, coverage of spaces.
-    Of a run (runs/NAME), also while it is under way: loss, learning rate, top-1 and top-5, recipe, accuracy by class,
-    confusion matrix, calibration, unreadable videos; several runs share the figures of their curves.
+    Of a study: front, race of the finalists, what its score is worth, history beside random draws, choices that matter,
+    predictions, blocks, int8 and fp32, and how to reproduce each number. Of a device: heat maps of its blocks, what
+    int8 gains, predicted and measured networks, the course of measuring, coverage of spaces. Of a run (runs/NAME), also
+    while it is under way: loss, learning rate, top-1 and top-5, recipe, accuracy by class, confusion matrix,
+    calibration, unreadable videos; several runs share the figures of their curves.
 
     The page is one file that opens without a network. What is not there yet is named in it, with the command for it.
     """
@@ -41,6 +42,10 @@ class ReportRequest:
     )
     out: Path = option(default=Path("report.html"), help="The HTML file.")
     model: tuple[Path, ...] = option(default=(), help="Folder of an exported model of the winner; may be repeated.")
+    truth: Path | None = option(
+        default=None,
+        help="Of a study: folder of ground truth of its space and budget, to say what random networks reach.",
+    )
     device: str | None = option(default=None, help="Device: a folder of profiles/; instead of a study.")
     space: tuple[str, ...] = option(default=(), help="With --device: a space whose coverage to show; may be repeated.")
     watch: float | None = option(
@@ -59,6 +64,8 @@ class ReportRequest:
             )
         if self.model and (self.device is not None or self.runs):
             raise InvalidValue("--model is about a study: hwbench report STUDY --model DIR")
+        if self.truth is not None and (self.device is not None or self.runs):
+            raise InvalidValue("--truth is about a study: hwbench report STUDY --truth DIR")
         if self.device is None and self.space:
             raise InvalidValue("--space is about a device: hwbench report --device NAME --space SPACE")
         if self.device is not None and self.watch is not None:
@@ -112,7 +119,7 @@ def report(request: ReportRequest, listener: Listener = SILENT, *, workspace: Wo
         lacking = write_device(workspace, request.device, request.out, spaces=request.space).missing()
     else:
         assert request.study is not None
-        written = write(workspace, request.study, request.out, exported=request.model)
+        written = write(workspace, request.study, request.out, exported=request.model, truth=request.truth)
         lacking, doubts = written.missing(), written.doubts
     for doubt in doubts:
         listener.say(f"doubtful: {doubt}")

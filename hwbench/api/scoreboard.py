@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
-from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured, UnknownName
+from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.registry import suggest
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 # Epochs of an evaluator that trains, and of a supernet.
 SHORT_EPOCHS = 2
 SUPERNET_EPOCHS = 30
-RUNS = "runs"
-# Runs of a study are compared within fifths of its budget.
-_BANDS = 5
 
 
 @request
@@ -41,7 +37,8 @@ class ScoreboardRequest:
 
     Of a folder of ground truth (experiments/018-ground-truth): all evaluators that have scored its networks, and what
     the first epochs of a training say. Of a study: its evaluator, on the networks of the study that were trained to the
-    end (hwbench train, in runs/). Networks are compared with others of about their latency.
+    end (hwbench train, in runs/), or on its finalists where these are more. Networks are compared with others of about
+    their latency.
 
     tau is Kendall's rank correlation with top-1, with a 95 % interval; the ceiling is that of one training with another
     one of the same networks. An evaluator whose interval holds zero is uninformative: its best network is a draw.
@@ -219,53 +216,25 @@ class _Inherited:
         return StudySupernet(self.workspace, self.data, feasible, SUPERNET_EPOCHS, 0, self.listener)
 
 
-@dataclass(frozen=True)
-class _TrainedMember:
-    """A network of a study that was trained to the end."""
-
-    architecture: str
-    band: str
-    top1: float
-
-
 def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listener) -> Scoreboard:
     from hwbench.reports.result import read_result
-    from hwbench.studies.ranking import chance_regret
-    from hwbench.studies.scoreboard import Scoreboard, standing
+    from hwbench.reports.trained import finished_runs, raced_networks, study_scoreboard
 
     if request.evaluator:
         raise InvalidValue("--evaluator is about a folder of ground truth; a study has the scores of its own evaluator")
     result = read_result(workspace, request.source)
-    said = {one.architecture: one for one in result.history}
-    runs = list(_runs(workspace, request.data or result.settings.data or None))
-    known = [one for one in runs if one[0] in said]
+    said = {one.architecture for one in result.history}
+    runs, raced = finished_runs(workspace, request.data or result.settings.data or None), raced_networks(result)
+    known = {key: top1 for key, top1 in runs.items() if key in said}
     listener.say(f"{len(known)} of {len(runs)} trained networks in runs/ were scored by the study")
-    if not known:
+    if len(raced) > len(known):
+        listener.say(f"judged by its {len(raced)} finalists, after the first round of their race")
+        known = raced
+    board = study_scoreboard(result, known)
+    if board is None:
         raise NotMeasured(
             f"study {request.source!r}: none of its networks has been trained; train some of them: "
-            "hwbench train ARCHITECTURE --data DATA, or judge by a folder of ground truth"
+            "hwbench train ARCHITECTURE --data DATA, let the best race: hwbench search --finalists 8, or judge by a "
+            "folder of ground truth"
         )
-    budget_s = result.settings.budget_s
-    bands = [str(min(int(_BANDS * said[key].predicted_s / budget_s), _BANDS - 1)) for key, _ in known]
-    networks = [_TrainedMember(key, band, top1) for (key, top1), band in zip(known, bands)]
-    scores = [said[one.architecture].score for one in networks]
-    one = standing(result.settings.evaluator, networks, scores)
-    return Scoreboard((one,), len(networks), None, chance_regret([r.top1 for r in networks], bands), None)
-
-
-def _runs(workspace: Workspace, data: str | None) -> Iterator[tuple[str, float]]:
-    """The finished trainings of the workspace: network and top-1, the newest of each network."""
-    from hwbench.reports.run_log import read_log
-    from hwbench.training import CHECKPOINT
-    from hwbench.training.description import RUN, read_description
-
-    found: dict[str, float] = {}
-    paths = [path for path in (workspace.root / RUNS).glob(f"*/{RUN}") if (path.parent / CHECKPOINT).is_file()]
-    for path in sorted(paths, key=lambda one: one.stat().st_mtime):
-        try:
-            described, validated = read_description(path.parent), read_log(path.parent).validated
-        except HwbenchError:
-            continue  # one that a report would tell about, and nothing to judge by
-        if validated and validated[-1].top1 is not None and data in (None, described.data):
-            found[described.network] = validated[-1].top1
-    yield from found.items()
+    return board

@@ -7,19 +7,24 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
-from hwbench.api.search_devices import device_budgets, networks_within, predictors
+from hwbench.api.search_devices import device_budgets, front_within, predictors
 from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
-from hwbench.units import format_rate
+from hwbench.errors import InvalidValue
+from hwbench.units import format_duration, format_rate
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hwbench.latency import Calibration
     from hwbench.measure.builder import Builder
+    from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
-    from hwbench.studies.candidates import MeasureNetworks
+    from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.studies.evaluations import WorkerPlan
+    from hwbench.studies.race import Race
     from hwbench.studies.settings import Settings
     from hwbench.studies.study import SearchResult
     from hwbench.studies.trials import SearchWatch
@@ -46,7 +51,7 @@ def search(
             devices have heads for different numbers of classes.
         InfeasibleBudget: No network is within the budgets; the smallest reachable latency is named, or the nearest
             budgets.
-        OverBudget: None of the measured candidates is.
+        OverBudget: None of the measured candidates is within the (largest) budget.
         NotMeasured: There is no table, or too little of the space is in it.
         UnknownName: No such space, device, evaluator or sampler.
     """
@@ -59,14 +64,14 @@ def search(
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
     settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
-    feasible = networks_within(space, known, settings)
+    *smaller, feasible = front_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:
             _tell_confidence(predictor.calibration, settings.confidence, listener)
     for predictor in known:
         where = f" of {predictor.table.target.device}" if len(known) > 1 else ""
         listener.say(f"calibration{where}: {predictor.calibration.describe()}")
-    _tell_feasible(feasible, settings, listener)
+    _tell_feasible([*smaller, feasible], settings, listener)
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.latencies import sizes
@@ -80,10 +85,12 @@ def search(
     def measure_on(target: Target) -> MeasureNetworks:
         return measuring(workspace, target, request.runtime, builder, listener=listener)
 
+    name = request.study or settings.default_study
+    race = _race(request, workspace, name, space, data, listener)
     first, *further = device_budgets(space, known, settings, feasible, measure_on)
     result = Search(
         workspace=workspace,
-        name=request.study or settings.default_study,
+        name=name,
         settings=settings,
         feasible=feasible,
         spread=first.spread,
@@ -98,10 +105,43 @@ def search(
         sizes=sizes(feasible),
         workers=_workers(request),
         storage=request.study_storage,
+        smaller=smaller,
+        race=race,
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _race(
+    request: SearchRequest,
+    workspace: Workspace,
+    study: str,
+    space: StagedSpace,
+    data: StudyData,
+    listener: Listener,
+) -> Race | None:
+    """What trains the finalists and chooses among them; None: there are none.
+
+    Raises:
+        InvalidValue: An int8 file is asked for of a runtime that writes none.
+    """
+    from hwbench.api.finalists import INT8, StudyFinalists, race_watch
+    from hwbench.runtimes import DEFAULT, exporting
+    from hwbench.studies.race import Race
+
+    if not request.finalists:
+        return None
+    if request.finalist_score == INT8 and request.runtime not in exporting():
+        raise InvalidValue(
+            f"--finalist-score int8: runtime {request.runtime!r} writes no int8 file; use --runtime {DEFAULT}"
+        )
+    folder, watch = workspace.studies / study, race_watch(listener)
+    train = StudyFinalists(
+        workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
+        request.runtime, listener,
+    )  # fmt: skip
+    return Race(request.finalists, train, request.seed, watch)
 
 
 def _workers(request: SearchRequest) -> WorkerPlan | None:
@@ -130,7 +170,7 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
-    if request.reads:
+    if request.reads or request.finalists:
         from hwbench.data import SYNTHETIC, open_splits
 
         if request.data != SYNTHETIC:  # which is made when it is read
@@ -145,11 +185,13 @@ def _tell_confidence(calibration: Calibration, confidence: float, listener: List
     listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{short}")
 
 
-def _tell_feasible(feasible: FeasibleSet, settings: Settings, listener: Listener) -> None:
-    """Says how large the feasible set is, and what is missing from it."""
-    count, coverage = feasible.count, feasible.sums.coverage
-    number = f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
-    listener.say(f"{number} networks ({feasible.share():.1%} of the space) are within {settings.budgets_text()}")
+def _tell_feasible(sets: Sequence[FeasibleSet], settings: Settings, listener: Listener) -> None:
+    """Says how large the feasible set of each budget is, and what is missing from it."""
+    for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
+        number = f"{feasible.count:.0f}" if feasible.count < 1e6 else f"{feasible.count:.2e}"
+        within = format_duration(limit_ms / 1e3) if len(sets) > 1 else settings.budgets_text()
+        listener.say(f"{number} networks ({feasible.share():.1%} of the space) are within {within}")
+    coverage = sets[-1].sums.coverage
     if coverage < 1:
         listener.say(f"only {coverage:.2%} of the space is measured; the rest is left out")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
-    from hwbench.studies.candidates import DeviceBudget, MeasureNetworks
+    from hwbench.studies.confirmation import DeviceBudget, MeasureNetworks
     from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
 
@@ -64,6 +65,17 @@ def networks_within(space: StagedSpace, known: Sequence[AdditivePredictor], sett
     return feasible_set(space, known[0], settings)
 
 
+def front_within(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> list[FeasibleSet]:
+    """The networks within each budget of a front, ascending; of a study with one budget one set.
+
+    Raises:
+        InfeasibleBudget: A budget has none; of a front the smallest one is named.
+        NotMeasured: No whole network has all its rows.
+    """
+    alone = [replace(settings, budget_ms=limit, smaller_budgets_ms=()) for limit in settings.front_ms]
+    return [networks_within(space, known, one) for one in alone]
+
+
 def device_budgets(
     space: StagedSpace,
     known: Sequence[AdditivePredictor],
@@ -81,7 +93,7 @@ def device_budgets(
         measure_on: Makes what measures on a target.
     """
     from hwbench.spaces.joint import JointSet
-    from hwbench.studies.candidates import DeviceBudget
+    from hwbench.studies.confirmation import DeviceBudget
     from hwbench.studies.latencies import space_latencies
 
     devices = []

@@ -26,11 +26,15 @@ SUPERNET = "supernet"
 class SearchRequest:
     """Search a space for the best network within a latency budget on a device, or within one on each of several.
 
+    Several budgets on one device are a front: the best network within each of them, from trials that all of them share.
     Every network that is tried is within the budget by prediction; the best ones are measured on the device before one
     is reported. The same command goes on with the study of its name.
     """
 
-    budget: str = option(help='Latency budget with a unit, such as "12 ms"; or one for each device: "60ms,90ms".')
+    budget: str = option(
+        help='Latency budget with a unit, such as "12 ms"; one for each of several devices: "60ms,90ms"; on one device '
+        "several are a front."
+    )
     device: str = option(default="local", help="Device: a folder of profiles/; or several, such as s9,pi5.")
     space: str = option(
         default="x3d-tiny",
@@ -58,7 +62,8 @@ class SearchRequest:
     )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str = option(
-        default="synthetic", help="For all evaluators but entropy: synthetic, synthetic:NAME, or a path."
+        default="synthetic",
+        help="For finalists, and for all evaluators but entropy: synthetic, synthetic:NAME, or a path.",
     )
     epochs: int = option(default=2, min=1, help="For curve and short-train: epochs of a training.")
     frames_share: float = option(
@@ -72,6 +77,19 @@ class SearchRequest:
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    finalists: int = option(
+        default=0,
+        min=0,
+        help="Networks that race: the best ones, trained in rounds and compared by video until one is left; 0: none.",
+    )
+    finalist_epochs: int = option(
+        default=8, min=1, help="With --finalists: epochs of the first round; each further one has twice as many."
+    )
+    finalist_score: str = option(
+        default="fp32",
+        choices=("fp32", "int8"),
+        help="With --finalists: accuracy of the trained network, or of its int8 file.",
+    )
     workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
     ray: str | None = option(
         default=None,
@@ -93,12 +111,16 @@ class SearchRequest:
         from hwbench.studies.settings import check_confidence
 
         _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
+        if len(self.front_s) > 1 and self.objective != "score":
+            raise InvalidValue("--objective: several budgets on one device are a front already; leave out one of both")
         check_confidence(self.confidence, "--confidence")
         for device in self.devices:
             check_filling(self.interpolate, self.transfer_from, device)
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
             if not 0 < share <= 1:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
+        if self.finalists == 1:
+            raise InvalidValue("--finalists: expected 2 or more networks to race, or 0 for none, got 1")
         if self.ray is None and self.worker_gpus:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
         _ = self.study_storage
@@ -120,15 +142,30 @@ class SearchRequest:
         """Upper limit of the latency by device, in seconds.
 
         Raises:
-            InvalidValue: One is no duration, or there is neither one for all devices nor one for each.
+            InvalidValue: One is no duration, there is neither one for all devices nor one for each, or a front on one
+                device has a budget twice.
         """
-        limits = [parse_duration(text, name="--budget") for text in self.budget.split(",")]
+        limits = self._limits_s
+        if len(self.devices) == 1:
+            return {self.device.strip(): max(limits)}
         if len(limits) not in (1, len(self.devices)):
             raise InvalidValue(
                 f"--budget: expected one budget, or one for each of the devices {', '.join(self.devices)}, "
-                f"got {self.budget!r}"
+                f"got {self.budget!r}; a front over several budgets is of one device"
             )
         return dict(zip(self.devices, limits * len(self.devices), strict=False))
+
+    @property
+    def front_s(self) -> tuple[float, ...]:
+        """The budgets, in seconds, each of which has a best network: several on one device, else one; ascending."""
+        return tuple(sorted(self._limits_s)) if len(self.devices) == 1 else (self.budget_s,)
+
+    @property
+    def _limits_s(self) -> list[float]:
+        limits = [parse_duration(text, name="--budget") for text in self.budget.split(",")]
+        if len(self.devices) == 1 and len(set(limits)) < len(limits):
+            raise InvalidValue(f"--budget: expected each budget of a front once, got {self.budget!r}")
+        return limits
 
     @property
     def study_storage(self) -> StudyStorage | None:
@@ -218,6 +255,7 @@ class SearchRequest:
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
             confidence=self.confidence,
+            smaller_budgets_ms=tuple(milliseconds(limit) for limit in self.front_s[:-1]),
             further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
             max_file_bytes=self.max_file_bytes,
             max_activation_bytes=self.max_activation_bytes,

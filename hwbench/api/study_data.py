@@ -120,7 +120,7 @@ class StudyData:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
-        recipe, data = self._recipe(seed), self.sized(self.fidelity.reduced(network.input), seed)
+        recipe, data = self.recipe(seed), self.sized(self.fidelity.reduced(network.input), seed)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
@@ -130,7 +130,8 @@ class StudyData:
             losses=losses,
         )
 
-    def _recipe(self, seed: int) -> Recipe:
+    def recipe(self, seed: int) -> Recipe:
+        """How networks of the study are trained."""
         from hwbench.training import Recipe
 
         return Recipe(epochs=self.fidelity.epochs, seed=seed, eval_every=self.fidelity.epochs)
@@ -138,7 +139,7 @@ class StudyData:
     def _open(self, seed: int) -> Data:
         from hwbench.training.run import open_data
 
-        return open_data(self.workspace, self.source, (1, 1, 1), self._recipe(seed))
+        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed))
 
     def _resources_of(self, seed: int) -> Resources:
         from hwbench.data.decoders import PYAV

@@ -15,6 +15,7 @@ from hwbench.units import format_duration
 
 if TYPE_CHECKING:
     from hwbench.studies.candidates import Candidate
+    from hwbench.studies.race import RaceResult
     from hwbench.studies.study import SearchResult
 
 
@@ -26,26 +27,72 @@ def _run(request: SearchRequest, as_json: bool) -> None:
     else:
         _print(result)
     # The only member of a space by hand is the model itself; no file resolves to code.
+    if result.front:
+        names = " or ".join(f"{result.study}:{p.budget_ms:g}ms" for p in result.front if p.best is not None)
+        say(f"next: hwbench train {names}")
+        return
     say(f"next: hwbench train {request.space if ModelName.match(request.space) else f'{result.study}:best'}")
 
 
 def _print(result: SearchResult) -> None:
+    """The answers, each as a table."""
+    if result.front:
+        _print_points(result)
+    else:
+        _print_pareto(result)
+    races = {point.budget_ms: point.race for point in result.front} or {result.settings.budget_ms: result.race}
+    for budget_ms, race in races.items():
+        if race is not None and race.rounds:
+            where = f" within {format_duration(budget_ms / 1e3)}" if len(races) > 1 else ""
+            _print_race(f"race{where}: {_verdict(race)}", race)
+
+
+def _print_points(result: SearchResult) -> None:
+    """The best network within each budget."""
+    device, rows = result.settings.device, []
+    for point in result.front:
+        cells = ("", "", "", "none was measured within it") if point.best is None else _cells(point.best, device)
+        rows.append((format_duration(point.budget_ms / 1e3), *cells))
+    title = f"{result.study}: {result.trials} trials, the best within each budget"
+    print_table(("budget", "score", "predicted", "measured", "architecture"), rows, title=title)
+
+
+def _print_race(title: str, race: RaceResult) -> None:
+    """Every finalist in the last round that it was in."""
+    rows: dict[str, tuple[str, ...]] = {}
+    for number, one in enumerate(race.rounds, start=1):
+        for standing in one.standings:
+            failed = standing.outcome == "failed"
+            top1, loss = ("-", "-") if failed else (f"{standing.top1:.3f}", f"{standing.loss:.3f}")
+            behind = "" if standing.behind is None else f"{standing.behind.low:+.3f} to {standing.behind.high:+.3f}"
+            out = standing.note if failed else standing.outcome
+            rows[standing.architecture] = (str(number), top1, loss, behind, out, standing.architecture)
+    ordered = sorted(rows.values(), key=lambda row: -int(row[0]))
+    print_table(("round", "top-1", "loss", "behind the leader by", "", "architecture"), ordered, title=title)
+
+
+def _verdict(race: RaceResult) -> str:
+    if race.winner is None:
+        return "no finalist could be trained"
+    return f"decided by {'evidence' if race.told_apart else 'the halving; the last two are not told apart'}"
+
+
+def _print_pareto(result: SearchResult) -> None:
     """The front with the best network, as a table."""
     front = {candidate.architecture: candidate for candidate in (result.best, *result.pareto)}
     best = result.best.architecture
     device, ordered = result.settings.device, sorted(front, key=lambda key: front[key].predicted_s)
-    rows = [_cells(front[key], key == best, device) for key in ordered]
+    rows = [("best" if key == best else "", *_cells(front[key], device)) for key in ordered]
     title = f"{result.study}: {result.trials} trials within {result.settings.budgets_text()}"
     print_table(("", "score", "predicted", "measured", "architecture"), rows, title=title)
 
 
-def _cells(candidate: Candidate, best: bool, device: str) -> tuple[str, ...]:
+def _cells(candidate: Candidate, device: str) -> tuple[str, ...]:
     """Latencies stand in the order of the devices."""
     predicted = candidate.predicted(device)
     measured = candidate.measured(device)
     times = [format_duration(measured[name]) if name in measured else "-" for name in predicted]
     return (
-        "best" if best else "",
         f"{candidate.score:.4g}",
         ", ".join(format_duration(seconds) for seconds in predicted.values()),
         ", ".join(times),

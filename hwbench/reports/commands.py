@@ -27,7 +27,8 @@ def validate(result: StoredResult, networks: int = 12) -> str:
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
-    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in s.budgets_ms.values())
+    budgets = s.front_ms if s.smaller_budgets_ms else s.budgets_ms.values()
+    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in budgets)
     words = [
         f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
         f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
@@ -46,7 +47,18 @@ def search(result: StoredResult) -> str:
         words.append(f"--max-activations {s.max_activation_bytes}B")
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
+    words += _race(result)
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def _race(result: StoredResult) -> list[str]:
+    """The options of the race of the finalists, where one was run."""
+    race = next((one for one in result.races.values() if one.rounds), None)
+    if race is None:
+        return []
+    finalists = max(len(one.rounds[0].standings) for one in result.races.values() if one.rounds)
+    words = [f"--finalists {finalists} --finalist-epochs {race.rounds[0].epochs} --finalist-score {race.score}"]
+    return words if result.settings.data else [f"--data {shlex.quote(race.data)}", *words]
 
 
 def bench(result: StoredResult, precision: Precision) -> str:

@@ -32,15 +32,19 @@ def pareto(report: StudyReport) -> go.Figure:
     figure.add_trace(front.update(mode="lines+markers", line={"color": BLUE, "width": 2, "shape": "hv"}))
     measured = [c for c in result.measured if c.measured_s is not None]
     others = [c for c in measured if c.architecture != result.best.architecture]
+    answers = [point.best for point in result.front if point.best is not None]
+    smaller = [answer for answer in answers if answer.architecture != result.best.architecture]
     figure.add_trace(_points(others, "candidates, measured", ORANGE, symbol="diamond", size=10, measured=True))
+    if smaller:
+        figure.add_trace(_points(smaller, "best of smaller budgets", GREEN, symbol="star", size=13, measured=True))
     best = [result.best]
     at = result.best.measured_s is not None
     name = "winner, measured" if at else "winner, predicted"
     figure.add_trace(_points(best, name, VERMILLION, symbol="star", size=16, measured=at))
-    budget = result.settings.budget_ms
-    figure.add_vline(x=budget, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
-    label = {"text": f"budget {budget:g} ms", "showarrow": False, "xanchor": "right", "yanchor": "bottom", "xshift": -4}
-    figure.add_annotation(x=budget, y=0, yref="paper", **label)
+    for budget in result.settings.front_ms:
+        figure.add_vline(x=budget, line={"color": VERMILLION, "width": 1.5, "dash": "dash"})
+        place = {"showarrow": False, "xanchor": "right", "yanchor": "bottom", "xshift": -4}
+        figure.add_annotation(x=budget, y=0, yref="paper", text=f"budget {budget:g} ms", **place)
     figure.update_xaxes(title_text=f"latency on {plain(result.target.device)} (ms)")
     figure.update_yaxes(title_text=plain(report.unit))
     return figure

@@ -24,7 +24,9 @@ _POLICY = (
 )
 
 
-def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Path] = ()) -> StudyReport:
+def write(
+    workspace: Workspace, study: str, out: Path, *, exported: Sequence[Path] = (), truth: Path | None = None
+) -> StudyReport:
     """Writes the report of a study.
 
     Args:
@@ -32,6 +34,7 @@ def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Pat
         study: Its name.
         out: The HTML file; a crash leaves the old one or the new one.
         exported: Folders of exported models of the winner, for accuracy and size; they hold a ``manifest.json``.
+        truth: Folder of ground truth of the same space and budget, for what random networks reach.
 
     Returns:
         What the page shows; ``missing()`` says what it could not show.
@@ -41,7 +44,7 @@ def write(workspace: Workspace, study: str, out: Path, *, exported: Sequence[Pat
         InvalidFile: Its result, or the manifest of a model, is damaged.
         WorkspaceError: The file cannot be written.
     """
-    report = gather(workspace, study, exported)
+    report = gather(workspace, study, exported, truth)
     save(out, page(report))
     return report
 

@@ -11,6 +11,9 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
+from hwbench.studies.course import SearchCourse
+from hwbench.studies.front import FrontPoint
+from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.workspace import Workspace
 
@@ -20,6 +23,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "float": (int, float),
     "bool": (bool,),
     "Mapping[str, float]": (dict,),
+    "tuple[float, ...]": (list, tuple),
 }
 # Bytes of a candidate that may have a budget.
 _SIZES = ("file_size_bytes", "activation_bytes")
@@ -40,6 +44,15 @@ class StoredResult:
     pareto: tuple[Candidate, ...]
     measured: tuple[Candidate, ...]
     history: tuple[Candidate, ...]
+    front: tuple[FrontPoint, ...] = ()
+    race: RaceResult | None = None
+    course: SearchCourse | None = None
+
+    @property
+    def races(self) -> Mapping[float, RaceResult]:
+        """The races by their budget in milliseconds."""
+        own = {} if self.race is None else {self.settings.budget_ms: self.race}
+        return own | {point.budget_ms: point.race for point in self.front if point.race is not None}
 
 
 def read_result(workspace: Workspace, study: str) -> StoredResult:
@@ -82,7 +95,45 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         pareto=several("pareto"),
         measured=several("measured"),
         history=several("history"),
+        front=_front(values, target.device, further),
+        race=_race(values, "race"),
+        course=_course(values.get("course")),
     )
+
+
+def _course(values: object) -> SearchCourse | None:
+    if values is None:
+        return None
+    try:
+        return SearchCourse.from_json(values)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"course: expected seconds and draws, got {_shown(values)}: {error!r}"[:300]) from None
+
+
+def _front(values: Mapping[str, object], device: str, further: Sequence[str]) -> tuple[FrontPoint, ...]:
+    """The answer for each budget; empty where there is one budget."""
+    points = values.get("front", [])
+    if not isinstance(points, list) or not all(isinstance(point, dict) for point in points):
+        raise ValueError(f"front: expected a list of objects, got {_shown(points)}")
+    return tuple(
+        FrontPoint(
+            budget_ms=_number(point.get("budget_ms"), f"front[{i}].budget_ms"),
+            feasible=_number(point.get("feasible"), f"front[{i}].feasible"),
+            best=None if point.get("best") is None else _candidate(point["best"], device, further, f"front[{i}].best"),
+            race=_race(point, f"front[{i}].race"),
+        )
+        for i, point in enumerate(points)
+    )
+
+
+def _race(values: Mapping[str, object], where: str) -> RaceResult | None:
+    race = values.get("race")
+    if race is None:
+        return None
+    try:
+        return RaceResult.from_json(race)  # type: ignore[arg-type]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{where}: expected how finalists raced, got {_shown(race)}: {error!r}"[:300]) from None
 
 
 def _settings(values: object) -> Settings:
@@ -99,6 +150,8 @@ def _settings(values: object) -> Settings:
             raise ValueError(f"settings.{field.name}: expected {field.type}, got {_shown(value)}")
         if isinstance(value, dict):
             value = {key: _number(number, f"settings.{field.name}.{key}") for key, number in value.items()}
+        if isinstance(value, list):
+            value = tuple(_number(number, f"settings.{field.name}[{i}]") for i, number in enumerate(value))
         known[field.name] = value
     return Settings(**known)  # type: ignore[arg-type]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from hwbench.latency.calibration import NOMINAL
-from hwbench.reports import commands, figures
+from hwbench.reports import commands, figures, search_sections
 from hwbench.reports.comparisons import Group
 from hwbench.reports.exported import ExportedModel
 from hwbench.reports.fragments import DASH, code, figure, missing, ms, number, numbers, reproduce
@@ -23,8 +23,9 @@ GROUP_COLUMNS = ("group", "networks", "median error", "MAPE", "within 5 %", "wit
 
 def everything(report: StudyReport) -> list[Html]:
     """All sections."""
-    parts = [headline, pareto, predicted_measured, history, blocks, precisions, accuracy, reproduction, provenance]
-    return [join(part(report)) for part in parts]
+    chosen = [search_sections.front, pareto, search_sections.race, search_sections.worth, search_sections.cost]
+    told = [search_sections.importance, predicted_measured, blocks, precisions, accuracy, reproduction, provenance]
+    return [join(part(report)) for part in (headline, *chosen, *told)]
 
 
 def pareto(report: StudyReport) -> Iterator[Html]:
@@ -71,18 +72,6 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
     rows = [group_row(group, report.spread is not None) for group in report.groups]
     yield table(GROUP_COLUMNS, rows, numeric=range(1, 8))
     yield reproduce(commands.profile(result, result.precision), commands.search(result), commands.validate(result))
-
-
-def history(report: StudyReport) -> Iterator[Html]:
-    """The course of the search."""
-    result = report.result
-    yield element("h2", "Trial history")
-    unscored = result.trials - len(result.history)
-    caption = f"Score of each of {len(result.history)} trials in the order they were run, and the best so far."
-    if unscored > 0:
-        caption += f" {unscored} more trials ended without a score."
-    yield figure("history", figures.history(report), caption)
-    yield reproduce(commands.search(result))
 
 
 def blocks(report: StudyReport) -> Iterator[Html]:

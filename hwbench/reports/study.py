@@ -22,16 +22,20 @@ from hwbench.latency import AdditivePredictor, LatencyTable, Position, load_tabl
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, fingerprint
 from hwbench.reports import commands
+from hwbench.reports.choices import importances
 from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.reports.exported import ExportedModel, read_exported
+from hwbench.reports.guessing import Guessing, TrainedDraws
 from hwbench.reports.profiled import Missing, Profiled, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
+from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec, Workload
 from hwbench.studies.candidates import candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.journal import JOURNAL
 from hwbench.studies.latencies import choices_digest
+from hwbench.studies.scoreboard import Scoreboard
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
 
@@ -76,7 +80,11 @@ class Winner:
 
 @dataclass(frozen=True)
 class StudyReport:
-    """Everything that a report shows. ``searched`` are the first and last moment of the search (UTC, ISO 8601)."""
+    """Everything that a report shows. ``searched`` are the first and last moment of the search (UTC, ISO 8601).
+
+    ``board`` is what the study's evaluator is worth on networks that were trained, ``judged_by`` which those are;
+    ``importance`` the share of the scores' variance by choice.
+    """
 
     result: StoredResult
     unit: str
@@ -88,6 +96,11 @@ class StudyReport:
     searched: tuple[str, str] | None
     models: tuple[ExportedModel, ...]
     doubts: tuple[str, ...]
+    board: Scoreboard | Missing
+    judged_by: str
+    importance: Mapping[str, float] | Missing
+    guessing: Guessing | None
+    truth: TrainedDraws | None = None
     written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     @property
@@ -117,17 +130,18 @@ class StudyReport:
         return tuple(dict.fromkeys(part.reason for part in parts if isinstance(part, Missing)))
 
 
-def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> StudyReport:
+def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth: Path | None = None) -> StudyReport:
     """Reads all there is about a study.
 
     Args:
         workspace: Where the study, its table and its measurements are.
         study: Its name.
         models: Folders of exported models of the winner.
+        truth: Folder of ground truth of the same space and budget.
 
     Raises:
         UnknownName: No such study; the nearest names are listed.
-        InvalidFile: Its result, or the manifest of a model, is damaged.
+        InvalidFile: Its result, the manifest of a model, or the ground truth is damaged, or that is of another space.
     """
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
@@ -137,6 +151,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> Stu
     rows = [] if isinstance(stored, Missing) else stored
     winner = or_missing(lambda: _winner(result, space, tables, rows))
     own = tables[result.precision]
+    board, judged_by = judged(workspace, result)
     return StudyReport(
         result=result,
         unit=_unit(result.settings.evaluator),
@@ -147,7 +162,16 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = ()) -> Stu
         conditions={} if isinstance(own, Missing) else _conditions(own.table, rows),
         searched=_searched(result.path.with_name(JOURNAL)),
         models=exported,
-        doubts=(*_doubts(result, space, own, winner, stored), *_model_doubts(result, exported)),
+        doubts=(
+            *_doubts(result, space, own, winner, stored),
+            *board_doubts(board),
+            *_model_doubts(result, exported),
+        ),
+        board=board,
+        judged_by=judged_by,
+        importance=or_missing(lambda: importances(result.history)),
+        guessing=Guessing.of(result),
+        truth=None if truth is None else TrainedDraws.of(truth, result),
     )
 
 

@@ -1,7 +1,8 @@
-"""What a user calls a network, to the network: a printed key, ``STUDY:best`` or ``zoo:NAME``."""
+"""What a user calls a network, to the network: a printed key, ``STUDY:best``, ``STUDY:5ms`` or ``zoo:NAME``."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from hwbench.documents import read_json
@@ -11,6 +12,7 @@ from hwbench.spaces.cards import load_card
 from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
 from hwbench.specs import Architecture, ModelName, Network
+from hwbench.units import milliseconds, parse_duration
 from hwbench.workspace import Workspace
 
 RESULT = "result.json"
@@ -21,7 +23,8 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
 
     Args:
         workspace: Where spaces, cards and studies are looked up.
-        text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, ``zoo:NAME``, or
+        text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, ``STUDY:5ms`` (the best within that
+            budget of a front), ``zoo:NAME``, or
             ``package.module:function`` of a model that the user wrote, which is imported: never text from a file.
         num_classes: Width of the logits. A zoo card knows its own, as does a function that does not take
             ``num_classes``; for a space it must be given.
@@ -85,10 +88,13 @@ def _result(workspace: Workspace, study: str) -> Path:
 
 
 def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
-    if which != "best":
-        raise InvalidValue(_expected(workspace, f"{study}:{which}"))
     path = workspace.studies / study / RESULT
-    best = load_result(workspace, study).get("best")
+    try:
+        limit_ms = None if which == "best" else milliseconds(parse_duration(which, name=which))
+    except InvalidValue:
+        raise InvalidValue(_expected(workspace, f"{study}:{which}")) from None
+    result = load_result(workspace, study)
+    best = result.get("best") if limit_ms is None else _within(result, study, limit_ms)
     key = best.get("architecture") if isinstance(best, dict) else None
     if not isinstance(key, str):
         raise InvalidFile(f"{path}: has no best architecture; run the search again, it goes on from its journal")
@@ -96,6 +102,20 @@ def _from_study(workspace: Workspace, study: str, which: str) -> Architecture:
         return Architecture.parse(key)
     except InvalidValue as error:
         raise InvalidFile(f"{path}: {error}; run the search again, it goes on from its journal") from None
+
+
+def _within(result: Mapping[str, object], study: str, limit_ms: float) -> object:
+    """The best network of one budget of a front."""
+    points = result.get("front", [{"budget_ms": result.get("budget_ms"), "best": result.get("best")}])
+    listed = [one for one in points if isinstance(one, dict)] if isinstance(points, list) else []
+    known = {one["budget_ms"]: one.get("best") for one in listed if isinstance(one.get("budget_ms"), int | float)}
+    best = known.get(limit_ms)
+    if best is None:
+        there = [f"{study}:{budget:g}ms" for budget, one in known.items() if one is not None]
+        raise UnknownName(
+            f"study {study!r} has no network that was measured within {limit_ms:g} ms; it has {', '.join(there)}"
+        )
+    return best
 
 
 def _member(workspace: Workspace, architecture: Architecture, num_classes: int | None) -> Network:

@@ -54,9 +54,19 @@ class FeasibleSampler(BaseSampler):
     The sampler is made afresh for every trial, seeded by how many are finished or under way: a study with one worker
     that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of their own
     and networks of their own.
+
+    Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
     """
 
-    def __init__(self, feasible: FeasibleSet, base: Base, *, seed: int, startup: int) -> None:
+    def __init__(
+        self,
+        feasible: FeasibleSet,
+        base: Base,
+        *,
+        seed: int,
+        startup: int,
+        band: tuple[float, float] = (0.0, 1.0),
+    ) -> None:
         self._feasible = feasible
         self._space = feasible.space
         self._distributions: dict[str, BaseDistribution] = {
@@ -66,6 +76,7 @@ class FeasibleSampler(BaseSampler):
         self._make_base = None if isinstance(base, type) else base
         self._seed = seed
         self._startup = startup
+        self._band = band
         self._base: BaseSampler | None = None
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -131,8 +142,8 @@ class FeasibleSampler(BaseSampler):
 
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up soon."""
-        for _ in range(_DRAWS):
-            drawn = self._feasible.draw(rng)
+        for attempt in range(_DRAWS):
+            drawn = self._feasible.draw(rng, self._band if attempt < _DRAWS // 2 else (0.0, 1.0))
             if drawn.key not in seen:
                 return drawn
         return self._feasible.draw(rng)

@@ -14,7 +14,7 @@ from hwbench.units import format_bytes, format_duration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
-_FURTHER_BUDGETS = ("further_budgets_ms", "max_file_bytes", "max_activation_bytes")
+_FURTHER_BUDGETS = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes")
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -56,6 +56,7 @@ class Settings:
         confidence: Probability with which a network is within the budget, at least; 1/2 goes by the prediction alone.
         scoring: Version of what the evaluator's scores mean (``hwbench.studies.evaluators.scoring_of``).
         further_budgets_ms: Upper limits of the latency on further devices, in milliseconds, by the key of the target.
+        smaller_budgets_ms: Limits below ``budget_ms``, ascending, each of which has a best network of its own: a front.
         max_file_bytes: Upper limit of the size of the file; 0: none.
         max_activation_bytes: Upper limit of the activations; 0: none.
     """
@@ -78,6 +79,7 @@ class Settings:
     confidence: float = EVEN
     scoring: int = 1
     further_budgets_ms: Mapping[str, float] = field(default_factory=dict)
+    smaller_budgets_ms: tuple[float, ...] = ()
     max_file_bytes: int = 0
     max_activation_bytes: int = 0
 
@@ -85,6 +87,8 @@ class Settings:
         check_confidence(self.confidence, "confidence")
         if self.objective not in OBJECTIVES:
             raise InvalidValue(f"objective: expected one of {' or '.join(OBJECTIVES)}, got {self.objective!r}")
+        if list(self.front_ms) != sorted(set(self.front_ms)):
+            raise InvalidValue(f"budgets of a front: expected different ones, ascending, got {self.front_ms}")
 
     @property
     def budget_s(self) -> float:
@@ -112,9 +116,17 @@ class Settings:
         further = {target.partition("/")[0]: limit for target, limit in self.further_budgets_ms.items()}
         return {self.device: self.budget_ms, **further}
 
+    @property
+    def front_ms(self) -> tuple[float, ...]:
+        """The budgets that have a best network, ascending: the one budget, or those of a front."""
+        return (*self.smaller_budgets_ms, self.budget_ms)
+
     def budgets_text(self) -> str:
         """All upper limits, for people: ``60 ms``, or ``60 ms on s9 and 90 ms on pi5, a file of 2.0 MiB``."""
         limits = [format_duration(limit / 1e3) for limit in self.budgets_ms.values()]
+        if self.smaller_budgets_ms:
+            smaller = ", ".join(format_duration(limit / 1e3) for limit in self.smaller_budgets_ms)
+            limits = [f"{smaller} and {limits[0]}"]
         if self.further_budgets_ms:
             limits = [f"{limit} on {device}" for limit, device in zip(limits, self.budgets_ms, strict=True)]
         texts = [" and ".join(limits)]
@@ -127,7 +139,8 @@ class Settings:
     @property
     def default_study(self) -> str:
         """Name of the study where none is given."""
-        devices, limits = "-".join(self.budgets_ms), "-".join(f"{limit:g}ms" for limit in self.budgets_ms.values())
+        budgets = self.front_ms if self.smaller_budgets_ms else self.budgets_ms.values()
+        devices, limits = "-".join(self.budgets_ms), "-".join(f"{limit:g}ms" for limit in budgets)
         name = f"{self.space}_{devices}_{self.precision}_{limits}_{self.evaluator}"
         if self.max_file_bytes:
             name = f"{name}_file-{self.max_file_bytes}B"
@@ -141,7 +154,11 @@ class Settings:
 
     def as_dict(self) -> dict[str, object]:
         """Plain values, for JSON. Budgets that a study does not have are left out, as before there were any."""
-        return {name: value for name, value in asdict(self).items() if value or name not in _FURTHER_BUDGETS}
+        return {name: value for name, value in self._plain().items() if value or name not in _FURTHER_BUDGETS}
+
+    def _plain(self) -> dict[str, object]:
+        """Values as JSON gives them back."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
         """What a stored study was asked differently, in words.
@@ -160,8 +177,9 @@ class Settings:
             "confidence": EVEN,
             "scoring": 1,
         }
-        before |= {name: type(getattr(self, name))() for name in _FURTHER_BUDGETS} | dict(stored)
-        changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in asdict(self).items() if before.get(k) != v}
+        now = self._plain()
+        before |= {name: type(now[name])() for name in _FURTHER_BUDGETS} | dict(stored)
+        changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in now.items() if before.get(k) != v}
         if "scoring" in changed and "evaluator" not in changed:
             changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"
         return list(changed.values())

@@ -9,28 +9,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from optuna.samplers import BaseSampler
 from optuna.study import Study
 
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Network, Precision, Workload
-from hwbench.studies.candidates import (
-    Candidate,
-    Confirmation,
-    DeviceBudget,
-    FurtherLatency,
-    MeasureNetworks,
-    candidates_frame,
-    pareto,
-)
+from hwbench.studies.candidates import Candidate, FurtherLatency, candidates_frame, pareto
+from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
+from hwbench.studies.course import SearchCourse, note_draws
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Losses, Trainer, scoring_of
 from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.front import FrontPoint, FrontSampler
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
-from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.studies.race import Race, RaceResult
+from hwbench.studies.sampler import Base, FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
@@ -43,11 +40,20 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
+# The sampler that does nothing but draw.
+_DRAWS_ONLY = "random"
 
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found: ``best`` was measured within the budget. ``spread``: factor of the prediction interval."""
+    """What a search found: ``best`` was measured within the budget, of several the largest.
+
+    Attributes:
+        spread: Factor of the prediction interval.
+        front: The answer for each budget, ascending, where there are several.
+        race: How the finalists fared against each other, where they raced for a single budget; ``best`` won.
+        course: How long the trials took, and which of them were draws.
+    """
 
     study: str
     settings: Settings
@@ -58,6 +64,9 @@ class SearchResult:
     measured: tuple[Candidate, ...]
     history: tuple[Candidate, ...]
     spread: float
+    front: tuple[FrontPoint, ...] = ()
+    race: RaceResult | None = None
+    course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
 
     @property
     def emulated(self) -> bool:
@@ -80,6 +89,10 @@ class SearchResult:
     def _further_keys(self) -> dict[str, object]:
         """Keys of what not every search has."""
         settings, found = self.settings, dict[str, object]()
+        if self.front:
+            found["front"] = [point.to_json(settings.device) for point in self.front]
+        if self.race is not None:
+            found["race"] = self.race.to_json()
         if settings.further_budgets_ms:
             found["budgets_ms"] = dict(settings.budgets_ms)
         if settings.max_file_bytes:
@@ -97,6 +110,7 @@ class SearchResult:
         device = self.settings.device
         stored = self.to_json() | {
             "settings": self.settings.as_dict(),
+            "course": self.course.to_json(),
             "measured": [c.to_json(device) | {"failure": c.failure} for c in self.measured],
             "history": [c.to_json(device) | {"trial": c.trial} for c in self.history],
         }
@@ -112,10 +126,12 @@ class Search:
         name: The study's name.
         settings: What is searched for.
         feasible: The networks within the budget of the settings.
+        smaller: Those within each of its smaller budgets, ascending.
         latencies: What networks are predicted to take; None: the sums of ``feasible``.
         further: Further devices; ``feasible`` is within their budgets, too.
         sizes: Bytes that have a budget, by the key that is printed (``hwbench.studies.latencies.sizes``).
         workers: Where networks are scored; None: in this process.
+        race: Trains the best networks longer and chooses among them; None: the score chooses.
         storage: Where trials are kept; None: in the folder of the study.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
@@ -142,6 +158,8 @@ class Search:
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
     storage: StudyStorage | None = None
+    smaller: Sequence[FeasibleSet] = ()
+    race: Race | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -150,9 +168,13 @@ class Search:
             raise ValueError(f"further devices {places}, settings of {further}")
         if self.feasible.budget_s != self.settings.budget_s:
             raise ValueError(f"networks within {self.feasible.budget_s} s, settings of {self.settings.budget_s} s")
+        if [one.budget_s for one in self.smaller] != [limit / 1e3 for limit in self.settings.smaller_budgets_ms]:
+            raise ValueError(f"{len(self.smaller)} smaller sets, settings of {self.settings.smaller_budgets_ms}")
 
     def run(self, trials: int, measure: int) -> SearchResult:
         """Goes on until the study has ``trials`` scored networks, then measures the best ``measure`` of them.
+
+        With a race as many as begin it are measured within the budget, if there are, before they are trained.
 
         Raises:
             InvalidValue: The study exists with other settings, or is in use.
@@ -163,16 +185,29 @@ class Search:
         folder = self.workspace.studies / self.name
         make = get_evaluator(self.settings.evaluator)
         self.settings = replace(self.settings, scoring=scoring_of(make))
-        base = samplers.get(self.settings.sampler)
         startup = min(_STARTUP, trials // 2)
-        sampler = FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
+        sampler = self._sampler(samplers.get(self.settings.sampler), startup)
         num_choices = len(self.feasible.space.choices)
         with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
             self._optimize(study, trials)
+            if not self.smaller:  # draws of a front are from bands
+                note_draws(study, trials if self.settings.sampler == _DRAWS_ONLY else startup)
             history = [self._with_predictions(c) for c in scored_candidates(study)]
-            result = self._confirm(history, len(finished_trials(study)), measure)
+            result = replace(
+                self._confirm(history, len(finished_trials(study)), measure), course=SearchCourse.of(study)
+            )
             result.write(folder)
         return result
+
+    def _sampler(self, base: Base, startup: int) -> BaseSampler:
+        if self.smaller:
+            return FrontSampler(self._sets, base, seed=self.settings.seed, startup=startup)
+        return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
+
+    @property
+    def _sets(self) -> list[FeasibleSet]:
+        """The networks within each budget, ascending."""
+        return [*self.smaller, self.feasible]
 
     def _optimize(self, study: Study, trials: int) -> None:
         make = get_evaluator(self.settings.evaluator)
@@ -188,8 +223,10 @@ class Search:
             Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
 
     def _optima(self, evaluator: AdditiveEvaluator) -> list[Architecture]:
-        """The exact best networks at shares of the budget, the full budget first."""
+        """The exact best networks of each budget, the largest first; of a single one also at shares of it."""
         scores = SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+        if self.smaller:
+            return list(dict.fromkeys(one.best(scores).architecture for one in reversed(self._sets)))
         smallest, _ = self.feasible.smallest()
         found = []
         for share in _FRONT:
@@ -201,22 +238,23 @@ class Search:
         return list(dict.fromkeys(found))
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
-        distinct = [
-            c for c in {c.architecture: c for c in history}.values() if self._worst(c) <= self.settings.budget_s
+        distinct = list({c.architecture: c for c in history}.values())
+        measured: dict[str, Candidate] = {}
+        limits = [limit / 1e3 for limit in self.settings.front_ms]
+        wanted = [
+            (self._confirmation(limit, max(measure, 1), measured), [c for c in distinct if self._worst(c) <= limit])
+            for limit in limits
         ]
-        confirmation = Confirmation(
-            self.measure,
-            self._workload,
-            self.settings.budget_s,
-            self.spread,
-            max(measure, 1),
-            emulated=self.settings.emulated,
-            further=self.further,
+        confirm(wanted)
+        if not wanted[-1][0].within():
+            raise over_budget(self.name, self.settings, list(measured.values()))
+        points = tuple(
+            self._point(limit_ms, one, confirmation.within())
+            for limit_ms, one, (confirmation, _) in zip(self.settings.front_ms, self._sets, wanted, strict=True)
         )
-        best = confirmation.run(distinct)
-        if best is None:
-            raise over_budget(self.name, self.settings, list(confirmation.measured.values()))
-        known = [confirmation.measured.get(c.architecture, c) for c in distinct]
+        best = points[-1].best
+        assert best is not None  # something is within the largest budget
+        known = [measured.get(c.architecture, c) for c in wanted[-1][1]]
         return SearchResult(
             study=self.name,
             settings=self.settings,
@@ -224,9 +262,33 @@ class Search:
             trials=trials,
             best=best,
             pareto=tuple(pareto(known, self._worst)),
-            measured=tuple(confirmation.measured.values()),
-            history=tuple(confirmation.measured.get(c.architecture, c) for c in history),
+            measured=tuple(measured.values()),
+            history=tuple(measured.get(c.architecture, c) for c in history),
             spread=self.spread,
+            front=points if len(points) > 1 else (),
+            race=points[0].race if len(points) == 1 else None,
+        )
+
+    def _point(self, budget_ms: float, feasible: FeasibleSet, within: Sequence[Candidate]) -> FrontPoint:
+        """The answer for a budget, from what was measured within it, highest score first."""
+        if self.race is None or not within:
+            return FrontPoint(budget_ms, feasible.count, next(iter(within), None))
+        finalists = {candidate.architecture: candidate for candidate in within[: self.race.finalists]}
+        result = self.race.run(list(finalists))
+        return FrontPoint(budget_ms, feasible.count, finalists.get(result.winner or "", within[0]), result)
+
+    def _confirmation(self, budget_s: float, count: int, measured: dict[str, Candidate]) -> Confirmation:
+        finalists = 1 if self.race is None else self.race.finalists
+        return Confirmation(
+            self.measure,
+            self._workload,
+            budget_s,
+            self.spread,
+            max(count, finalists),
+            emulated=self.settings.emulated,
+            further=self.further,
+            measured=measured,
+            wanted=finalists,
         )
 
     @cached_property

@@ -12,7 +12,7 @@ from hwbench.reports.page import _resource
 from hwbench.specs import Precision
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & <a href='http://evil.example'>me</a>"
-FIGURES = ("pareto", "predicted", "history", "blocks", "precisions")
+FIGURES = ("pareto", "history", "importance", "predicted", "blocks", "precisions")
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_every_command_is_written_out(shown, report):
         "hwbench report mine --out report.html",
     } <= set(shown.commands)
     sections = page(report).split("<h2>")[1:]
-    assert len(sections) == 8
+    assert len(sections) == 11
     assert all("hwbench " in section for section in sections)
 
 
@@ -186,7 +186,12 @@ def test_without_a_table_the_page_says_what_to_measure(workspace, int8_table, pa
     assert "no latency table of local/executorch" in shown.text
     assert "hwbench profile --device local --space x3d-tiny --precision int8" in shown.text
     assert "within the interval" not in shown.text
-    assert [a["id"] for _, a in shown.elements if a.get("class") == "plot"] == ["pareto", "predicted", "history"]
+    assert [a["id"] for _, a in shown.elements if a.get("class") == "plot"] == [
+        "pareto",
+        "history",
+        "importance",
+        "predicted",
+    ]
     assert any("no latency table" in reason for reason in report.missing())
 
 

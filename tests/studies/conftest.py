@@ -13,7 +13,9 @@ from hwbench.latency import (
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import StagedSpace, load_space
+from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Precision, Timing
+from hwbench.studies.evaluators.base import Context, evaluators
 from hwbench.studies.latencies import choices_digest, feasible_set
 from hwbench.studies.settings import Settings
 from hwbench.studies.study import Search
@@ -62,16 +64,32 @@ def make_search(workspace, space, predictor, device):
             campaign = Campaign(store, TARGET, {"device": "fake"}, device.build, device.measure, timing)
             return campaign.run(workloads).measurements
 
-    def make(name: str = "mine", budget_s: float = 4.2e-3, **changes) -> Search:
+    def make(name: str = "mine", budget_s: float = 4.2e-3, smaller_s: tuple[float, ...] = (), **changes) -> Search:
         changes = {"evaluator": "entropy", "sampler": "tpe", "seed": 0} | changes
+        changes["smaller_budgets_ms"] = tuple(1e3 * limit for limit in smaller_s)
         settings = Settings(space.name, choices_digest(space), TARGET.key, "int8", 1e3 * budget_s, 8, **changes)
         return Search(
             workspace=workspace,
             name=name,
             settings=settings,
-            feasible=feasible_set(space, predictor, settings),
+            feasible=(feasible := feasible_set(space, predictor, settings)),
+            smaller=[FeasibleSet(feasible.sums, limit_ms / 1e3) for limit_ms in settings.smaller_budgets_ms],
             spread=predictor.calibration.spread,
             measure=measure,
         )
 
     return make
+
+
+@evaluators.register("deep-and-slow")
+class DeepAndSlow:
+    """More blocks and wider ones are better: no closed form of the space knows it, and slower networks win."""
+
+    name = "deep-and-slow"
+    unit = "blocks"
+
+    def __init__(self, context: Context) -> None:
+        pass
+
+    def score(self, network) -> float:
+        return len(network.blocks) + 1e-3 * sum(block.out_channels or 0 for block in network.blocks)

@@ -28,7 +28,8 @@ from hwbench.reports.result import read_result
 from hwbench.reports.study import gather
 from hwbench.runtimes.runners import Runner
 from hwbench.specs import Architecture, Precision, Timing
-from hwbench.studies.candidates import Candidate, Confirmation, FurtherLatency, pareto
+from hwbench.studies.candidates import Candidate, FurtherLatency, pareto
+from hwbench.studies.confirmation import Confirmation
 from hwbench.studies.latencies import space_latencies
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.simulated_phone import (
@@ -292,7 +293,9 @@ def test_a_limit_that_nothing_keeps_is_answered_with_the_least(workspace, bay, s
         ({"device": "local,"}, "--device: expected each device once"),
         ({"budget": "4ms,5ms,6ms"}, "--budget: expected one budget, or one for each of the devices local, s9"),
         ({"budget": "4ms,5"}, "has no unit"),
-        ({"device": "local", "budget": "4ms,5ms"}, "--budget: expected one budget"),
+        ({"device": "local", "budget": "4ms,5ms,4000us"}, "--budget: expected each budget of a front once"),
+        ({"device": "local", "budget": "4ms,5ms", "objective": "score,latency"}, "--objective: several budgets"),
+        ({"finalists": 1}, "--finalists: expected 2 or more"),
         ({"max_file_size": "two"}, "--max-file-size: expected a size with a unit"),
         ({"max_file_size": "0MB"}, "--max-file-size: expected a size above zero"),
         ({"max_activations": "8"}, "--max-activations: expected a size with a unit"),

@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from hwbench.specs import BlockSpec, Measurement, Outcome, Session, Target, TensorSpec, Timing, Workload
-from hwbench.studies.candidates import Candidate, Confirmation, PredictionError, pareto
+from hwbench.studies.candidates import Candidate, pareto
+from hwbench.studies.confirmation import Confirmation, PredictionError
 
 BLOCK = BlockSpec.parse("conv_i3_o3_k1x1x1_relu")
 

@@ -1,0 +1,223 @@
+"""Trains the finalists of a search on the study's data, round by round, and says what each validation video came to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.units import format_rate
+
+if TYPE_CHECKING:
+    from hwbench.api.study_data import StudyData
+    from hwbench.data.video_scores import VideoScores
+    from hwbench.deploy import Clips
+    from hwbench.spaces import StagedSpace
+    from hwbench.specs import Network
+    from hwbench.studies.paired import VideoResults
+    from hwbench.studies.race import FinalistRun, RaceRound, RaceStanding, RaceWatch
+    from hwbench.training import Recipe, StartingWeights, Trained, TrainingProgress
+    from hwbench.training.run import Data
+    from hwbench.workspace import Workspace
+
+# Below the folder of a study.
+FOLDER = "finalists"
+FP32, INT8 = "fp32", "int8"
+# Of an int8 file the whole validation set is scored; the export itself compares it with the original on so many videos.
+_COMPARED_VIDEOS = 16
+# A likelihood is at least this.
+_LEAST = 1e-12
+
+
+@dataclass(frozen=True)
+class StudyFinalists:
+    """Trains networks as ``hwbench.studies.race`` asks for it; a training that ended goes on, a finished one is read.
+
+    Args:
+        workspace: Holds the data.
+        folder: Of the study.
+        data: What is trained on.
+        space: What the networks are members of.
+        epochs: Of the first round; each further one has twice as many.
+        score: Whose accuracy is told: ``fp32``, the trained network, or ``int8``, the file that is made of it.
+        seed: Of weights and order, the same for all networks.
+        runtime: Engine of the int8 file.
+        listener: Hears each step.
+    """
+
+    workspace: Workspace
+    folder: Path
+    data: StudyData
+    space: StagedSpace
+    epochs: int
+    score: str
+    seed: int
+    runtime: str
+    listener: Listener = field(default=SILENT, compare=False, repr=False)
+
+    @property
+    def description(self) -> Mapping[str, str | int]:
+        """What the result of a race says of its trainings."""
+        return {"data": self.data.source, "score": self.score, "epochs": self.epochs}
+
+    def __call__(self, architecture: str, number: int, /) -> FinalistRun:
+        """Trains a network in a round, from 1, from the weights of the round before.
+
+        Raises:
+            CheckFailed: It diverges, or its int8 file does not compute what it does.
+        """
+        from hwbench.data.video_scores import SCORES
+        from hwbench.specs import Architecture
+        from hwbench.studies.race import FinalistRun
+        from hwbench.training import load_scores
+
+        network = self.space.network(Architecture.parse(architecture), 1)
+        data = self.data.sized(network.input, self.seed)
+        network = network.with_classes(len(data.training.classes))
+        trained = self._train(network, data, architecture, number)
+        run_dir, started = trained.checkpoint.path.parent, time.monotonic()
+        scores = load_scores(run_dir / SCORES) if self.score == FP32 else self._int8(run_dir)
+        seconds = trained.checkpoint.metrics["seconds"] + time.monotonic() - started
+        shown = run_dir.relative_to(self.workspace.root) / trained.checkpoint.path.name
+        return FinalistRun(video_results(scores), seconds, str(shown))
+
+    def run_dir(self, architecture: str, number: int) -> Path:
+        """The folder of a training: other data, seeds or lengths have another one."""
+        facts = json.dumps([architecture, self.data.source, self.seed, self.epochs])
+        return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
+
+    def _train(self, network: Network, data: Data, architecture: str, number: int) -> Trained:
+        from hwbench.training import train
+
+        return train(
+            self._recipe(number),
+            network,
+            data,
+            self.run_dir(architecture, number),
+            start=self._start(architecture, number),
+            resources=self.data.resources(self.seed),
+            progress=self._told(number),
+        )
+
+    def _recipe(self, number: int) -> Recipe:
+        from hwbench.studies.race import round_epochs
+
+        epochs = round_epochs(self.epochs, number)
+        return replace(self.data.recipe(self.seed), epochs=epochs, eval_every=epochs)
+
+    def _start(self, architecture: str, number: int) -> StartingWeights | None:
+        """The weights of the round before."""
+        from hwbench.training import CHECKPOINT, StartingWeights, load_checkpoint
+
+        if number == 1:
+            return None
+        checkpoint, weights = load_checkpoint(self.run_dir(architecture, number - 1) / CHECKPOINT)
+        return StartingWeights(weights, f"sha256 {checkpoint.sha256}")
+
+    def _int8(self, run_dir: Path) -> VideoScores:
+        """Scores of the validation videos by the int8 file, which is made once."""
+        from hwbench.api.export import export_source
+        from hwbench.api.export_sources import source_of
+        from hwbench.data.video_scores import SCORES
+        from hwbench.deploy import open_validation
+        from hwbench.runtimes import get
+        from hwbench.specs import Precision
+        from hwbench.training import CHECKPOINT, load_scores, save_scores
+
+        out = run_dir / f"{INT8}-{self.runtime}"
+        if not (out / SCORES).is_file():
+            source, engine = source_of(run_dir / CHECKPOINT), get(self.runtime)
+            deployed = export_source(
+                self.workspace,
+                source,
+                out,
+                Precision.INT8,
+                videos=_COMPARED_VIDEOS,
+                seed=self.seed,
+                runtime=engine,
+                listener=self.listener,
+            )
+            validation = open_validation(self.workspace, self.data.source, source)
+            save_scores(out / SCORES, file_scores(deployed.path, validation))
+        return load_scores(out / SCORES)
+
+    def _told(self, number: int) -> TrainingProgressListener:
+        return TrainingProgressListener(self.listener, number)
+
+
+class TrainingProgressListener:
+    """Passes the steps of a finalist's training on, with their rate."""
+
+    def __init__(self, listener: Listener, number: int) -> None:
+        self._listener, self._stage = listener, f"finalist, round {number}"
+        self._began, self._first = 0.0, 0
+
+    def __call__(self, at: TrainingProgress) -> None:
+        if not self._began:
+            self._began, self._first = time.monotonic(), at.step
+        rate = format_rate(at.step - self._first, time.monotonic() - self._began)
+        self._listener.progress(StageProgress(self._stage, at.step, at.steps, rate, f"loss {at.loss:.3f}"))
+
+
+def file_scores(path: Path, validation: Clips) -> VideoScores:
+    """What a deployed file says of each video.
+
+    Raises:
+        CheckFailed: It does not load or run.
+    """
+    import torch
+
+    from hwbench.deploy.model_process import served
+    from hwbench.deploy.parity import judged
+    from hwbench.models import frames_to_batch
+
+    logits, videos = [], []
+    with served(path) as model:
+        for video, view in validation.views():
+            logits.append(torch.from_numpy(model(frames_to_batch(view).contiguous().numpy()).copy()))
+            videos.append(video)
+    return judged(logits, videos, validation.dataset.videos)
+
+
+def video_results(scores: VideoScores) -> VideoResults:
+    """Hits and losses of videos; of a video of several classes the loss is its mean binary cross-entropy."""
+    from hwbench.studies.paired import VideoResults
+
+    likely, targets = scores.scores.clamp(_LEAST, 1 - _LEAST), scores.targets
+    best = scores.scores.argmax(1, keepdim=True)
+    if targets.is_floating_point():
+        hits = targets.gather(1, best)[:, 0] >= 0.5
+        losses = -(targets * likely.log() + (1 - targets) * (1 - likely).log()).mean(1)
+    else:
+        hits, losses = best[:, 0] == targets, -likely.gather(1, targets[:, None])[:, 0].log()
+    return VideoResults(hits.numpy(), losses.double().numpy())
+
+
+def race_watch(listener: Listener) -> RaceWatch:
+    """Tells a listener of the rounds of a race."""
+    from hwbench.studies.race import RaceWatch
+
+    class RaceProgress(RaceWatch):
+        def began(self, number: int, finalists: int, of: int) -> None:
+            self.done, self.total, self.stage = 0, finalists, f"race, round {number} of {of}"
+            listener.progress(StageProgress(self.stage, 0, finalists))
+
+        def trained(self, number: int, finalist: RaceStanding) -> None:
+            self.done += 1
+            note = finalist.note if finalist.note else f"top-1 {finalist.top1:.3f}"
+            listener.progress(StageProgress(self.stage, self.done, self.total, note=note))
+            if finalist.note:
+                listener.say(f"{finalist.architecture} is out of the race: {finalist.note}")
+
+        def ended(self, one: RaceRound) -> None:
+            counts = {name: sum(s.outcome == name for s in one.standings) for name in ("beaten", "halved", "failed")}
+            out = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+            best = one.standings[0]
+            listener.say(f"{self.stage}: top-1 {best.top1:.3f} at best after {one.epochs} epochs; {out or 'none out'}")
+
+    return RaceProgress()

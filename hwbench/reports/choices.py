@@ -1,0 +1,61 @@
+"""Which choices of a space a study's scores depend on: functional analysis of variance over its trials."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Mapping, Sequence
+
+from hwbench.errors import HwbenchError
+from hwbench.specs import Architecture
+from hwbench.studies.candidates import Candidate
+
+# Trials below which a forest of regression trees says nothing.
+FEWEST_TRIALS = 8
+
+
+def importances(trials: Sequence[Candidate]) -> Mapping[str, float]:
+    """By choice, the share of the variance of the scores that it explains alone, largest first; shares sum to 1.
+
+    fANOVA (Hutter, Hoos and Leyton-Brown, ICML 2014) as Optuna has it: a random forest is fitted to the scores, and its
+    variance is taken apart. Choices that never varied are left out. Interactions are not shown. A sampler that looks
+    for good networks sees fewer bad ones, so shares are those among what was tried.
+
+    Raises:
+        HwbenchError: There are too few trials, or all have the same score.
+    """
+    distinct = {one.architecture: one.score for one in trials}
+    if len(distinct) < FEWEST_TRIALS:
+        raise HwbenchError(
+            f"{len(distinct)} networks have a score, and importances need {FEWEST_TRIALS}: raise --trials"
+        )
+    if len(set(distinct.values())) == 1:
+        raise HwbenchError("all networks have the same score: no choice matters to it")
+    return _fanova(tuple(distinct.items()))
+
+
+@functools.cache
+def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
+    """Of networks by their printed form; the forest takes seconds, and a page may be written several times."""
+    import optuna
+    from optuna.distributions import BaseDistribution, CategoricalDistribution
+    from optuna.importance import FanovaImportanceEvaluator, get_param_importances
+
+    choices = {key: dict(Architecture.parse(key).choices) for key, _ in scored}
+    names = list(dict.fromkeys(name for one in choices.values() for name in one))
+    values = {name: sorted({one[name] for one in choices.values()}) for name in names}
+    varied: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        study = optuna.create_study(direction="maximize")
+        for key, score in scored:
+            params = {name: choices[key][name] for name in varied}
+            study.add_trial(optuna.create_trial(params=params, distributions=varied, value=score))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = get_param_importances(study, evaluator=FanovaImportanceEvaluator(seed=0))
+    finally:
+        optuna.logging.set_verbosity(before)
+    shares = {name: float(share) for name, share in found.items()}
+    return dict(sorted(shares.items(), key=lambda one: -one[1]))

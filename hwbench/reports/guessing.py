@@ -1,0 +1,125 @@
+"""What a search cost, and what random draws from the same set would have come to for as much."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hwbench.errors import InvalidFile
+from hwbench.reports.result import StoredResult
+from hwbench.studies.ground_truth import GroundTruth
+from hwbench.studies.race import RaceResult, RaceStanding
+
+# Draws of a study below which nothing is said of random networks.
+FEWEST_DRAWS = 3
+
+
+@dataclass(frozen=True)
+class Guessing:
+    """Random networks in the place of a search.
+
+    Attributes:
+        trials_s: Wall time of the trials.
+        race_s: Wall time of the trainings of finalists; 0 without a race.
+        training_s: Wall time of one training to the end, of the first round of the race; None: none is known.
+        draws: Scores of the study's own uniform draws, in the order of their trials.
+        best: Score of the best trial.
+    """
+
+    trials_s: float
+    race_s: float
+    training_s: float | None
+    draws: tuple[float, ...]
+    best: float
+
+    @classmethod
+    def of(cls, result: StoredResult) -> Guessing | None:
+        """Of a stored study; None where it does not say how long its trials took."""
+        if result.course is None or not result.history:
+            return None
+        drawn = set(result.course.draws)
+        draws = tuple(c.score for c in sorted(result.history, key=lambda c: c.trial) if c.trial in drawn)
+        return cls(
+            result.course.seconds,
+            _race_s(result),
+            _training_s(result),
+            draws,
+            max(c.score for c in result.history),
+        )
+
+    @property
+    def networks(self) -> int | None:
+        """How many networks would have been trained to the end in the time of the search; None: not known."""
+        if not self.training_s:
+            return None
+        return math.floor((self.trials_s + self.race_s) / self.training_s)
+
+    @property
+    def expected(self) -> tuple[float, ...]:
+        """Expected best score of 1, 2, ... random networks; empty where there are too few draws to tell."""
+        return expected_best(self.draws) if len(self.draws) >= FEWEST_DRAWS else ()
+
+
+def expected_best(values: Sequence[float]) -> tuple[float, ...]:
+    """Expected maximum of n of some values, drawn without replacement, for n = 1 to all of them.
+
+    An unbiased estimate of the expected best of n independent draws, where the values are such draws: the mean of the
+    maximum over all subsets of n. With the values ascending, value i is the maximum of C(i - 1, n - 1) subsets of
+    C(k, n) (Dodge et al., Show Your Work, EMNLP 2019, in the unbiased form of Tang et al., ACL 2020).
+    """
+    ordered = sorted(values)
+    k = len(ordered)
+    return tuple(
+        math.fsum(value * math.comb(i, n - 1) / math.comb(k, n) for i, value in enumerate(ordered))
+        for n in range(1, k + 1)
+    )
+
+
+@dataclass(frozen=True)
+class TrainedDraws:
+    """Networks of a folder of ground truth, whose top-1 is known: what random networks are expected to reach.
+
+    Attributes:
+        folder: As it was named.
+        expected: Expected top-1 of the best of 1, 2, ... of them.
+    """
+
+    folder: str
+    expected: tuple[float, ...]
+
+    @classmethod
+    def of(cls, folder: Path, result: StoredResult) -> TrainedDraws:
+        """The networks of the space of a study; X3D's own shapes, which nobody drew, are in another space.
+
+        Raises:
+            InvalidFile: A file of the folder is damaged, or none of its networks is of that space.
+        """
+        truth = GroundTruth.read(folder)
+        space, limit = result.settings.space, result.settings.budget_ms
+        top1 = [one.top1 for one in truth.networks if one.architecture.partition(":")[0] == space]
+        if not top1 or truth.budget_ms != limit:
+            raise InvalidFile(
+                f"{folder}: has {len(top1)} networks of space {space!r} within {truth.budget_ms:g} ms; the study is of "
+                f"{limit:g} ms; name ground truth of the same space and budget with --truth"
+            )
+        return cls(str(folder), expected_best(top1))
+
+
+def _race_s(result: StoredResult) -> float:
+    """Wall time of the trainings of the races; one that serves several budgets counts once."""
+    runs = {(s.architecture, number): s.seconds for race in result.races.values() for number, s in _numbered(race)}
+    return math.fsum(runs.values())
+
+
+def _numbered(race: RaceResult) -> Iterator[tuple[int, RaceStanding]]:
+    for number, one in enumerate(race.rounds, start=1):
+        yield from ((number, standing) for standing in one.standings)
+
+
+def _training_s(result: StoredResult) -> float | None:
+    """Mean wall time of a training in the first round of the races."""
+    first = [race.rounds[0] for race in result.races.values() if race.rounds]
+    seconds = [standing.seconds for one in first for standing in one.standings if standing.seconds]
+    return math.fsum(seconds) / len(seconds) if seconds else None

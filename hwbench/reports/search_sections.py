@@ -1,0 +1,202 @@
+"""Whether a study earned its answer: its front, the race of its finalists, what its score is worth and what it cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from hwbench.reports import commands, figures, search_figures
+from hwbench.reports.fragments import DASH, code, figure, missing, number, numbers, reproduce
+from hwbench.reports.guessing import FEWEST_DRAWS, Guessing
+from hwbench.reports.markup import Html, element, table
+from hwbench.reports.profiled import Missing
+from hwbench.reports.study import StudyReport
+from hwbench.studies.candidates import Candidate
+from hwbench.studies.race import FAILED, RaceResult, RaceStanding
+from hwbench.studies.ranking import Interval
+from hwbench.units import format_duration
+
+
+def front(report: StudyReport) -> Iterator[Html]:
+    """The answer for each budget, where there are several."""
+    result = report.result
+    if not result.front:
+        return
+    yield element("h2", "The best network within each budget")
+    rows = [
+        (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *_answer(point.best))
+        if point.best is not None
+        else (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", DASH, DASH, DASH, "none was measured within it")
+        for point in result.front
+    ]
+    columns = ("budget (ms)", "networks within", "score", "predicted (ms)", "measured (ms)", "architecture")
+    yield table(columns, rows, numeric=range(5))
+    note = "All trials count for every budget that they are within; proposals take turns between the budgets."
+    yield element("p", note, class_="muted")
+    yield reproduce(commands.search(result))
+
+
+def race(report: StudyReport) -> Iterator[Html]:
+    """How the finalists fared against each other."""
+    result = report.result
+    races = {budget: one for budget, one in result.races.items() if one.rounds}
+    yield element("h2", "The race of the finalists")
+    if not races:
+        yield missing(
+            "no finalists raced: the winner is whom the score liked best; let the best ones race: "
+            f"{commands.search(result)} --finalists 8"
+        )
+        return
+    one = next(iter(races.values()))
+    caption = (
+        f"The best networks by score that were measured within the budget, trained on {one.data}, compared on the same "
+        f"{one.videos} validation videos by the accuracy of {_score_words(one)}. A round begins with the weights of "
+        "the last one and trains twice as long. Out is who is worse than the leader by the evidence (beaten), or not "
+        "among the better half (halved)."
+    )
+    yield figure("race", search_figures.race(races), caption)
+    for budget_ms, result_of in races.items():
+        where = f" within {budget_ms:g} ms" if len(result.front) > 1 else ""
+        yield element("p", f"The race{where}: {verdict(result_of)}")
+        rows = [_race_row(number, s) for number, r in enumerate(result_of.rounds, 1) for s in r.standings]
+        columns = ("round", "top-1", "loss (nats)", "behind the leader by, top-1", "loss", "outcome", "architecture")
+        yield numbers(f"All trainings of the race{where} ({len(rows)})", columns, rows, (0, 1, 2))
+    yield reproduce(commands.search(result))
+
+
+def verdict(race: RaceResult) -> str:
+    """How a race ended, as a sentence."""
+    if race.winner is None:
+        return "no finalist could be trained; the winner is whom the score liked best."
+    margin = race.margin
+    if margin is None:
+        return "one finalist was left without a comparison."
+    words = (
+        "more accurate than the next one by the evidence"
+        if race.told_apart
+        else "not told apart from the next one: the halving decided"
+    )
+    return f"the winner is {words} ({_points(margin)} of top-1)."
+
+
+def worth(report: StudyReport) -> Iterator[Html]:
+    """Whether the score of the study ranks trained networks."""
+    result, name = report.result, report.result.settings.evaluator
+    yield element("h2", "What the score is worth")
+    if isinstance(report.board, Missing):
+        yield missing(report.board.reason)
+        return
+    (one,) = report.board.standings
+    tau = one.tau
+    words = f"{one.networks} networks of the study were trained ({report.judged_by})."
+    if math.isfinite(tau.value) and math.isfinite(tau.low):
+        words += (
+            f" Kendall's tau of {name} with their top-1 is {tau.value:.2f} (95 %: {tau.low:.2f} to {tau.high:.2f})."
+        )
+        words += (
+            f" Its first choice loses {one.regret:.1%} to the best of them, a draw {report.board.chance_regret:.1%}."
+        )
+    yield element("p", f"{words} {name}: {one.verdict}.")
+    if math.isfinite(tau.low) and not one.informative:
+        yield missing(
+            f"{name} is uninformative on these networks: what it likes best is a draw. Let finalists race "
+            "(--finalists), or choose another evaluator by hwbench scoreboard"
+        )
+    yield reproduce(f"hwbench scoreboard {result.study}")
+
+
+def cost(report: StudyReport) -> Iterator[Html]:
+    """The course of the search beside random draws, and what it cost beside guessing."""
+    result, guessing = report.result, report.guessing
+    yield element("h2", "Trial history")
+    drawn = figures.history(report)
+    caption = f"Score of each of {len(result.history)} trials in the order they were run, and the best so far."
+    if result.trials > len(result.history):
+        caption += f" {result.trials - len(result.history)} more trials ended without a score."
+    if guessing is not None and guessing.expected:
+        drawn = search_figures.random_draws(drawn, guessing.expected)
+        caption += (
+            f" Random: the expected best of as many uniform draws, from the {len(guessing.draws)} draws of the study; "
+            "more of them would say more."
+        )
+    yield figure("history", drawn, caption)
+    if guessing is None:
+        yield missing(
+            "an older version did not store how long the trials took: what guessing would have cost is not known"
+        )
+    else:
+        for sentence in _guessing_words(guessing, report):
+            yield element("p", sentence)
+    yield reproduce(commands.search(result))
+
+
+def importance(report: StudyReport) -> Iterator[Html]:
+    """Which choices the scores depend on."""
+    yield element("h2", "The choices that matter")
+    if isinstance(report.importance, Missing):
+        yield missing(report.importance.reason)
+        yield reproduce(commands.search(report.result))
+        return
+    caption = (
+        "Share of the variance of the scores that each choice explains alone (fANOVA, a forest over the trials). "
+        "What was tried counts, and a search tries good networks more often; interactions are not shown."
+    )
+    yield figure("importance", search_figures.importance(report.importance), caption)
+    rows = [(name, f"{share:.1%}") for name, share in report.importance.items()]
+    yield numbers(f"All choices as numbers ({len(rows)})", ("choice", "share"), rows, (1,))
+    yield reproduce(commands.search(report.result))
+
+
+def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
+    spent = f"The trials took {format_duration(guessing.trials_s)}"
+    if guessing.race_s:
+        spent += f" and the finalists {format_duration(guessing.race_s)}"
+    if guessing.networks is None:
+        yield f"{spent}. How many random networks could have been trained in that time is not known: no network was."
+    else:
+        yield (
+            f"{spent}. In that time {guessing.networks} random networks would have been trained, at "
+            f"{format_duration(guessing.training_s or 0.0)} each."
+        )
+    if guessing.expected:
+        tried = len(guessing.draws)
+        gain = guessing.best - guessing.expected[-1]
+        yield (
+            f"By the study's own score the best of {tried} random networks is expected at {guessing.expected[-1]:.4g}; "
+            f"the search came to {guessing.best:.4g}, {gain:+.4g}."
+        )
+    elif not report.result.front:
+        yield f"{len(guessing.draws)} trials were uniform draws; {FEWEST_DRAWS} are needed to say what draws come to."
+    truth = report.truth
+    if truth is not None:
+        count = min(guessing.networks or len(truth.expected), len(truth.expected))
+        if count:
+            yield (
+                f"By the ground truth in {truth.folder} the best of {count} random networks has an expected top-1 of "
+                f"{truth.expected[count - 1]:.1%}; a single one {truth.expected[0]:.1%}, the best of all "
+                f"{len(truth.expected)} that were trained {truth.expected[-1]:.1%}."
+            )
+
+
+def _answer(best: Candidate) -> tuple[str, str, str, str]:
+    measured = DASH if best.measured_s is None else number(best.measured_s)
+    return f"{best.score:.6g}", number(best.predicted_s), measured, code(best.architecture)
+
+
+def _race_row(round: int, standing: RaceStanding) -> tuple[str, ...]:
+    if standing.outcome == FAILED:
+        return str(round), DASH, DASH, DASH, DASH, f"failed: {standing.note}", code(standing.architecture)
+    behind = DASH if standing.behind is None else _points(standing.behind)
+    lost = standing.loss_behind
+    loss = DASH if lost is None else f"{lost.value:+.3f} ({lost.low:+.3f} to {lost.high:+.3f})"
+    cells = f"{standing.top1:.1%}", f"{standing.loss:.3f}", behind, loss, standing.outcome
+    return str(round), *cells, code(standing.architecture)
+
+
+def _points(interval: Interval) -> str:
+    low, value, high = (100 * one for one in (interval.low, interval.value, interval.high))
+    return f"{value:+.1f} points, {low:+.1f} to {high:+.1f}"
+
+
+def _score_words(race: RaceResult) -> str:
+    return "the int8 file" if race.score == "int8" else "the trained network"

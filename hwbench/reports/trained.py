@@ -1,0 +1,107 @@
+"""Networks of a study that were trained, and what the study's evaluator is worth on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hwbench.errors import HwbenchError
+from hwbench.reports import commands
+from hwbench.reports.profiled import Missing, or_missing
+from hwbench.reports.result import StoredResult
+from hwbench.reports.run_log import read_log
+from hwbench.studies.ranking import chance_regret
+from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
+from hwbench.training import CHECKPOINT
+from hwbench.training.description import RUN, read_description
+from hwbench.workspace import Workspace
+
+RUNS = "runs"
+# Networks of a study are compared within fifths of its budget.
+_BANDS = 5
+
+
+@dataclass(frozen=True)
+class TrainedMember:
+    """A network of a study that was trained."""
+
+    architecture: str
+    band: str
+    top1: float
+
+
+def finished_runs(workspace: Workspace, data: str | None) -> dict[str, float]:
+    """The finished trainings of the workspace: top-1 by network, of the newest of each; ``data``: on these alone."""
+    return dict(_finished_runs(workspace, data))
+
+
+def _finished_runs(workspace: Workspace, data: str | None) -> Iterator[tuple[str, float]]:
+    paths = [path for path in (workspace.root / RUNS).glob(f"*/{RUN}") if (path.parent / CHECKPOINT).is_file()]
+    for path in sorted(paths, key=lambda one: one.stat().st_mtime):
+        try:
+            described, validated = read_description(path.parent), read_log(path.parent).validated
+        except HwbenchError:
+            continue  # one that a report of runs would tell about, and nothing to judge by
+        if validated and validated[-1].top1 is not None and data in (None, described.data):
+            yield described.network, validated[-1].top1
+
+
+def raced_networks(result: StoredResult) -> dict[str, float]:
+    """The finalists of a study after the first round of its races, in which all of them were trained alike: top-1."""
+    first = [standing for race in result.races.values() for one in race.rounds[:1] for standing in one.standings]
+    return {one.architecture: one.top1 for one in first if one.top1 == one.top1}
+
+
+def study_scoreboard(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard | None:
+    """What the evaluator of a study is worth on those of its networks that were trained; None where none was.
+
+    Args:
+        result: The study.
+        trained: Top-1 by network, all of them trained alike.
+    """
+    said = {one.architecture: one for one in result.history}
+    known = [(said[key], top1) for key, top1 in trained.items() if key in said]
+    if not known:
+        return None
+    budget_s = result.settings.budget_s
+    networks = [
+        TrainedMember(one.architecture, str(min(int(_BANDS * one.predicted_s / budget_s), _BANDS - 1)), top1)
+        for one, top1 in known
+    ]
+    one = standing(result.settings.evaluator, networks, [candidate.score for candidate, _ in known])
+    chance = chance_regret([network.top1 for network in networks], [network.band for network in networks])
+    return Scoreboard((one,), len(networks), None, chance, None)
+
+
+def judged(workspace: Workspace, result: StoredResult) -> tuple[Scoreboard | Missing, str]:
+    """The scoreboard of a study by those of its networks that were trained, and which those are, in words."""
+    runs, said = finished_runs(workspace, result.settings.data or None), {one.architecture for one in result.history}
+    runs, raced = {key: top1 for key, top1 in runs.items() if key in said}, raced_networks(result)
+    return or_missing(lambda: _board(result, max(runs, raced, key=len))), _judged_by(runs, raced)
+
+
+def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
+    board = study_scoreboard(result, trained)
+    if board is None:
+        raise HwbenchError(
+            "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
+            f"{commands.search(result)} --finalists 8"
+        )
+    return board
+
+
+def _judged_by(runs: Mapping[str, float], raced: Mapping[str, float]) -> str:
+    return "in runs/" if len(runs) >= len(raced) else "its finalists, after the first round of the race"
+
+
+def board_doubts(board: Scoreboard | Missing) -> list[str]:
+    """Names an evaluator that says nothing of the networks that were trained."""
+    if isinstance(board, Missing) or not board.standings:
+        return []
+    one = board.standings[0]
+    if one.networks < FEWEST or one.informative:
+        return []
+    return [
+        f"evaluator {one.evaluator} is uninformative on the {one.networks} networks of the study that were trained: "
+        "the interval of its rank correlation holds zero, so its best network is a draw"
+    ]

@@ -1,0 +1,54 @@
+"""How long the trials of a study took, and which of them are uniform draws: what a search is held against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from optuna.study import Study
+
+from hwbench.studies.journal import finished_trials
+
+_DRAWS = "draws"
+# Optuna's mark of a trial whose choices were queued.
+_QUEUED = "fixed_params"
+
+
+@dataclass(frozen=True)
+class SearchCourse:
+    """Of the finished trials of a study.
+
+    Attributes:
+        seconds: Sum of the wall times of the trials.
+        draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
+    """
+
+    seconds: float
+    draws: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, study: Study) -> SearchCourse:
+        """Of a study as it is stored."""
+        durations = [trial.duration for trial in finished_trials(study)]
+        seconds = math.fsum(one.total_seconds() for one in durations if one is not None)
+        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())))
+
+    def to_json(self) -> dict[str, Any]:
+        """``course`` of a stored result."""
+        return {"seconds": self.seconds, _DRAWS: list(self.draws)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> SearchCourse:
+        """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
+        return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]))
+
+
+def note_draws(study: Study, startup: int) -> None:
+    """Keeps with a study which of its trials were draws: the first ``startup`` ones but those that were queued."""
+    trials = sorted(finished_trials(study), key=lambda trial: trial.number)
+    drawn = {trial.number for trial in trials[:startup] if _QUEUED not in trial.system_attrs}
+    known = set(study.user_attrs.get(_DRAWS, ()))
+    if not drawn <= known:
+        study.set_user_attr(_DRAWS, sorted(drawn | known))

@@ -1,0 +1,173 @@
+"""Whether a study earned its answer, as its page says it: race, scoreboard, draws, choices, front, ground truth."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hwbench.api.report import ReportRequest
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.reports import commands, gather, page
+from hwbench.reports.choices import importances
+from hwbench.reports.guessing import Guessing, expected_best
+from hwbench.reports.result import read_result
+from hwbench.reports.trained import raced_networks, study_scoreboard
+from hwbench.studies.candidates import Candidate
+from hwbench.studies.paired import VideoResults
+from hwbench.studies.race import FinalistRun, Race
+from hwbench.workspace import Workspace
+
+VIDEOS = 64
+
+
+class Trained:
+    """Networks whose accuracy falls with their place in a list, by two videos each; which ones they are is chance."""
+
+    description = {"data": "synthetic", "score": "int8", "epochs": 4}
+
+    def __init__(self, architectures):
+        self.architectures = architectures
+
+    def __call__(self, architecture, number, /):
+        place = self.architectures.index(architecture)
+        hits = np.random.default_rng([place, number]).permutation(VIDEOS) < 50 - 2 * place
+        return FinalistRun(VideoResults(hits, np.ones(VIDEOS)), seconds=10.0 * 2 ** (number - 1))
+
+
+@pytest.fixture
+def raced(workspace, stored) -> Workspace:
+    """The study ``mine`` with eight finalists, of which the score liked the worst best."""
+    result = read_result(workspace, "mine")
+    best_first = [c.architecture for c in sorted(result.history, key=lambda c: -c.score)][:8]
+    race = Race(8, Trained(best_first[::-1])).run(best_first)
+    stored(lambda values: values.update(race=race.to_json(), course={"seconds": 60.0, "draws": list(range(6, 16))}))
+    return workspace
+
+
+def test_expected_best_is_that_of_all_subsets():
+    assert expected_best([3.0, 1.0, 2.0]) == pytest.approx((2.0, 8 / 3, 3.0))
+    assert expected_best([]) == ()
+    rng = np.random.default_rng(0)
+    values, drawn = rng.normal(size=9), rng.permuted(np.tile(np.arange(9), (20_000, 1)), axis=1)[:, :4]
+    assert expected_best(values.tolist())[3] == pytest.approx(values[drawn].max(1).mean(), abs=0.02)
+
+
+def test_the_choice_that_decides_is_found():
+    rng, trials = np.random.default_rng(0), []
+    for number in range(24):
+        depth, width, se = rng.integers(0, 3, 3)
+        key = f"x:s1.depth={depth},s1.width={8 * (width + 1)},s1.se={se},s1.act=relu"
+        trials.append(Candidate(key, 5.0 * depth + width, 1e-3, trial=number))
+    shares = importances(trials)
+    assert next(iter(shares)) == "s1.depth"
+    assert shares["s1.depth"] > 0.8
+    assert "s1.act" not in shares  # it never varied
+    assert sum(shares.values()) == pytest.approx(1)
+    with pytest.raises(HwbenchError, match="2 networks have a score"):
+        importances(trials[:2])
+    with pytest.raises(HwbenchError, match="same score"):
+        importances([Candidate(c.architecture, 1.0, 1e-3) for c in trials])
+
+
+def test_the_page_of_a_race(raced, parse):
+    report = gather(raced, "mine")
+    shown = parse(page(report))
+    race = report.result.race
+    assert [len(one.standings) for one in race.rounds] == [8, 4, 2]
+    trace = shown.trace("race", "winner")
+    assert trace["x"] == [4, 12, 28]
+    assert trace["y"] == pytest.approx([50 / VIDEOS] * 3)
+    assert "the accuracy of the int8 file" in shown.text
+    assert "not told apart from the next one: the halving decided (+3.1 points, -" in shown.text
+    assert f"compared on the same {VIDEOS} validation videos" in shown.text
+    # 8 x 10 s, 4 x 20 s, 2 x 40 s and the minute of the trials, at 10 s each
+    assert report.guessing.networks == 30
+    assert "30 random networks would have been trained, at 10 s each" in shown.text
+    command = commands.search(report.result)
+    assert "--finalists 8 --finalist-epochs 4 --finalist-score int8" in command
+    assert "--data synthetic" in command
+
+
+def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):
+    report = gather(raced, "mine")
+    (one,) = report.board.standings
+    assert one.networks == 8
+    assert one.tau.value < 0
+    assert any("entropy is uninformative on the 8 networks" in doubt for doubt in report.doubts)
+    assert "uninformative: the interval holds zero" in parse(page(report)).text
+    best_first = [c.architecture for c in sorted(report.result.history, key=lambda c: -c.score)]
+    right = study_scoreboard(report.result, {key: 0.9 - 0.01 * i for i, key in enumerate(best_first[:8])})
+    assert right.standings[0].informative
+    assert raced_networks(report.result).keys() == set(best_first[:8])
+
+
+def test_draws_stand_beside_the_history(raced, parse):
+    report = gather(raced, "mine")
+    shown = parse(page(report))
+    drawn = [c.score for c in report.result.history if c.trial >= 6]
+    trace = shown.trace("history", "random draws, expected best")
+    assert trace["y"] == pytest.approx(list(expected_best(drawn)))
+    assert trace["y"][0] == pytest.approx(np.mean(drawn))
+    assert f"the best of {len(drawn)} random networks is expected at" in shown.text
+
+
+def test_what_is_not_known_is_said(workspace, stored, parse):
+    report = gather(workspace, "mine")
+    text = parse(page(report)).text
+    assert "no finalists raced" in text
+    assert "--finalists 8" in text
+    assert "no network of the study was trained, so what its score is worth is not known" in text
+    assert "no network was." in text
+    # the queued optima of an additive score are no draws
+    assert set(report.result.course.draws).isdisjoint(range(3))
+    stored(lambda values: values.pop("course"))
+    old = gather(workspace, "mine")
+    assert Guessing.of(old.result) is None
+    assert "an older version did not store how long the trials took" in parse(page(old)).text
+    stored(lambda values: values.update(course={"seconds": "long", "draws": []}))
+    with pytest.raises(InvalidFile, match="course: expected seconds and draws"):
+        read_result(workspace, "mine")
+
+
+def test_the_front_has_a_row_for_each_budget(workspace, stored, parse):
+    def edit(values):
+        values["settings"]["smaller_budgets_ms"] = [1.5, 3.6]
+        small = {"budget_ms": 1.5, "feasible": 2, "best": None}
+        middle = {"budget_ms": 3.6, "feasible": 40, "best": values["pareto"][0]}
+        values["front"] = [small, middle, {"budget_ms": 4.2, "feasible": 151, "best": values["best"]}]
+
+    stored(edit)
+    report = gather(workspace, "mine")
+    shown = parse(page(report))
+    assert "The best network within each budget" in shown.text
+    assert "none was measured within it" in shown.text
+    assert "--budget 1.5ms,3.6ms,4.2ms" in commands.search(report.result)
+    lines = {shape["x0"] for shape in shown.figure("pareto")["layout"]["shapes"]}
+    assert lines == {1.5, 3.6, 4.2}
+
+
+def test_ground_truth_says_what_random_networks_reach(raced, tmp_path, parse):
+    result = read_result(raced, "mine")
+    folder = tmp_path / "truth"
+    write_truth(folder, [c.architecture for c in result.history][:10], budget_ms=4.2)
+    report = gather(raced, "mine", truth=folder)
+    assert report.truth.expected[0] == pytest.approx(0.345)
+    assert report.truth.expected[-1] == pytest.approx(0.39)
+    assert "has an expected top-1 of 39.0%; a single one 34.5%" in parse(page(report)).text
+    write_truth(folder, [c.architecture for c in result.history][:10], budget_ms=1.0)
+    with pytest.raises(InvalidFile, match=r"within 1 ms; the study is of 4\.2 ms"):
+        gather(raced, "mine", truth=folder)
+    with pytest.raises(InvalidValue, match="--truth is about a study"):
+        ReportRequest(device="local", truth=folder)
+
+
+def write_truth(folder: Path, architectures, budget_ms: float) -> None:
+    (folder / "rows").mkdir(parents=True, exist_ok=True)
+    networks = [{"name": f"n{i}", "band": "edge", "architecture": key} for i, key in enumerate(architectures)]
+    for index, one in enumerate(networks):
+        row = one | {"seed": 0, "top1": 0.3 + index / 100, "loss": 1.0, "hits": "01", "cpu_s": 100}
+        row |= {"validation": [{"top1": 0.1, "loss": 2.0}], "training_loss": [1.0]}
+        (folder / "rows" / f"{one['name']}-seed0.json").write_text(json.dumps(row))
+    about = {"budget_ms": budget_ms, "data": "synthetic", "classes": 8, "networks": networks}
+    (folder / "networks.json").write_text(json.dumps(about))
