@@ -113,11 +113,48 @@ def product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 @rule("aten.einsum.default")
 def einsum(call: Call) -> Value:
-    """A sum of products by its equation; the exporter takes it apart into products of matrices."""
+    """A sum of products by its equation, as a product of matrices where it has two factors."""
     operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in call["tensors"]]
-    equation = call["equation"]
-    module = WithConstants(lambda *tensors: torch.einsum(equation, *tensors), operands)
-    return call.from_natural(call.emit(module, *depending(operands)))
+    contraction = Contraction(call["equation"])
+    return call.from_natural(call.emit(WithConstants(contraction, operands), *depending(operands)))
+
+
+class Contraction:
+    """``torch.einsum`` of an equation; of two factors as one product of matrices, which broadcasts nothing.
+
+    Args:
+        equation: Such as ``bhqc,hkc->bhqk``.
+    """
+
+    def __init__(self, equation: str) -> None:
+        self.equation = equation.replace(" ", "")
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor:
+        sources, arrow, target = self.equation.partition("->")
+        letters = sources.split(",")
+        plain = arrow and "." not in self.equation and all(len(set(word)) == len(word) for word in (*letters, target))
+        if not plain or len(letters) != 2:
+            return torch.einsum(self.equation, *tensors)
+        first, second = letters
+        size = dict(zip(first + second, (*tensors[0].shape, *tensors[1].shape), strict=True))
+        batch = [letter for letter in first if letter in second and letter in target]
+        summed = [letter for letter in first if letter in second and letter not in target]
+        rows, columns = (
+            [x for x in word if x in target and x not in other] for word, other in ((first, second), (second, first))
+        )
+        if len(batch) + len(summed) + len(rows) != len(first) or len(batch) + len(summed) + len(columns) != len(second):
+            return torch.einsum(self.equation, *tensors)  # one factor is summed on its own
+
+        def matrices(tensor: torch.Tensor, word: str, *groups: list[str]) -> torch.Tensor:
+            moved = tensor.permute([word.index(letter) for group in groups for letter in group])
+            return moved.reshape([math.prod(size[letter] for letter in group) for group in groups])
+
+        made = torch.bmm(
+            matrices(tensors[0], first, batch, rows, summed), matrices(tensors[1], second, batch, summed, columns)
+        )
+        order = [*batch, *rows, *columns]
+        made = made.reshape([size[letter] for letter in order])
+        return made.permute([order.index(letter) for letter in target])
 
 
 class Attention(nn.Module):

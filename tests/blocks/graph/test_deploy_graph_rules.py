@@ -180,6 +180,8 @@ ATTENTION: dict[str, nn.Module] = {
     "constant times": Does(lambda x: torch.arange(12.0).view(3, 4).to(x) @ x.flatten(2)),
     "products of five axes": Does(lambda x: x.transpose(3, 4) @ x),
     "einsum": Does(lambda x: torch.einsum("ncthw,kc->nthwk", x, torch.arange(12.0).view(3, 4).to(x))),
+    "einsum of heads": Does(lambda x: torch.einsum("ncthw,ntw->cnth", x, x[:, 0, :, 0])),
+    "einsum with a sum": Does(lambda x: torch.einsum("ncthw,kc->nhwk", x, torch.arange(12.0).view(3, 4).to(x))),
     "attention": Does(lambda x: F.scaled_dot_product_attention(x[:, :, 0], x[:, :, 1], x[:, :, 2])),
     "causal attention": Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, is_causal=True, scale=0.3)),
     "masked attention": Does(
