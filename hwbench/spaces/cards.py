@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # What the space of a card is called begins so.
 ZOO_SPACE = "zoo-"
-# Families of cards that share their table and their blocks with another: they differ in their published weights.
-_SAME = {"efficient-x3d": "x3d"}
+# Families of cards that are members of another, whose table and blocks they have.
+_SAME = {"efficient-x3d": "x3d", "c2d": "resnet", "i3d": "resnet", "slow": "resnet", "csn": "resnet"}
 
 
 @dataclass(frozen=True)
