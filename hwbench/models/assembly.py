@@ -12,6 +12,7 @@ from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
 from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.models.resnet import ResnetNetwork
+from hwbench.models.slowfast import SlowFastNetwork, is_slowfast
 from hwbench.specs import BlockRole, BlockSpec
 
 Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
@@ -22,6 +23,7 @@ ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
     (is_x3d, EfficientX3d.of),
     (R2plus1dNetwork.matches, R2plus1dNetwork),
     (ResnetNetwork.matches, ResnetNetwork),
+    (is_slowfast, SlowFastNetwork),
 ]
 
 

@@ -3,10 +3,11 @@
 from hwbench.spaces.families.by_hand import ByHand
 from hwbench.spaces.families.r2plus1d import R2plus1d
 from hwbench.spaces.families.resnet import Resnet
+from hwbench.spaces.families.slowfast import SlowFast
 from hwbench.spaces.families.x3d import X3d
 from hwbench.spaces.family import families
 
-for family in (X3d(), R2plus1d(), Resnet(), ByHand()):
+for family in (X3d(), R2plus1d(), Resnet(), SlowFast(), ByHand()):
     families.register(family.name)(family)
 
-__all__ = ["ByHand", "R2plus1d", "Resnet", "X3d", "families"]
+__all__ = ["ByHand", "R2plus1d", "Resnet", "SlowFast", "X3d", "families"]
