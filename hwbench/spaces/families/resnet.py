@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-from hwbench.spaces.axes import Axis, activation, activations, count, counts, depths, factors, kernel, kernels
+from hwbench.spaces.axes import Axis, activation, activations, count, counts, depths, factors, kernels, one
 from hwbench.spaces.bottlenecks import check_inner, check_pairs, inner, stages_alike
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.stages import Stage, StageChoice
@@ -30,6 +30,14 @@ from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.toml_fields import Fields
 
 _KERNEL: Kernel = ((3, 1, 1), (1, 3, 3))
+
+
+def single(fields: Fields, name: str) -> tuple[Kernel, ...]:
+    """Kernels of one convolution each, such as ``1x7x7``."""
+    values = kernels(fields, name)
+    if any(len(value) != 1 for value in values):
+        raise fields.error(name, "expected a kernel of one convolution, such as 1x7x7", list(fields.texts(name)))
+    return values
 
 
 def group_widths(fields: Fields, name: str) -> tuple[int, ...]:
@@ -52,7 +60,7 @@ class PooledStemChoice:
         """From a table, or from the keys of a card, which begin with ``prefix`` and share an activation."""
         return cls(
             count(fields, f"{prefix}width"),
-            kernel(fields, f"{prefix}kernel"),
+            one(single)(fields, f"{prefix}kernel"),
             count(fields, f"{prefix}stride"),
             count(fields, f"{prefix}pool") if f"{prefix}pool" in fields else 1,
             act or activation(fields, "act"),

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from hwbench.spaces.axes import Axis, activation, activations, count, counts, depths, factors, kernel, kernels
+from hwbench.spaces.axes import Axis, activation, activations, count, counts, depths, factors, kernels, one
 from hwbench.spaces.bottlenecks import check_pairs, stages_alike
-from hwbench.spaces.families.resnet import PooledStemChoice
+from hwbench.spaces.families.resnet import PooledStemChoice, single
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import GLOBAL, BlockSpec, Kernel, TensorSpec
@@ -32,6 +32,14 @@ _LATERAL, _BETA = 2, 0.125
 def laterals(fields: Fields, name: str) -> tuple[int, ...]:
     """Channels of a lateral connection by those of the fast pathway, whole numbers; 0: there is none."""
     return fields.integers(name)
+
+
+def over_time(fields: Fields, name: str) -> tuple[Kernel, ...]:
+    """Kernels over time alone, such as ``5x1x1``."""
+    values = kernels(fields, name)
+    if any(len(one) != 1 or one[0][1:] != (1, 1) for one in values):
+        raise fields.error(name, "expected a kernel over time, such as 5x1x1", list(fields.texts(name)))
+    return values
 
 
 @dataclass(frozen=True)
@@ -54,16 +62,14 @@ class SlowFastStem:
         """From the table of a file, or from the keys of a card, which begin with ``prefix`` and share an activation."""
         stem = cls(
             PooledStemChoice.read(fields, prefix, act),
-            kernel(fields, f"{prefix}fast_kernel"),
+            one(single)(fields, f"{prefix}fast_kernel"),
             count(fields, "alpha"),
             fields.number("beta", _BETA),
             fields.integer("lateral", _LATERAL),
-            kernel(fields, "lateral_kernel") if "lateral_kernel" in fields else _LATERAL_KERNEL,
+            one(over_time)(fields, "lateral_kernel") if "lateral_kernel" in fields else _LATERAL_KERNEL,
         )
         if inner_width(stem.slow.width, stem.beta) < 1:
             raise fields.error("beta", "expected at least one channel in the fast pathway", stem.beta)
-        if not is_over_time(stem.lateral_kernel):
-            raise fields.error("lateral_kernel", "expected one kernel over time, such as 5x1x1", stem.lateral_kernel)
         return stem
 
     def blocks(self) -> tuple[BlockSpec, ...]:
@@ -125,7 +131,7 @@ class SlowFast(Family):
     constants: ClassVar[tuple[Axis, ...]] = (
         Axis("stride", counts, 2),
         Axis("lateral", laterals, _LATERAL),
-        Axis("lateral_kernel", kernels, _LATERAL_KERNEL),
+        Axis("lateral_kernel", over_time, _LATERAL_KERNEL),
     )
 
     def ends(self, fields: Fields) -> SlowFastEnds:
@@ -153,11 +159,6 @@ class SlowFast(Family):
             self, fields, alike, ("depth", "width", "stride"), ("kernel", "fast_kernel")
         )  # fmt: skip
         return Member(SlowFastEnds(stem), (*inner, _without_lateral(last)))
-
-
-def is_over_time(one: Any) -> bool:
-    """Whether a kernel is a single one over time alone."""
-    return len(one) == 1 and one[0][1:] == (1, 1)
 
 
 def _without_lateral(choice: StageChoice) -> StageChoice:
