@@ -32,6 +32,9 @@ _WRAPPERS = ("module.", "model.")
 _COUNTER = "num_batches_tracked"
 # Lines of a diff for each kind of difference; a network of another kind would fill pages. What is beyond stands in one.
 _MAX_GROUPS = 6
+# Of a diff in all. What has more kinds of differences is a network of another make, of which one line says enough.
+_MOST_GROUPS = 15
+_MEND = "hwbench zoo list names the networks whose weights are published"
 # Kinds of numbers that weights come in; each becomes float32 without another value.
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -84,8 +87,7 @@ class PublishedWeights:
         known = self.names
         if not known.fits(network):
             raise InvalidFile(
-                f"{self.path}: weights of another network than {network.name}: those of {known.networks}; "
-                "hwbench zoo list names the networks whose weights are published"
+                f"{self.path}: weights of another network than {network.name}: those of {known.networks}; {_MEND}"
             )
         with torch.device("meta"):
             wanted = assemble(network.blocks).state_dict()
@@ -101,10 +103,10 @@ class PublishedWeights:
         damaged = _lines(self._examined(usable).impossible)
         if difference or damaged:
             what = "weights of another network than" if difference else "damaged weights of"
-            raise InvalidFile(
-                f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)\n"
-                + "\n".join([*([str(difference)] if difference else []), *damaged])
-            )
+            whose = f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)"
+            if difference.num_groups > _MOST_GROUPS:
+                raise InvalidFile(f"{whose}: {difference.brief}; {_MEND}")
+            raise InvalidFile(f"{whose}\n" + "\n".join([*([str(difference)] if difference else []), *damaged]))
         return known.ours(given, names)
 
     @property
@@ -154,6 +156,22 @@ class Difference:
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.differ)
 
+    @property
+    def num_groups(self) -> int:
+        """Number of kinds of differences, names that differ in their numbers alone being one."""
+        return sum(len(_groups(names)) for names in (self.missing, self.unexpected, self.differ))
+
+    @property
+    def brief(self) -> str:
+        """The first of each kind and how many more there are, in one line."""
+        kinds = (("missing", self.missing), ("not of this network", self.unexpected), ("other shape", [*self.differ]))
+        return "; ".join(f"{kind}: {self._first(names)}" for kind, names in kinds if names)
+
+    def _first(self, names: Sequence[str]) -> str:
+        name, more = names[0], len(names) - 1
+        shapes = ": expected {}, got {}".format(*self.differ[name]) if name in self.differ else ""
+        return name + shapes + (f" and {more} more" if more else "")
+
     def __str__(self) -> str:
         lines = _grouped("missing", self.missing, self._nearest)
         lines += _grouped("not of this network", self.unexpected, lambda name: "")
@@ -181,13 +199,19 @@ def _lines(findings: Mapping[str, list[str]]) -> list[str]:
 
 def _grouped(kind: str, names: Iterable[str], note: Any) -> list[str]:
     """Every name, those that differ in their numbers alone in one line; what is beyond the limit in the last line."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        groups[re.sub(r"\d+", "*", name)].append(name)
+    groups = _groups(names)
     texts = [_alike(alike) for alike in groups.values()]
     lines = [f"  {kind}: {text}{note(alike[0])}" for text, alike in zip(texts, groups.values())][:_MAX_GROUPS]
     rest = sum(len(alike) for alike in [*groups.values()][_MAX_GROUPS:])
     return [*lines, f"  {kind}: and {rest} more: {'; '.join(texts[_MAX_GROUPS:])}"] if rest else lines
+
+
+def _groups(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names that differ in their numbers alone, by what they share."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[re.sub(r"\d+", "*", name)].append(name)
+    return groups
 
 
 def _alike(names: list[str]) -> str:

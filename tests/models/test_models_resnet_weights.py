@@ -142,8 +142,17 @@ def test_a_file_of_another_model_is_one_line(tmp_path: Path) -> None:
     of_x3d = read_published(file_of(EfficientX3d(num_classes=5).state_dict(), tmp_path / "x3d.pyth"))
     with pytest.raises(InvalidFile, match="than zoo:i3d: those of an X3D; hwbench zoo list"):
         of_x3d.of(NETWORKS["i3d"])
-    with pytest.raises(InvalidFile, match=r"(?s)than zoo:r2plus1d .form resnet.*missing: blocks.1.res_blocks"):
-        of_slow.of(NETWORKS["r2plus1d"])
+    with pytest.raises(InvalidFile) as caught:
+        of_slow.of(NETWORKS["slowfast"])
+    assert str(caught.value) == (
+        f"{tmp_path / 'i3d.pyth'}: weights of another network than zoo:slowfast (form resnet, 74 tensors): missing: "
+        "blocks.0.multipathway_blocks.0.conv.weight and 56 more; not of this network: blocks.0.conv.weight and 73 "
+        "more; hwbench zoo list names the networks whose weights are published"
+    )
+    # another width is told layer by layer
+    wider = NETWORKS["i3d"].with_classes(7)
+    with pytest.raises(InvalidFile, match=r"(?s)tensors.\n  other shape: blocks.4.proj.weight: expected .7, 32., got"):
+        of_slow.of(wider)
 
 
 def test_what_no_training_leaves_is_told_by_name(tmp_path: Path) -> None:
