@@ -40,7 +40,7 @@ pool = 2
 depth = [1, 2]
 width = 16
 expansion = 0.5
-kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3+1x1x1+1x3x3"]
+kernel = "3x1x1+1x3x3+1x1x1+1x3x3"
 frame_pool = 2
 stride = 1
 [[stages]]
@@ -52,7 +52,7 @@ kernel = "1x1x1+1x3x3"
 kernel = "1x7x7"
 pool = 2
 [[stages]]
-depth = [1, 2]
+depth = 1
 width = 16
 expansion = 0.5
 kernel = "1x1x1+1x3x3"
@@ -66,7 +66,7 @@ kernel = "3x1x1+1x3x3"
 kernel = "3x7x7"
 pool = 2
 [[stages]]
-depth = [1, 2]
+depth = 1
 width = 16
 expansion = 0.5
 kernel = ["1x1x1+3x3x3", "1x1x1+1x3x3"]
@@ -80,7 +80,7 @@ pool = 2
 alpha = 4
 beta = 0.25
 [[stages]]
-depth = [1, 2]
+depth = 1
 width = 16
 beta = [0.25, 0.5]
 expansion = 0.5
