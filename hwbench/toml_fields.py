@@ -99,6 +99,13 @@ class Fields:
             raise self.error(name, "expected a list of whole numbers", value)
         return tuple(self._as_integer(name, v) for v in value)
 
+    def words(self, name: str) -> tuple[str, ...]:
+        """A list of strings, one for each of several things; they may repeat."""
+        value = self._take(name)
+        if not isinstance(value, list) or not value:
+            raise self.error(name, "expected a list of texts in quotes", value)
+        return tuple(self._as_text(name, v) for v in value)
+
     def measures(self, name: str, default: tuple[float, ...]) -> tuple[float, ...]:
         """A list of numbers, as many as the default has; they may repeat."""
         self._known.add(name)

@@ -29,21 +29,25 @@ class PathwaySplit(nn.Module):
 
 
 class PathwayFuse(nn.Module):
-    """(slow, fast) -> (slow with the fused channels behind its own, fast)."""
+    """(slow, fast) -> (slow with the fused channels behind its own, fast); names as in PyTorchVideo."""
 
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__()
         fused, (size, _, _) = spec.out_channels - spec.in_channels, spec.kernel[0]
         stride, padding = (spec.number("alpha"), 1, 1), (size // 2, 0, 0)
-        conv = nn.Conv3d(spec.number("fast_channels"), fused, (size, 1, 1), stride, padding, bias=False)
-        self.lateral = nn.Sequential(conv, nn.BatchNorm3d(fused), _ACTIVATIONS[spec.activation]())
+        channels = spec.number("fast_channels")
+        self.conv_fast_to_slow = nn.Conv3d(channels, fused, (size, 1, 1), stride, padding, bias=False)
+        self.norm = nn.BatchNorm3d(fused)
+        self.activation = _ACTIVATIONS[spec.activation]()
 
     def forward(self, slow: torch.Tensor, fast: torch.Tensor) -> Pair:
-        return torch.cat([slow, self.lateral(fast)], 1), fast
+        lateral = self.activation(self.norm(self.conv_fast_to_slow(fast)))
+        return torch.cat([slow, lateral], 1), fast
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         """Folded in and out."""
-        return _Fuse(deploy_form(self.lateral, input.pathways[1], variant))
+        lateral = nn.Sequential(self.conv_fast_to_slow, self.norm, self.activation)
+        return _Fuse(deploy_form(lateral, input.pathways[1], variant))
 
 
 class PathwayHead(nn.Module):
@@ -52,16 +56,16 @@ class PathwayHead(nn.Module):
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__()
         self.dropout = nn.Dropout(0.5)
-        self.projection = nn.Linear(spec.in_channels + spec.number("fast_channels"), spec.out_channels)
+        self.proj = nn.Linear(spec.in_channels + spec.number("fast_channels"), spec.out_channels)
 
     def forward(self, slow: torch.Tensor, fast: torch.Tensor) -> torch.Tensor:
         pooled = torch.cat([slow.mean((2, 3, 4)), fast.mean((2, 3, 4))], 1)
-        logits: torch.Tensor = self.projection(self.dropout(pooled))
+        logits: torch.Tensor = self.proj(self.dropout(pooled))
         return logits
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         """Folded in."""
-        return _Head(input, self.projection)
+        return _Head(input, self.proj)
 
 
 _ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "identity": nn.Identity}

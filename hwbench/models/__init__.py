@@ -1,8 +1,9 @@
-"""Video networks: X3D in vanilla and in efficient form, and the way from a workload to a module."""
+"""Video networks: X3D in vanilla and in efficient form, ResNets, and the way from a workload to a module."""
 
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
 from hwbench.models.published import PublishedWeights, read_published
+from hwbench.models.resnet_weights import ResnetForm, pyslowfast_from_resnet, resnet_from_pyslowfast
 from hwbench.models.weights import WeightsForm, efficient_from_vanilla, form_of, translated, vanilla_from_efficient
 from hwbench.models.workloads import Continued, Unfolded, deployed, eager_workload, efficient, network, workload_module
 from hwbench.models.x3d import VanillaX3d, create_x3d
@@ -12,6 +13,7 @@ __all__ = [
     "EfficientX3d",
     "WeightsForm",
     "PublishedWeights",
+    "ResnetForm",
     "Unfolded",
     "VanillaX3d",
     "create_x3d",
@@ -22,7 +24,9 @@ __all__ = [
     "frames_to_batch",
     "form_of",
     "network",
+    "pyslowfast_from_resnet",
     "read_published",
+    "resnet_from_pyslowfast",
     "translated",
     "batch_to_frames",
     "vanilla_from_efficient",

@@ -10,7 +10,9 @@ from torch import nn
 from hwbench.blocks.deployment import BlockChain
 from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
-from hwbench.models.r2plus1d import R2plus1dNetwork, is_r2plus1d
+from hwbench.models.r2plus1d import R2plus1dNetwork
+from hwbench.models.resnet import ResnetNetwork
+from hwbench.models.slowfast import SlowFastNetwork, is_slowfast
 from hwbench.specs import BlockRole, BlockSpec
 
 Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
@@ -19,7 +21,9 @@ Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
 # published checkpoints. ``ChainNetwork`` takes all others.
 ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
     (is_x3d, EfficientX3d.of),
-    (is_r2plus1d, R2plus1dNetwork),
+    (R2plus1dNetwork.matches, R2plus1dNetwork),
+    (ResnetNetwork.matches, ResnetNetwork),
+    (is_slowfast, SlowFastNetwork),
 ]
 
 

@@ -30,9 +30,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-_NORM = re.compile(r"(?P<norm>.*\.bn)\.(?P<tensor>weight|bias|running_mean|running_var|num_batches_tracked)")
+# Normalisations of X3D, and those of ResNets.
+_NORM = re.compile(
+    r"(?P<norm>.*\.(?:bn|norm|norm_[abc]|branch1_norm))"
+    r"\.(?P<tensor>weight|bias|running_mean|running_var|num_batches_tracked)"
+)
 # The last normalisation of a residual branch, whose gamma begins as zero.
-_BRANCH_END = re.compile(r".*\.layers\.conv_2\.kernel\.bn\.weight")
+_BRANCH_END = re.compile(r".*\.(?:layers\.conv_2\.kernel\.bn|norm_c)\.weight")
 
 NOT_FINITE = "not finite"
 ALL_ZERO = "all zero"
@@ -55,7 +59,7 @@ def examined(weights: Mapping[str, torch.Tensor]) -> Findings:
     """Looks at every tensor of a network.
 
     Args:
-        weights: Name in form ``efficient-x3d`` -> tensor of floats, or a counter.
+        weights: Name in form ``efficient-x3d``, or of a ResNet -> tensor of floats, or a counter.
     """
     findings = Findings()
     for name, value in weights.items():

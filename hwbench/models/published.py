@@ -1,4 +1,4 @@
-"""Published weights of X3D from a file: recognised by their names, checked against a network, told apart readably."""
+"""Published weights from a file: recognised by their names, checked against a network, told apart readably."""
 
 from __future__ import annotations
 
@@ -14,24 +14,27 @@ from typing import Any
 import torch
 
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.models.efficient_x3d import EfficientX3d
+from hwbench.models.assembly import assemble
 from hwbench.models.files import read_tensors
 from hwbench.models.plausible import Findings, examined
-from hwbench.models.weights import Weights, WeightsForm, form_of, names_in, translated, without_shortcut_norm
+from hwbench.models.weight_names import Form, WeightNames, names_of, recognised
+from hwbench.models.weights import Weights
 from hwbench.specs import Network
 
 _EXPECTED = (
-    "weights of an X3D: a state dict of EfficientX3d, of PyTorchVideo's X3D, or of PySlowFast's X3D, as written by "
+    "weights of an X3D or of a ResNet: a state dict of EfficientX3d, of PyTorchVideo, or of PySlowFast, as written by "
     "torch.save(model.state_dict(), FILE)"
 )
 # Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package.
 _INSIDE = ("model_state", "state_dict", "weights")
 # What trainers put before every name.
 _WRAPPERS = ("module.", "model.")
-_PROJECTION = "projection.model"
 _COUNTER = "num_batches_tracked"
 # Lines of a diff for each kind of difference; a network of another kind would fill pages. What is beyond stands in one.
 _MAX_GROUPS = 6
+# Of a diff in all. What has more kinds of differences is a network of another make, of which one line says enough.
+_MOST_GROUPS = 15
+_MEND = "hwbench zoo list names the networks whose weights are published"
 # Kinds of numbers that weights come in; each becomes float32 without another value.
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
@@ -48,8 +51,13 @@ class PublishedWeights:
 
     path: Path
     sha256: str
-    form: WeightsForm
+    form: Form
     weights: Weights
+
+    @property
+    def names(self) -> WeightNames:
+        """What is known of the names."""
+        return names_of(self.form)
 
     @property
     def num_classes(self) -> int:
@@ -58,8 +66,7 @@ class PublishedWeights:
         Raises:
             InvalidFile: There is none.
         """
-        names = names_in(self.weights, self.form, WeightsForm.EFFICIENT)
-        last = [name for name, ours in names.items() if ours == f"{_PROJECTION}.weight"]
+        last = [name for name in self.weights if name.endswith(f"{self.names.last_layer}.weight")]
         if not last:
             raise InvalidFile(
                 f"{self.path}: has no last layer, whose width is the number of classes; expected {_EXPECTED}"
@@ -77,11 +84,16 @@ class PublishedWeights:
             InvalidFile: Names or shapes do not fit, or a tensor is one that no trained network has
                 (``hwbench.models.plausible``); the message is a diff in the names of the file.
         """
+        known = self.names
+        if not known.fits(network):
+            raise InvalidFile(
+                f"{self.path}: weights of another network than {network.name}: those of {known.networks}; {_MEND}"
+            )
         with torch.device("meta"):
-            wanted = EfficientX3d.of(network.blocks).state_dict()
-        names = _in_form(wanted, self.form)
-        expected = {own: wanted[name] for name, own in names.items() if head or not name.startswith(f"{_PROJECTION}.")}
-        last = {own for name, own in names.items() if name.startswith(f"{_PROJECTION}.")}
+            wanted = assemble(network.blocks).state_dict()
+        names = known.in_file(wanted)
+        last = {name for name in names.values() if name.rpartition(".")[0].endswith(known.last_layer)}
+        expected = {own: wanted[name] for name, own in names.items() if head or own not in last}
         given = {name: value for name, value in self.weights.items() if head or name not in last}
         # Counters are no weights; old files lack them.
         missing = {n: torch.zeros_like(v, device="cpu") for n, v in expected.items() if n.endswith(_COUNTER)}
@@ -91,11 +103,11 @@ class PublishedWeights:
         damaged = _lines(self._examined(usable).impossible)
         if difference or damaged:
             what = "weights of another network than" if difference else "damaged weights of"
-            raise InvalidFile(
-                f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)\n"
-                + "\n".join([*([str(difference)] if difference else []), *damaged])
-            )
-        return translated(given, WeightsForm.EFFICIENT)
+            whose = f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)"
+            if difference.num_groups > _MOST_GROUPS:
+                raise InvalidFile(f"{whose}: {difference.brief}; {_MEND}")
+            raise InvalidFile(f"{whose}\n" + "\n".join([*([str(difference)] if difference else []), *damaged]))
+        return known.ours(given, names)
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -105,7 +117,7 @@ class PublishedWeights:
 
     def _examined(self, weights: Weights) -> Findings:
         """Findings under the names of the file."""
-        names = {ours or name: name for name, ours in names_in(weights, self.form, WeightsForm.EFFICIENT).items()}
+        names = {ours or name: name for name, ours in self.names.plain(weights).items()}
         findings = examined({ours: weights[name] for ours, name in names.items()})
         return Findings(
             *(
@@ -116,7 +128,7 @@ class PublishedWeights:
 
 
 def read_published(path: Path) -> PublishedWeights:
-    """Weights of an X3D in any of the three forms, bare or inside a trainer's file. No code in the file is run.
+    """Weights of an X3D or a ResNet in any of their forms, bare or inside a trainer's file. No code in the file is run.
 
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
@@ -124,7 +136,7 @@ def read_published(path: Path) -> PublishedWeights:
     data, values = read_tensors(path, _EXPECTED)
     weights = _unwrapped(_tensors(path, values))
     try:
-        form = form_of(weights)
+        form = recognised(weights)
     except InvalidValue as error:
         raise InvalidFile(f"{path}: {error}") from None
     return PublishedWeights(path, hashlib.sha256(data).hexdigest(), form, weights)
@@ -143,6 +155,22 @@ class Difference:
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.differ)
+
+    @property
+    def num_groups(self) -> int:
+        """Number of kinds of differences, names that differ in their numbers alone being one."""
+        return sum(len(_groups(names)) for names in (self.missing, self.unexpected, self.differ))
+
+    @property
+    def brief(self) -> str:
+        """The first of each kind and how many more there are, in one line."""
+        kinds = (("missing", self.missing), ("not of this network", self.unexpected), ("other shape", [*self.differ]))
+        return "; ".join(f"{kind}: {self._first(names)}" for kind, names in kinds if names)
+
+    def _first(self, names: Sequence[str]) -> str:
+        name, more = names[0], len(names) - 1
+        shapes = ": expected {}, got {}".format(*self.differ[name]) if name in self.differ else ""
+        return name + shapes + (f" and {more} more" if more else "")
 
     def __str__(self) -> str:
         lines = _grouped("missing", self.missing, self._nearest)
@@ -171,13 +199,19 @@ def _lines(findings: Mapping[str, list[str]]) -> list[str]:
 
 def _grouped(kind: str, names: Iterable[str], note: Any) -> list[str]:
     """Every name, those that differ in their numbers alone in one line; what is beyond the limit in the last line."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        groups[re.sub(r"\d+", "*", name)].append(name)
+    groups = _groups(names)
     texts = [_alike(alike) for alike in groups.values()]
     lines = [f"  {kind}: {text}{note(alike[0])}" for text, alike in zip(texts, groups.values())][:_MAX_GROUPS]
     rest = sum(len(alike) for alike in [*groups.values()][_MAX_GROUPS:])
     return [*lines, f"  {kind}: and {rest} more: {'; '.join(texts[_MAX_GROUPS:])}"] if rest else lines
+
+
+def _groups(names: Iterable[str]) -> dict[str, list[str]]:
+    """Names that differ in their numbers alone, by what they share."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for name in names:
+        groups[re.sub(r"\d+", "*", name)].append(name)
+    return groups
 
 
 def _alike(names: list[str]) -> str:
@@ -221,18 +255,6 @@ def _kind(name: str, value: torch.Tensor) -> str:
     if name.endswith(_COUNTER):
         return "" if value.dtype is torch.long else f" {value.dtype}"
     return "" if value.dtype in _FLOATS else f" {value.dtype}"
-
-
-def _in_form(wanted: Weights, form: WeightsForm) -> dict[str, str]:
-    """The names of a network -> its names in a form, without what that form does not have.
-
-    A layer that no network of the form has keeps its name, and is missed under it.
-    """
-    gone = (
-        without_shortcut_norm({n: tuple(v.shape) for n, v in wanted.items()}) if form is WeightsForm.VANILLA else set()
-    )
-    names = names_in([name for name in wanted if name not in gone], WeightsForm.EFFICIENT, form)
-    return {name: own or name for name, own in names.items()}
 
 
 def _tensors(path: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:

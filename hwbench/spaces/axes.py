@@ -79,7 +79,7 @@ def factors(fields: Fields, name: str) -> tuple[float, ...]:
 
 def kernels(fields: Fields, name: str) -> tuple[Kernel, ...]:
     """Kernels such as ``3x3x3`` or ``1x3x3+3x1x1``."""
-    return tuple(_kernel(fields, name, text) for text in fields.texts(name))
+    return tuple(read_kernel(fields, name, text) for text in fields.texts(name))
 
 
 def activations(fields: Fields, name: str) -> tuple[str, ...]:
@@ -102,7 +102,8 @@ def one(read: Read) -> Callable[[Fields, str], Any]:
 count, kernel, activation = one(counts), one(kernels), one(activations)
 
 
-def _kernel(fields: Fields, name: str, text: str) -> Kernel:
+def read_kernel(fields: Fields, name: str, text: str) -> Kernel:
+    """One kernel from its text."""
     try:
         return parse_kernel(text)
     except InvalidValue as error:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hwbench.spaces.axes import depth_series
+from hwbench.spaces.axes import depth_series, read_kernel
 from hwbench.spaces.family import Family, only
 from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.specs import Kernel
 from hwbench.specs.widths import inner_width
 from hwbench.toml_fields import Fields
 
@@ -25,7 +26,11 @@ def check_inner(stage: Stage) -> tuple[str, str] | None:
 
 
 def stages_alike(
-    family: Family, fields: Fields, alike: Mapping[str, Any], by_stage: Sequence[str]
+    family: Family,
+    fields: Fields,
+    alike: Mapping[str, Any],
+    by_stage: Sequence[str],
+    kernels: Sequence[str] = (),
 ) -> tuple[StageChoice, ...]:
     """The stages of a card.
 
@@ -34,6 +39,7 @@ def stages_alike(
         fields: The table of the card; it has a list for each name of ``by_stage``, called by the plural: ``depths``.
         alike: Values that all stages share, by name.
         by_stage: What differs from stage to stage; ``depth`` is the first.
+        kernels: Axes of kernels that differ from stage to stage; their lists are called by the plural, too.
 
     Raises:
         InvalidFile: Lists of different lengths, or values that no stage can have.
@@ -46,4 +52,21 @@ def stages_alike(
             raise fields.error(plural, f"expected one {name} for each of {len(depths)} depths", list(values))
         if min(values) < 1:
             raise fields.error(plural, "expected whole numbers, at least 1", list(values))
-    return tuple(only(family, {**alike, **dict(zip(by_stage, values))}) for values in zip(*series))
+    texts = [_kernel_series(fields, f"{name}s", len(depths)) for name in kernels]
+    everything = (*by_stage, *kernels)
+    return tuple(only(family, {**alike, **dict(zip(everything, values))}) for values in zip(*series, *texts))
+
+
+def check_pairs(stage: Stage, axis: str = "kernel") -> tuple[str, str] | None:
+    """As ``Family.check``: kernels that are no pairs of one over time (or pointwise) and any other."""
+    if any(len(one) % 2 or not one or any(first[1:] != (1, 1) for first in one[::2]) for one in stage[axis]):
+        return axis, "expected pairs of a kernel over time (or 1x1x1) and another, as 3x1x1+1x3x3"
+    return None
+
+
+def _kernel_series(fields: Fields, name: str, number: int) -> tuple[Kernel, ...]:
+    """A kernel for each stage."""
+    texts = fields.words(name)
+    if len(texts) != number:
+        raise fields.error(name, f"expected one kernel for each of {number} depths", list(texts))
+    return tuple(read_kernel(fields, name, text) for text in texts)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.registry import suggest
-from hwbench.spaces.families import families
+from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.family import Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace, blocks_of
 from hwbench.spaces.stages import Stage
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 # What the space of a card is called begins so.
 ZOO_SPACE = "zoo-"
-# Families of cards that share their table and their blocks with another: they differ in their published weights.
-_SAME = {"efficient-x3d": "x3d"}
 
 
 @dataclass(frozen=True)
@@ -164,9 +162,9 @@ def read_card(path: Path) -> Card:
     if name != path.parent.name:
         raise fields.error("name", f"expected the name of the folder, {path.parent.name!r}", name)
     family = fields.text("family")
-    described = _SAME.get(family, family)
+    described = MEMBERS.get(family, family)
     if described not in families:
-        hint = suggest(family, [*families.names(), *_SAME])
+        hint = suggest(family, [*families.names(), *MEMBERS])
         raise fields.error("family", f"expected a known family ({hint})", family)
     classes = fields.integer("classes")
     inputs = fields.table("input")

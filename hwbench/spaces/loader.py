@@ -9,7 +9,7 @@ from typing import Any
 from hwbench.registry import suggest
 from hwbench.spaces.axes import Axis, counts, one
 from hwbench.spaces.cards import ZOO_SPACE, load_card
-from hwbench.spaces.families import families
+from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
@@ -89,9 +89,10 @@ def read_space(path: Path) -> StagedSpace:
 
 def _family(fields: Fields) -> Family:
     name = fields.text("family", FIRST_FAMILY)
-    if name not in families:
-        raise fields.error("family", f"expected a known family ({suggest(name, families.names())})", name)
-    return families.get(name)
+    family = MEMBERS.get(name, name)
+    if family not in families:
+        raise fields.error("family", f"expected a known family ({suggest(name, [*families.names(), *MEMBERS])})", name)
+    return families.get(family)
 
 
 def _stage(family: Family, fields: Fields) -> Stage:

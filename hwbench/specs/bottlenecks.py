@@ -1,4 +1,6 @@
-"""How stages of bottlenecks are laid out, and X3D around them: the one source for cards, spaces and models."""
+"""How stages of bottlenecks are laid out, of ResNets and of X3D, with X3D's stem and head around them: the one source
+for cards, spaces and models.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from dataclasses import replace
 
 from hwbench.specs.block import BlockSpec
 from hwbench.specs.fields import GLOBAL, Kernel, Value
+from hwbench.specs.kinds.resnet import BottleneckKind
 from hwbench.specs.kinds.x3d import STEM_KERNEL, X3dHeadKind, X3dKind, X3dStemKind
 from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.specs.widths import inner_width, squeezed
@@ -28,6 +31,36 @@ def bottlenecks(
     values: dict[str, Value] = {"mid_channels": inner_width(width, expansion), "out_channels": width, **fields}
     opening = BlockSpec.of(kind, in_channels=in_channels, **values, **first)
     return opening, BlockSpec.of(kind, in_channels=width, **values)
+
+
+def resnet_stage(
+    in_channels: int, *, depth: int, width: int, expansion: float, kernel: Kernel, group_width: int, act: str,
+    stride: int, temporal_stride: int,
+) -> tuple[BlockSpec, ...]:  # fmt: skip
+    """A stage of bottlenecks of a ResNet.
+
+    Args:
+        in_channels: Of what reaches the stage.
+        depth: Number of blocks.
+        width: Channels between blocks.
+        expansion: Channels inside a block by those between.
+        kernel: Of the first and the second convolution; further pairs are for the blocks that follow, over and over.
+        group_width: Channels of each group of the second convolution; 0: there is one group.
+        act: Every activation.
+        stride: Spatial, of the first block.
+        temporal_stride: Step over frames of the first block.
+    """
+    strides = {"stride": stride, "temporal_stride": temporal_stride}
+    groups = inner_width(width, expansion) // group_width if group_width else 1
+    pairs = list(zip(kernel[::2], kernel[1::2]))
+    blocks = [
+        bottlenecks(
+            BottleneckKind.name, in_channels, width=width, expansion=expansion, first=strides, kernel=pair,
+            groups=groups, activation=act,
+        )
+        for pair in pairs
+    ]  # fmt: skip
+    return (blocks[0][0], *(blocks[index % len(pairs)][1] for index in range(1, depth)))
 
 
 def x3d_stem(width: int, kernel: Kernel = STEM_KERNEL, activation: str = "relu") -> BlockSpec:

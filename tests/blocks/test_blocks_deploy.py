@@ -32,7 +32,7 @@ FRAMES = (1, 2, 3, 4, 5, 6, 7, 8, 13, 16)
 
 # Deployed through their graphs, and tested in ``tests/models``.
 WITHOUT_REWRITE = {"resnet-stem", "r2plus1d", "pool-head", "hand-stem", "hand", "hand-head", "hand-network"}
-WITHOUT_REWRITE |= {"pathway-split", "pathway-fuse", "pathway-head"}
+WITHOUT_REWRITE |= {"bottleneck", "frame-pool", "pathway-split", "pathway-fuse", "pathway-head"}
 
 
 def test_every_kind_is_tested() -> None:

@@ -12,32 +12,99 @@ from hwbench.measure import campaign, quality
 from hwbench.measure.bench import Bench
 from hwbench.workspace import Workspace
 
-SPACE = """
+INPUT = """
 schema = 1
-name = "micro-r2plus1d"
-family = "r2plus1d"
 description = "a handful of blocks"
 [input]
 frames = 4
 resolution = 32
 [stem]
 width = 8
-kernel = "1x3x3"
 stride = 2
 act = "relu"
+"""
+# Family -> its tiny space.
+SPACES = {
+    "r2plus1d": """
+kernel = "1x3x3"
 [[stages]]
 depth = [1, 2]
 width = 16
 expansion = 0.5
 temporal_stride = [1, 2]
-"""
+""",
+    "i3d": """
+kernel = "5x7x7"
+pool = 2
+[[stages]]
+depth = [1, 2]
+width = 16
+expansion = 0.5
+kernel = "3x1x1+1x3x3+1x1x1+1x3x3"
+frame_pool = 2
+stride = 1
+[[stages]]
+depth = 1
+width = 32
+kernel = "1x1x1+1x3x3"
+""",
+    "slow": """
+kernel = "1x7x7"
+pool = 2
+[[stages]]
+depth = 1
+width = 16
+expansion = 0.5
+kernel = "1x1x1+1x3x3"
+stride = 1
+[[stages]]
+depth = 1
+width = [16, 32]
+kernel = "3x1x1+1x3x3"
+""",
+    "csn": """
+kernel = "3x7x7"
+pool = 2
+[[stages]]
+depth = 1
+width = 16
+expansion = 0.5
+kernel = ["1x1x1+3x3x3", "1x1x1+1x3x3"]
+group_width = 1
+temporal_stride = [1, 2]
+""",
+    "slowfast": """
+kernel = "1x7x7"
+fast_kernel = "5x7x7"
+pool = 2
+alpha = 4
+beta = 0.25
+[[stages]]
+depth = 1
+width = 16
+beta = [0.25, 0.5]
+expansion = 0.5
+stride = 1
+lateral = 0
+""",
+}
+# What a printed architecture of the family tells.
+TOLD = {
+    "r2plus1d": "s1.temporal_stride=",
+    "i3d": "s1.frame_pool=2",
+    "slow": "s2.width=",
+    "csn": "s1.group_width=1",
+    "slowfast": "s1.beta=",
+}
 
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, runner_cache):
     made = Workspace.create(tmp_path_factory.mktemp("families"))
     made.cache.symlink_to(runner_cache)
-    (made.root / "search_spaces" / "micro-r2plus1d.toml").write_text(SPACE)
+    for family, text in SPACES.items():
+        whole = INPUT.replace("schema = 1", f'schema = 1\nname = "micro-{family}"\nfamily = "{family}"') + text.lstrip()
+        (made.root / "search_spaces" / f"micro-{family}.toml").write_text(whole)
     videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
     shutil.move(videos, made.root / "videos")
     return made
@@ -67,20 +134,31 @@ def run(workspace, monkeypatch, capfd):
 
 
 @pytest.mark.slow
-def test_r2plus1d_goes_through_the_whole_loop(run, workspace):
-    profiled = run("profile", "--space", "micro-r2plus1d", "--precision", "int8", "--calibrate", "3", "--no-aa")
+def test_r2plus1d_goes_through_the_whole_loop(run):
+    goes_through_the_whole_loop(run, "r2plus1d")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("family", [family for family in SPACES if family != "r2plus1d"])
+def test_a_resnet_goes_through_the_whole_loop(run, family):
+    goes_through_the_whole_loop(run, family)
+
+
+def goes_through_the_whole_loop(run, family):
+    space, study, runs = f"micro-{family}", f"of-{family}", f"runs/{family}"
+    profiled = run("profile", "--space", space, "--precision", "int8", "--calibrate", "3", "--no-aa")
     assert profiled["failed"] == 0
     found = run(
-        *("search", "--space", "micro-r2plus1d", "--precision", "int8", "--budget", "1s"),
-        *("--trials", "4", "--study", "micro"),
+        *("search", "--space", space, "--precision", "int8", "--budget", "1s"),
+        *("--trials", "4", "--study", study),
     )
     best = found["best"]
-    assert best["architecture"].startswith("micro-r2plus1d:frames=4,resolution=32,s1.depth=")
-    assert "s1.temporal_stride=" in best["architecture"]
-    trained = run("train", "micro:best", "--data", "videos", "--epochs", "2", "--out", "runs/micro")
+    assert best["architecture"].startswith(f"{space}:frames=4,resolution=32,s1.depth=")
+    assert TOLD[family] in best["architecture"]
+    trained = run("train", f"{study}:best", "--data", "videos", "--epochs", "2", "--out", runs)
     assert trained["epochs"] == 2
-    exported = run("export", "runs/micro/checkpoint.pt", "--precision", "int8", "--out", "runs/micro/int8")
+    exported = run("export", f"{runs}/checkpoint.pt", "--precision", "int8", "--out", f"{runs}/int8")
     assert (exported["delegates"], exported["undelegated"]) == (1, {})
-    timed = run("bench", "runs/micro/int8/model.pte", "--threads", "1")
+    timed = run("bench", f"{runs}/int8/model.pte", "--threads", "1")
     assert timed["median_ms"] > 0
     assert timed["precision"] == "int8"

@@ -12,13 +12,15 @@ from hwbench.spaces.cards import PublishedInput, read_card
 from hwbench.workspace import Workspace, shipped
 
 SHIPPED = sorted((shipped() / "zoo").glob("*/model.toml"))
-# Seconds of a clip, shorter sides in training and in a test: the recipes of X3D and of R(2+1)D.
+# Seconds of a clip, shorter sides in training and in a test: the recipes of ResNets and of X3D.
+RESNETS = (Fraction(32, 15), (256, 320), 256)
 RECIPES = {
     "x3d-xs": (Fraction(8, 5), (182, 228), 182),
     "x3d-s": (Fraction(13, 5), (182, 228), 182),
     "x3d-m": (Fraction(8, 3), (256, 320), 256),
     "x3d-l": (Fraction(8, 3), (356, 446), 356),
-    "r2plus1d-r50": (Fraction(32, 15), (256, 320), 256),
+    **dict.fromkeys(("r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101"), RESNETS),
+    **dict.fromkeys(("slowfast-r50", "slowfast-r101"), RESNETS),
 }
 OPTIONS = ("target_fps", "convention", "train_scale", "test_scale", "resize", "mean", "std")
 

@@ -62,6 +62,67 @@ expansion = 0.5
 temporal_stride = [1, 2]
 stride = 2
 """,
+    "resnet": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "resnet"
+[input]
+frames = [4, 5]
+resolution = [32]
+[stem]
+width = 8
+kernel = "3x7x7"
+stride = 2
+pool = 2
+act = "relu"
+[[stages]]
+depth = [1, 3]
+width = [16, 24]
+kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3+1x1x1+1x3x3"]
+expansion = 0.5
+frame_pool = [1, 2]
+stride = 1
+[[stages]]
+depth = [1, 2]
+width = 32
+expansion = 0.5
+kernel = "1x1x1+3x3x3"
+group_width = [0, 1]
+temporal_stride = [1, 2]
+stride = 2
+""",
+    "slowfast": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "slowfast"
+[input]
+frames = [4, 7]
+resolution = [32]
+[stem]
+width = 8
+kernel = "1x7x7"
+fast_kernel = "5x7x7"
+stride = 2
+pool = 2
+act = "relu"
+alpha = 4
+beta = 0.25
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+beta = 0.25
+expansion = [0.25, 0.5]
+stride = 1
+[[stages]]
+depth = 1
+width = 32
+beta = [0.25, 0.5]
+kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3"]
+fast_kernel = ["3x1x1+1x3x3", "3x1x1+1x3x3+1x1x1+1x3x3"]
+lateral = 0
+""",
 }
 
 

@@ -18,6 +18,11 @@ KEYS = (
     "resnet-stem_i3_o8_k1x7x7_s2_relu",
     "r2plus1d_i8_m4_o16_k3x1x1+1x3x3_s2_relu",
     "r2plus1d_i16_m8_o32_k3x1x1+1x3x3_s2_ts2_swish",
+    "resnet-stem_i3_o8_k5x7x7_s2_p2_relu",
+    "bottleneck_i8_m4_o16_k3x1x1+1x3x3_s2_ts2_relu",
+    "bottleneck_i16_m8_o16_k1x1x1+3x3x3_g8_hswish",
+    "bottleneck_i8_m4_o8_k1x1x1+3x3x3_g2_ts2_relu",
+    "frame-pool_i4_o4_k1x1x1_ts2_identity",
     "pool-head_i32_o5_kglobal_identity",
 )
 

@@ -6,12 +6,13 @@ from hwbench.specs.kinds.conv import ConvKind
 from hwbench.specs.kinds.pathways import PathwayFuseKind, PathwayHeadKind, PathwaySplitKind
 from hwbench.specs.kinds.pool import PoolKind
 from hwbench.specs.kinds.r2plus1d import PoolHeadKind, R2plus1dKind, ResnetStemKind
+from hwbench.specs.kinds.resnet import BottleneckKind, FramePoolKind
 from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitationKind
 from hwbench.specs.kinds.x3d import X3dHeadKind, X3dKind, X3dStemKind
 
 for kind in (
     *(X3dStemKind(), X3dKind(), X3dHeadKind()),
-    *(ResnetStemKind(), R2plus1dKind(), PoolHeadKind()),
+    *(ResnetStemKind(), R2plus1dKind(), BottleneckKind(), FramePoolKind(), PoolHeadKind()),
     *(ConvKind(), SqueezeExcitationKind(), PoolKind()),
     *(PathwaySplitKind(), PathwayFuseKind(), PathwayHeadKind()),
     *(HandStemKind(), HandKind(), HandHeadKind(), HandNetworkKind()),
@@ -19,7 +20,9 @@ for kind in (
     block_kinds.register(kind.name)(kind)
 
 __all__ = [
+    "BottleneckKind",
     "ConvKind",
+    "FramePoolKind",
     "HandHeadKind",
     "HandKind",
     "HandNetworkKind",

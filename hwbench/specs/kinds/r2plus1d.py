@@ -6,22 +6,31 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from hwbench.specs.block import BlockSpec
-from hwbench.specs.fields import ACTIVATION, GLOBAL, IN, KERNEL, MID, OUT, STRIDE, TEMPORAL_STRIDE
+from hwbench.specs.fields import ACTIVATION, GLOBAL, IN, KERNEL, MID, OUT, STRIDE, TEMPORAL_STRIDE, Field, FieldType
 from hwbench.specs.kind import BlockKind, BlockRole, expect
 from hwbench.specs.operations import Convolution, Path
 from hwbench.specs.tensor import TensorSpec
 
+# Stride of a pooling behind a stem, the largest value of each 3 x 3 pixels; 1: there is none.
+POOL = Field("pool", "p", FieldType.COUNT, 1)
+
 
 class ResnetStemKind(BlockKind):
-    """One convolution with normalisation and activation."""
+    """One convolution with normalisation and activation, and a maximum over 3 x 3 pixels where ``pool`` is more than 1.
+
+    ``stride`` is that of the convolution, ``pool`` that of the maximum; both are spatial.
+    """
 
     name = "resnet-stem"
-    fields = (IN, OUT, KERNEL, STRIDE, ACTIVATION)
+    fields = (IN, OUT, KERNEL, STRIDE, POOL, ACTIVATION)
     role = BlockRole.STEM
     module: ClassVar[str] = "hwbench.blocks.resnet:stem"
 
     def check(self, spec: BlockSpec) -> None:
         expect(spec, len(spec.kernel) == 1, "one kernel, such as 1x7x7")
+
+    def output(self, spec: BlockSpec, x: TensorSpec) -> TensorSpec:
+        return x.strided(spec.out_channels, spec.stride).strided(spec.out_channels, spec.number(POOL.name))
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
         yield Convolution(x, spec.out_channels, spec.kernel[0], spec.stride)
