@@ -189,12 +189,15 @@ class FeasibleSet:
         for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
             least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
             for row, number in np.argwhere(least <= self._most_s).tolist():
-                x, choice = stage.inputs[row], axis.choices[number]
-                blocks = self.space.family.stage(choice, x)
+                x, carried = stage.at(row)
+                move = axis.follow(self.space.family, axis.choices[number], x, carried)
+                if move is None:
+                    continue
+                blocks, carried = move
                 yield from on_inputs(blocks, x)
                 if index == len(self.sums.axes) - 1:
                     x = after(blocks, x)
-                    yield from on_inputs(self.space.ends.behind(choice, x, self.sums.num_classes), x)
+                    yield from on_inputs(self.space.ends.behind(carried.choice, x, self.sums.num_classes), x)
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""

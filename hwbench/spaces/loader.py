@@ -98,7 +98,9 @@ def _stage(family: Family, fields: Fields) -> Stage:
     offered = [axis for axis in family.axes if axis.default is None or axis.name in fields]
     axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
     constants = {axis.name: _constant(axis, fields) for axis in family.constants}
-    stage = Stage(tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()))
+    stage = Stage(
+        tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()), _by_block(family, fields)
+    )
     if math.prod(len(values) for values in axes.values()) > MAX_CHOICES:
         raise fields.error(", ".join(axes), f"expected at most {MAX_CHOICES} combinations", "more")
     wrong = family.check(stage)
@@ -107,6 +109,20 @@ def _stage(family: Family, fields: Fields) -> Stage:
         raise fields.error(name, expected, list(stage[name]))
     fields.done()
     return stage
+
+
+def _by_block(family: Family, fields: Fields) -> tuple[str, ...]:
+    """The axes that blocks choose for themselves, in the order of the family."""
+    names = fields.texts("by_block", ())
+    for name in names:
+        if name not in family.block_axes:
+            known = ", ".join(family.block_axes) or "none"
+            raise fields.error(
+                "by_block", f"expected axes that blocks of family {family.name!r} may choose ({known})", name
+            )
+        if name not in fields:
+            raise fields.error("by_block", f"expected axes that the stage offers; add {name} = [...]", name)
+    return tuple(axis.name for axis in family.axes if axis.name in names)
 
 
 def _constant(axis: Axis, fields: Fields) -> Any:

@@ -135,7 +135,7 @@ class Layout:
         row = [self.scales[column].index(value) for column, (_, value) in enumerate(architecture.choices)]
         stages = self.sums.cells[space.cells.index(space.cell(architecture))].stages
         state = 0
-        for number, (axis, choice) in enumerate(zip(self.sums.axes, space.stage_choices(architecture))):
+        for number, (axis, choice) in enumerate(zip(self.sums.axes, space.step_choices(architecture))):
             if number:
                 row.append(self._channels[number - 1].index(stages[number].inputs[state].c))
             state = int(stages[number].out[state, axis.numbers[choice]])

@@ -169,7 +169,8 @@ def test_repair_changes_as_little_as_possible(space, salt, share, seed):
     proposal = space.random(np.random.default_rng(seed))
 
     def distance(other: Architecture) -> tuple[int, int]:
-        pairs = [(space.choices[n].index(v), space.choices[n].index(other[n])) for n, v in proposal.choices]
+        told = dict(other.choices)  # of blocks that only one of both has, nothing is changed
+        pairs = [(space.choices[n].index(v), space.choices[n].index(told.get(n, v))) for n, v in proposal.choices]
         return sum(a != b for a, b in pairs), sum(abs(a - b) for a, b in pairs)
 
     repaired = feasible.repair(proposal)
