@@ -73,9 +73,8 @@ class Codes:
         Raises:
             KeyError: A value is not offered.
         """
-        places = {name: {text: at for at, text in enumerate(values)} for name, values in self.choices.items()}
-        rows = [[known[texts[n]] if n in texts else 0 for n, known in places.items()] for texts in members]
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(places))
+        rows = [[known[texts[n]] if n in texts else 0 for n, known in self._places.items()] for texts in members]
+        return np.array(rows, dtype=np.int64).reshape(len(rows), len(self._places))
 
     def decode(self, codes: Integers) -> Iterator[tuple[tuple[str, str], ...]]:
         """The choices that rows stand for."""
@@ -104,6 +103,11 @@ class Codes:
         if depth is None:
             return int(rng.integers(len(self.choices[name])))
         return int(rng.choice(len(depth.weights), p=depth.weights))
+
+    @cached_property
+    def _places(self) -> dict[str, dict[str, int]]:
+        """By choice and value: its place."""
+        return {name: {text: at for at, text in enumerate(values)} for name, values in self.choices.items()}
 
     @cached_property
     def _depths(self) -> dict[str, _Depth]:

@@ -4,7 +4,8 @@ Because a predicted latency is a sum over blocks, the members within a budget ar
 the stages, with the activation that reaches a stage and the latency still to spend as the state. Latencies lie on a
 grid of ``GRID`` steps; each stage (and the base) is rounded up to it, so every network that is counted is within the
 budget. The price: a network is left out only if it is closer to the budget than one step per stage and one for the
-base, 0.025 % of the budget for four stages. Where blocks choose for themselves it is one step per block. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
+base, 0.025 % of the budget for four stages. Where blocks choose for themselves it is one step per
+block. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
 
 Source of the idea: counting and backward sampling in knapsack problems (Dyer, STOC 2003, "Approximate counting by
 dynamic programming"); the same tables with (max, +) give optima, with (min, +) repairs.
