@@ -91,6 +91,11 @@ class Family(abc.ABC):
         del stage
         return None
 
+    def check_last(self, stage: Stage, *, last: bool) -> tuple[str, str] | None:
+        """As ``check``, of what depends on whether a stage is the last one."""
+        del stage, last
+        return None
+
     @abc.abstractmethod
     def card(self, fields: Fields) -> Member:
         """Reads the table of a zoo card that is called as the family: one network, told as its paper does.

@@ -80,7 +80,7 @@ def read_space(path: Path) -> StagedSpace:
         resolution=counts(inputs, "resolution"),
         family=family,
         ends=family.ends(fields),
-        stages=tuple(_stage(family, table) for table in fields.tables("stages")),
+        stages=_stages(family, fields),
     )
     inputs.done()
     fields.done()
@@ -92,6 +92,16 @@ def _family(fields: Fields) -> Family:
     if name not in families:
         raise fields.error("family", f"expected a known family ({suggest(name, families.names())})", name)
     return families.get(name)
+
+
+def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
+    tables = list(fields.tables("stages"))
+    stages = tuple(_stage(family, table) for table in tables)
+    for table, stage in zip(tables, stages):
+        wrong = family.check_last(stage, last=stage is stages[-1])
+        if wrong is not None:
+            raise table.error(*wrong, list(stage[wrong[0]]))
+    return stages
 
 
 def _stage(family: Family, fields: Fields) -> Stage:

@@ -122,6 +122,11 @@ class X3d(Family):
     def check(self, stage: Stage) -> tuple[str, str] | None:
         return check_inner(stage)
 
+    def check_last(self, stage: Stage, *, last: bool) -> tuple[str, str] | None:
+        if not last and _HIDDEN in stage.offered:
+            return _HIDDEN, "expected in the last stage alone: it is a choice of the head"
+        return None
+
     def card(self, fields: Fields) -> Member:
         """Depths and widths by stage, everything else alike in all stages (table 3)."""
         alike = {
