@@ -14,6 +14,7 @@ from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage
+from hwbench.spaces.steps import SPAN
 from hwbench.specs import ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
@@ -81,6 +82,7 @@ def read_space(path: Path) -> StagedSpace:
         family=family,
         ends=family.ends(fields),
         stages=_stages(family, fields),
+        spans_s=_spans(inputs),
     )
     inputs.done()
     fields.done()
@@ -92,6 +94,16 @@ def _family(fields: Fields) -> Family:
     if name not in families:
         raise fields.error("family", f"expected a known family ({suggest(name, families.names())})", name)
     return families.get(name)
+
+
+def _spans(fields: Fields) -> tuple[float, ...]:
+    """Seconds that clips may cover; empty where the file leaves that to the data."""
+    if SPAN not in fields:
+        return ()
+    values = fields.numbers(SPAN)
+    if not all(values):
+        raise fields.error(SPAN, "expected seconds above 0", list(values))
+    return values
 
 
 def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:

@@ -17,7 +17,7 @@ from hwbench.registry import suggest
 from hwbench.spaces.codes import Codes
 from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.spaces.steps import Carried, OneBlock, Step, members_of, steps_of
+from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, Step, members_of, steps_of
 from hwbench.spaces.walk import Integers, Walk, after
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -49,8 +49,9 @@ class StagedSpace:
 
     Choices are text, in this order: ``frames``, ``resolution``, then the axes of the family by stage, of X3D
     ``s1.depth``, ``s1.width``, ``s1.expansion``, ``s1.kernel``, ``s1.se``, ``s1.act``, ``s2.depth``, ... They are the
-    names and values that Optuna sees, too. Where blocks choose for themselves, ``s1.b1.kernel``, ``s1.b2.kernel``, ...
-    follow what the stage chooses. A member tells nothing of blocks that its depth leaves out.
+    names and values that Optuna sees, too. Where clips may cover several times, ``span_s`` follows ``resolution``.
+    Where blocks choose for themselves, ``s1.b1.kernel``, ``s1.b2.kernel``, ... follow what the stage chooses. A member
+    tells nothing of blocks that its depth leaves out.
     """
 
     name: str
@@ -59,11 +60,14 @@ class StagedSpace:
     family: Family
     ends: Ends
     stages: tuple[Stage, ...]
+    spans_s: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         """What is offered, all of it: two spaces with the same text have the same members."""
         ends = {name: _end_text(name, part) for name, part in self.ends.parts().items()}
         named = {"name": self.name, "frames": self.frames, "resolution": self.resolution}
+        if self.spans_s:
+            named["span_s"] = self.spans_s
         if self.family.name != FIRST_FAMILY:  # before there were others, no space told its family
             named["family"] = self.family.name
         parts = {name: repr(value) for name, value in named.items()}
@@ -81,7 +85,7 @@ class StagedSpace:
     @cached_property
     def steps(self) -> tuple[Step, ...]:
         """The decisions behind the input size, in order."""
-        return tuple(steps_of(self.stages))
+        return tuple(steps_of(self.stages, self.spans_s))
 
     @property
     def values(self) -> Mapping[str, tuple[Any, ...]]:
@@ -105,12 +109,15 @@ class StagedSpace:
 
     def size(self) -> int:
         """Number of architectures."""
-        return len(self.cells) * math.prod(stage.size() for stage in self.stages)
+        return len(self.cells) * max(1, len(self.spans_s)) * math.prod(stage.size() for stage in self.stages)
 
     def architectures(self) -> Iterator[Architecture]:
         """All members in the order of their choices; for small spaces (see ``size``)."""
+        ways: list[Iterable[tuple[StageChoice, ...]]] = [members_of(stage) for stage in self.stages]
+        ways[:0] = ([(choice,) for choice in step.choices] for step in self.steps if isinstance(step, ClipSpan))
+        listed = [tuple(one) for one in ways]
         for cell in self.cells:
-            for choices in itertools.product(*(tuple(members_of(stage)) for stage in self.stages)):
+            for choices in itertools.product(*listed):
                 yield self.member(cell, tuple(itertools.chain.from_iterable(choices)))
 
     def random(self, rng: np.random.Generator) -> Architecture:
@@ -216,6 +223,10 @@ class StagedSpace:
         """The input size that a member chooses."""
         return InputSize(int(architecture["frames"]), int(architecture["resolution"]))
 
+    def span_s(self, architecture: Architecture) -> float | None:
+        """The seconds that the clips of a member cover; None where that is the data's to say."""
+        return float(architecture[SPAN]) if self.spans_s else None
+
     def step_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
         """What a member chooses in each step; ``ABSENT`` for blocks that are not there."""
         texts = dict(architecture.choices)
@@ -232,7 +243,7 @@ class StagedSpace:
         stages, last = self._laid_out(architecture)
         blocks = [*self.ends.before(), *itertools.chain.from_iterable(stages)]
         behind = self.ends.behind(last, after(blocks, clip), num_classes)
-        return Network(architecture.key, (*blocks, *behind), clip)
+        return Network(architecture.key, (*blocks, *behind), clip, self.span_s(architecture))
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
         """The number of blocks of each stage of a member."""
@@ -247,9 +258,10 @@ class StagedSpace:
             move = step.follow(self.family, choice, x, carried)
             assert move is not None
             blocks, carried = move
-            if not isinstance(step, OneBlock):
+            if not isinstance(step, OneBlock | ClipSpan):
                 stages.append([])
-            stages[-1] += blocks
+            if blocks:
+                stages[-1] += blocks
             x = after(blocks, x)
         assert carried is not None
         return stages, carried.choice

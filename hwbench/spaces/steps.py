@@ -18,6 +18,8 @@ from hwbench.specs import BlockSpec, TensorSpec
 
 # What is chosen for a block that the depth of its stage leaves out.
 ABSENT = StageChoice((), ())
+# The choice of the time that clips cover.
+SPAN = "span_s"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,15 @@ class Step(abc.ABC):
             KeyError, ValueError: A value is not offered.
         """
         return self.stage.choose({axis: texts[name] for axis, name in self.names.items()})
+
+
+class ClipSpan(Step):
+    """The time that a clip covers: what is seen, and no block."""
+
+    def follow(
+        self, family: Family, choice: StageChoice, x: TensorSpec, carried: Carried | None
+    ) -> tuple[tuple[BlockSpec, ...], Carried] | None:
+        return (), Carried(choice, True)
 
 
 class WholeStage(Step):
@@ -142,8 +153,15 @@ class OneBlock(Step):
         return {}
 
 
-def steps_of(stages: Iterable[Stage]) -> Iterator[Step]:
-    """All decisions of a space; choices are called ``s1.depth``, those of blocks ``s1.b1.kernel``."""
+def steps_of(stages: Iterable[Stage], spans_s: tuple[float, ...] = ()) -> Iterator[Step]:
+    """All decisions of a space; choices are called ``s1.depth``, those of blocks ``s1.b1.kernel``.
+
+    Args:
+        stages: The stages.
+        spans_s: Seconds that clips may cover; empty: that is no choice.
+    """
+    if spans_s:
+        yield ClipSpan(Stage.of({SPAN: spans_s}), {SPAN: SPAN})
     for place, stage in enumerate(stages, start=1):
         if not stage.by_block:
             yield WholeStage(stage, _names(stage, f"s{place}"))

@@ -22,7 +22,7 @@ from hwbench.errors import InvalidValue
 from hwbench.models.assembly import ChainNetwork
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.spaces.steps import spread
+from hwbench.spaces.steps import ClipSpan, spread
 from hwbench.specs import Architecture
 
 # Networks whose modules are kept; building one takes as long as a third of a step.
@@ -150,7 +150,8 @@ def _corners(space: StagedSpace) -> Iterator[Architecture]:
         for choice in choices:
             for others in ([ends[-1] for ends in extremes], [ends[0] for ends in extremes]):
                 chosen = [choice if at == place else one for at, one in enumerate(others)]
-                steps = [spread(stage, one) for stage, one in zip(space.stages, chosen)]
+                spans = (step.choices[:1] for step in space.steps if isinstance(step, ClipSpan))
+                steps = [*spans, *(spread(stage, one) for stage, one in zip(space.stages, chosen))]
                 yield space.member(cell, tuple(itertools.chain.from_iterable(steps)))
 
 

@@ -118,6 +118,32 @@ def test_what_parameters_say_of_absent_blocks_changes_nothing(hand):
     assert space.of_params(other) == space.of_params(params)
 
 
+def test_the_time_that_clips_cover_is_a_choice_without_a_cost(tmp_path):
+    path = tmp_path / "hand.toml"
+    path.write_text(by_hand().replace("resolution = 16", "resolution = 16\nspan_s = [0.5, 2]"))
+    space = read_space(path)
+    members = list(space.architectures())
+    assert list(space.choices)[:4] == ["frames", "resolution", "span_s", "s1.depth"]
+    assert len(set(members)) == space.size() == 2 * 80
+    assert {space.network(member, 4).span_s for member in members} == {0.5, 2.0}
+    sums = SpaceSums.of(space, work, num_classes=4)
+    assert sums.totals(space.encode(members)).tolist() == [sums.total(member) for member in members]
+    for member in members[::7]:
+        other = Architecture.parse(member.key.replace("span_s=0.5", "span_s=2"))
+        assert space.network(member, 4).blocks == space.network(other, 4).blocks
+        assert sums.total(member) == sums.total(other)
+    costs = sorted(sums.total(member) for member in members)
+    feasible = FeasibleSet(sums, costs[len(costs) // 2] * 1.01)
+    within = {member for member in members if sums.total(member) <= feasible.budget_s}
+    assert 0.9 * len(within) <= feasible.count <= len(within)
+    drawn = {feasible.draw(np.random.default_rng(seed)) for seed in range(100)}
+    assert drawn <= within
+    assert {member["span_s"] for member in drawn} == {"0.5", "2"}
+    path.write_text(by_hand().replace("resolution = 16", "resolution = 16\nspan_s = [0, 2]"))
+    with pytest.raises(InvalidFile, match="span_s: expected seconds above 0"):
+        read_space(path)
+
+
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
