@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
-from hwbench.spaces.steps import OneBlock, SharedChoices, Step
+from hwbench.spaces.steps import OneBlock, SharedChoices, SpaceStep
 from hwbench.spaces.walk import Floats, Integers
 
 
@@ -44,7 +44,7 @@ class Codes:
 
     space: str
     choices: Mapping[str, tuple[str, ...]]
-    steps: Sequence[Step]
+    steps: Sequence[SpaceStep]
 
     def check(self, codes: Integers) -> None:
         """Makes sure that an array has a member in every row, shape (N, number of choices).

@@ -40,7 +40,7 @@ class Completions:
             costs: By step, shape (activations, choices): steps of the grid, more than ``grid`` where there is no way.
             grid: The most that may be left.
         """
-        table = _Table(grid)
+        table = _RowTable(grid)
         numbers = [np.array([table.number(np.zeros(1, np.int64), np.full(1, _END))])]
         for stage, steps in zip(stages[:0:-1], costs[:0:-1]):
             after = numbers[-1]
@@ -62,7 +62,7 @@ class Completions:
 _END = -1
 
 
-class _Table:
+class _RowTable:
     """Rows, each made once."""
 
     def __init__(self, grid: int) -> None:

@@ -17,7 +17,7 @@ from hwbench.spaces.budgets import Budget
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.spaces.steps import Step, WholeStage
+from hwbench.spaces.steps import SpaceStep, WholeStage
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import StageSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
@@ -69,7 +69,7 @@ class CostSpace(StagedSpace):
         return {name: self.values[name][texts[name].index(text)] for name, text in architecture.choices}
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[SpaceStep, ...]:
         return tuple(WholeStage(stage, {_AXIS: name}) for stage, name in zip(self.stages, self.values, strict=True))
 
     def size_texts(self, cell: InputSize) -> dict[str, str]:

@@ -17,7 +17,7 @@ from hwbench.registry import suggest
 from hwbench.spaces.codes import Codes
 from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, Step, members_of, steps_of
+from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, SpaceStep, members_of, steps_of
 from hwbench.spaces.walk import Integers, Walk, after
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -83,7 +83,7 @@ class StagedSpace:
         return found
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[SpaceStep, ...]:
         """The decisions behind the input size, in order."""
         return tuple(steps_of(self.stages, self.spans_s))
 

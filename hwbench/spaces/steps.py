@@ -36,7 +36,7 @@ class Carried:
 
 
 @dataclass(frozen=True, eq=False)
-class Step(abc.ABC):
+class SpaceStep(abc.ABC):
     """One decision.
 
     Attributes:
@@ -76,7 +76,7 @@ class Step(abc.ABC):
         return self.stage.choose({axis: texts[name] for axis, name in self.names.items()})
 
 
-class ClipSpan(Step):
+class ClipSpan(SpaceStep):
     """The time that a clip covers: what is seen, and no block."""
 
     def follow(
@@ -85,7 +85,7 @@ class ClipSpan(Step):
         return (), Carried(choice, True)
 
 
-class WholeStage(Step):
+class WholeStage(SpaceStep):
     """Everything of a stage at once."""
 
     def follow(
@@ -94,7 +94,7 @@ class WholeStage(Step):
         return family.stage(choice, x), Carried(choice, True)
 
 
-class SharedChoices(Step):
+class SharedChoices(SpaceStep):
     """What all blocks of a stage have in common, their number among it; makes no block."""
 
     def follow(
@@ -104,7 +104,7 @@ class SharedChoices(Step):
 
 
 @dataclass(frozen=True, eq=False)
-class OneBlock(Step):
+class OneBlock(SpaceStep):
     """What one block of a stage chooses for itself.
 
     Attributes:
@@ -153,7 +153,7 @@ class OneBlock(Step):
         return {}
 
 
-def steps_of(stages: Iterable[Stage], spans_s: tuple[float, ...] = ()) -> Iterator[Step]:
+def steps_of(stages: Iterable[Stage], spans_s: tuple[float, ...] = ()) -> Iterator[SpaceStep]:
     """All decisions of a space; choices are called ``s1.depth``, those of blocks ``s1.b1.kernel``.
 
     Args:

@@ -20,7 +20,7 @@ import numpy as np
 
 from hwbench.errors import NotMeasured
 from hwbench.spaces.space import InputSize, StagedSpace
-from hwbench.spaces.steps import OneBlock, SharedChoices, Step
+from hwbench.spaces.steps import OneBlock, SharedChoices, SpaceStep
 from hwbench.spaces.walk import BlockNumber, Floats, Integers, StageSums, Walk
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 
@@ -42,7 +42,7 @@ class SpaceSums:
     """The numbers of all members of a space."""
 
     space: StagedSpace
-    axes: tuple[Step, ...]
+    axes: tuple[SpaceStep, ...]
     cells: tuple[CellSums, ...]
     num_classes: int
     missing: tuple[tuple[BlockSpec, TensorSpec], ...] = ()

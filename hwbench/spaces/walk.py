@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hwbench.errors import NotMeasured
 from hwbench.spaces.family import Ends, Family
-from hwbench.spaces.steps import ABSENT, Carried, OneBlock, Step
+from hwbench.spaces.steps import ABSENT, Carried, OneBlock, SpaceStep
 from hwbench.specs import BlockSpec, TensorSpec
 
 Floats = NDArray[np.float64]
@@ -132,7 +132,7 @@ class Walk:
             return float("inf")
 
     def steps(
-        self, family: Family, ends: Ends, steps: Sequence[Step], clip: TensorSpec, num_classes: int
+        self, family: Family, ends: Ends, steps: Sequence[SpaceStep], clip: TensorSpec, num_classes: int
     ) -> tuple[float, tuple[StageSums, ...]]:
         """What the stem adds to all networks on a clip, and the sums of each step."""
         base, first = self.along(ends.before(), self.place(clip))
@@ -162,7 +162,7 @@ class Walk:
         return base, tuple(found)
 
     def _handed(
-        self, carried: Carried, behind: Sequence[Step], ends: Ends, x: TensorSpec, num_classes: int
+        self, carried: Carried, behind: Sequence[SpaceStep], ends: Ends, x: TensorSpec, num_classes: int
     ) -> Carried | None:
         """What the steps behind have to know of an open stage: of a complete one no more than the head does."""
         if not isinstance(behind[0], OneBlock):
