@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from hwbench.cli.main import main
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
 from hwbench.measure.bench import Bench
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture
@@ -26,17 +28,18 @@ def member(space, rng: np.random.Generator, **fixed: str) -> Architecture:
 
 
 @pytest.mark.long
-def test_members_are_trained_exported_and_measured(workspace, runner_cache, monkeypatch, capfd):
+@pytest.mark.parametrize(("step", "kernel"), [("2", "3x3x3"), ("2", "1x3x3"), ("1", "1x3x3+3x1x1")])
+def test_a_member_is_trained_exported_and_measured(workspace, runner_cache, monkeypatch, capfd, step, kernel):
     workspace.cache.symlink_to(runner_cache)
     options = Bench.options
     monkeypatch.setattr(Bench, "options", lambda *args, **rest: options(*args, **rest, probe=False))
-    rng, space = np.random.default_rng(0), load_space(workspace, "x3d-fine")
-    for step, kernel in (("2", "3x3x3"), ("2", "1x3x3"), ("1", "1x3x3+3x1x1")):
-        chosen = member(space, rng, **{"s3.temporal_stride": step, "s3.b1.kernel": kernel, "s3.b1.se": "0.0625"})
-        out = workspace.root / f"{step}-{kernel}"
-        trained = said(capfd, "train", chosen.key, "--data", "synthetic", "--epochs", 1, "--out", out / "run", "--json")
-        assert trained["architecture"] == chosen.key
-        model = said(capfd, "export", trained["checkpoint"], "--precision", "int8", "--out", out / "int8", "--json")
-        assert model["undelegated"] == {}
-        measured = said(capfd, "bench", model["model"], "--device", "local", "--json")
-        assert measured["median_ms"] > 0
+    videos = prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8))
+    fixed = {"s3.temporal_stride": step, "s3.b1.kernel": kernel, "s3.b1.se": "0.0625"}
+    chosen = member(load_space(workspace, "x3d-fine"), np.random.default_rng(0), **fixed)
+    run, model = workspace.root / "run", workspace.root / "model"
+    trained = said(capfd, "train", chosen.key, "--data", videos, "--epochs", 1, "--out", run, "--json")
+    assert trained["architecture"] == chosen.key
+    exported = said(capfd, "export", trained["checkpoint"], "--precision", "int8", "--out", model, "--json")
+    assert exported["undelegated"] == {}
+    measured = said(capfd, "bench", exported["model"], "--device", "local", "--json")
+    assert measured["median_ms"] > 0
