@@ -120,7 +120,7 @@ class StudyData:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
-        recipe, data = self.recipe(seed), self.sized(self.fidelity.reduced(network.input), seed)
+        recipe, data = self.recipe(seed), self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
@@ -152,11 +152,18 @@ class StudyData:
         threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None  # what a worker of a search is given
         return resources_for(self.source, threads=threads, workers=0 if decoded_bytes <= CACHE_BYTES else None)
 
-    def sized(self, input: TensorSpec, seed: int) -> Data:
-        """The data in clips of the size of an input; all sizes share what was decoded."""
+    def sized(self, input: TensorSpec, seed: int, span_s: float | None = None) -> Data:
+        """The data in clips of the size of an input; all sizes share what was decoded.
+
+        Args:
+            input: Of a network.
+            seed: Of the study.
+            span_s: Seconds that clips cover; None: as the data have them.
+        """
         from hwbench.data import default_clip
 
         data, clip, size = self._opened(seed), default_clip(self.source, input.t), (input.h, input.w)
+        clip = clip.spanning(span_s)
         training, validation = copy.copy(data.training), copy.copy(data.validation)
         training.clip = validation.clip = clip
         training.transform = training.transform.with_size(size)

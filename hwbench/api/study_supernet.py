@@ -88,7 +88,7 @@ class StudySupernet:
         from hwbench.training.supernet import score_inherited
 
         architecture = Architecture.parse(network.name)
-        clips = self.data.sized(network.input, self.seed)
+        clips = self.data.sized(network.input, self.seed, network.span_s)
         scores = score_inherited(
             self._shared,
             architecture,

@@ -319,7 +319,7 @@ def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | 
     from hwbench.data import ClipSpec
 
     if span is None and stride is None:
-        return None
+        return None if network.span_s is None else ClipSpec(network.input.t, span_s=network.span_s)
     span_s = None if span is None else parse_duration(span, name="--span")
     return ClipSpec(network.input.t, stride, span_s)
 

@@ -22,6 +22,7 @@ from hwbench.blocks.mobile_cpu import (
     X3dStem,
 )
 from hwbench.specs import BlockSpec, block_kinds
+from hwbench.specs.fields import TEMPORAL_STRIDE
 
 
 def build(spec: BlockSpec) -> nn.Module:
@@ -53,6 +54,7 @@ def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
         act_functions=("relu", spec.activation, "relu"),
         se_channels=spec.se_channels,
         kernel=spec.kernel,
+        temporal_stride=spec.number(TEMPORAL_STRIDE.name),
     )
 
 

@@ -91,6 +91,10 @@ class ClipSpec:
             return replace(self, frames=frames)
         return replace(self, frames=frames, stride=max(1, round(self.frames * self.stride / frames)))
 
+    def spanning(self, span_s: float | None) -> ClipSpec:
+        """As many frames over another time in seconds; None leaves the clip as it is."""
+        return self if span_s is None else ClipSpec(self.frames, span_s=span_s, convention=self.convention)
+
     def to_plain(self) -> dict[str, Any]:
         """The fields by name, without those added later that have their default: texts of before stay as they were."""
         return {name: value for name, value in asdict(self).items() if name not in _ADDED or value != _ADDED[name]}

@@ -49,14 +49,16 @@ ClipShape = tuple[int, int, int]
 
 
 class Draw(NamedTuple):
-    """Which sample of an epoch: the index of a video, which of its repeats from 0 on, and the shape of the clip.
+    """Which sample of an epoch: the index of a video, which of its repeats from 0 on, the shape of the clip and the
+    seconds that it covers.
 
-    An index alone stands for the first repeat; None for the shape that the data set has.
+    An index alone stands for the first repeat; None for the shape and the time that the data set has.
     """
 
     video: int
     repeat: int = 0
     shape: ClipShape | None = None
+    span_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -289,12 +291,12 @@ class TrainingClips(Dataset[Sample]):
         return len(self.videos)
 
     def __getitem__(self, draw: int | Draw) -> Sample:
-        index, repeat, shape = draw if isinstance(draw, Draw) else Draw(draw)
+        index, repeat, shape, span_s = draw if isinstance(draw, Draw) else Draw(draw)
         if not 0 <= index < len(self):
             raise IndexError(index)
         rng = np.random.default_rng([self.seed, int(self._epoch), index, *([repeat] if repeat else [])])
         failures: list[DecodingFailure] = []
-        video, clips = index, self if shape is None else self._reshaped(shape)
+        video, clips = index, self if shape is None else self._reshaped(shape, span_s)
         for _ in range(1 + _MOST_REPLACEMENTS):
             try:
                 return clips._draw(video, rng, tuple(failures))
@@ -312,10 +314,11 @@ class TrainingClips(Dataset[Sample]):
         """(T, h, w) of the clips."""
         return (self.clip.frames, *self.transform.size)
 
-    def _reshaped(self, shape: ClipShape) -> TrainingClips:
-        """The same videos, epoch and cache, in clips of another shape that cover the same time."""
+    def _reshaped(self, shape: ClipShape, span_s: float | None = None) -> TrainingClips:
+        """The same videos, epoch and cache, in clips of another shape that cover the same time, or another one."""
         other = copy.copy(self)
-        other.clip, other.transform = self.clip.with_frames(shape[0]), self.transform.with_size(shape[1:])
+        other.clip = self.clip.with_frames(shape[0]).spanning(span_s)
+        other.transform = self.transform.with_size(shape[1:])
         return other
 
     def __getitems__(self, draws: Sequence[int | Draw]) -> list[Sample]:

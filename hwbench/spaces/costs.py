@@ -17,7 +17,8 @@ from hwbench.spaces.budgets import Budget
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.spaces.sums import CellSums, SpaceSums, StageAxis
+from hwbench.spaces.steps import SpaceStep, WholeStage
+from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import StageSums
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 from hwbench.toml_fields import Fields
@@ -67,8 +68,9 @@ class CostSpace(StagedSpace):
         texts = self.choices
         return {name: self.values[name][texts[name].index(text)] for name, text in architecture.choices}
 
-    def stage_names(self, number: int) -> dict[str, str]:
-        return {_AXIS: tuple(self.values)[number]}
+    @cached_property
+    def steps(self) -> tuple[SpaceStep, ...]:
+        return tuple(WholeStage(stage, {_AXIS: name}) for stage, name in zip(self.stages, self.values, strict=True))
 
     def size_texts(self, cell: InputSize) -> dict[str, str]:
         return {}
@@ -96,8 +98,7 @@ def cost_sums(costs: Costs) -> SpaceSums:
         inputs = tuple(TensorSpec(1, number + 1, 1, 1, 1) for number in range(before))
         stages.append(StageSums(inputs, np.tile(row, (before, 1)), np.tile(out, (before, 1))))
         before = len(row)
-    axes = tuple(StageAxis.of(stage) for stage in space.stages)
-    return SpaceSums(space, axes, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
+    return SpaceSums(space, space.steps, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
 
 
 def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most: int) -> list[Budget]:

@@ -46,11 +46,14 @@ class Family(abc.ABC):
         name: ``family`` in the file of a space.
         axes: What may be chosen for a stage, in the order of printed keys.
         constants: What a file fixes for a stage: (key, how it is read, its default or None).
+        block_axes: Names of the axes that a file may let every block of a stage choose for itself (``by_block``). A
+            family that has any has an axis ``depth``: the number of blocks of a stage.
     """
 
     name: ClassVar[str]
     axes: ClassVar[tuple[Axis, ...]]
     constants: ClassVar[tuple[Axis, ...]] = ()
+    block_axes: ClassVar[tuple[str, ...]] = ()
 
     @abc.abstractmethod
     def ends(self, fields: Fields) -> Ends:
@@ -68,9 +71,29 @@ class Family(abc.ABC):
         same blocks.
         """
 
+    def block(self, choice: StageChoice, number: int, by_block: tuple[str, ...], x: TensorSpec) -> BlockSpec:
+        """One block of a stage whose blocks choose for themselves.
+
+        By default it is the block that ``stage`` would have in its place: right where no block but the first depends
+        on ``x``.
+
+        Args:
+            choice: What holds for the block.
+            number: Its place in the stage, from 0.
+            by_block: The axes that blocks choose for themselves.
+            x: What reaches the block.
+        """
+        del by_block
+        return self.stage(choice, x)[number]
+
     def check(self, stage: Stage) -> tuple[str, str] | None:
         """What is wrong with a stage as a whole: an axis and what was expected of it; None where nothing is."""
         del stage
+        return None
+
+    def check_last(self, stage: Stage, *, last: bool) -> tuple[str, str] | None:
+        """As ``check``, of what depends on whether a stage is the last one."""
+        del stage, last
         return None
 
     @abc.abstractmethod

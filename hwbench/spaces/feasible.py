@@ -4,7 +4,8 @@ Because a predicted latency is a sum over blocks, the members within a budget ar
 the stages, with the activation that reaches a stage and the latency still to spend as the state. Latencies lie on a
 grid of ``GRID`` steps; each stage (and the base) is rounded up to it, so every network that is counted is within the
 budget. The price: a network is left out only if it is closer to the budget than one step per stage and one for the
-base, 0.025 % of the budget for four stages. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
+base, 0.025 % of the budget for four stages. Where blocks choose for themselves it is one step per
+block. Counts are 64-bit floats: exact up to 2**53, correct to 15 digits beyond.
 
 Source of the idea: counting and backward sampling in knapsack problems (Dyer, STOC 2003, "Approximate counting by
 dynamic programming"); the same tables with (max, +) give optima, with (min, +) repairs.
@@ -20,6 +21,7 @@ from functools import cached_property
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget
+from hwbench.spaces.completions import Completions
 from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.repair import nearest_within
@@ -74,7 +76,7 @@ class FeasibleSet:
         smallest, architecture = sums.smallest()
         if smallest > self._most_s or not np.any(self._bases <= self._grid):
             raise self._infeasible(smallest, architecture)
-        self._ahead = [_count_tables(cell, costs, self._grid) for cell, costs in zip(sums.cells, self._costs)]
+        self._ahead = [Completions.of(cell.stages, costs, self._grid) for cell, costs in zip(sums.cells, self._costs)]
         if not self.count:
             raise self._infeasible(smallest, architecture)
 
@@ -137,9 +139,11 @@ class FeasibleSet:
             )
         at = pick(weights, rng)
         left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
+        ahead = self._ahead[at]
         for index, (axis, stage) in enumerate(zip(self.sums.axes, self.sums.cells[at].stages)):
-            costs, table, out = self._costs[at][index][state], self._ahead[at][index + 1], stage.out[state]
-            weights = _at_most(table, out, left_high - costs) - _at_most(table, out, left_low - costs)
+            costs, out = self._costs[at][index][state], stage.out[state]
+            high_ways, low_ways = (ahead.at_most(index + 1, out, left - costs) for left in (left_high, left_low))
+            weights = high_ways - low_ways
             number = pick(weights, rng)
             picked.append(axis.choices[number])
             left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
@@ -189,12 +193,15 @@ class FeasibleSet:
         for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
             least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
             for row, number in np.argwhere(least <= self._most_s).tolist():
-                x, choice = stage.inputs[row], axis.choices[number]
-                blocks = self.space.family.stage(choice, x)
+                x, carried = stage.at(row)
+                move = axis.follow(self.space.family, axis.choices[number], x, carried)
+                if move is None:
+                    continue
+                blocks, carried = move
                 yield from on_inputs(blocks, x)
                 if index == len(self.sums.axes) - 1:
                     x = after(blocks, x)
-                    yield from on_inputs(self.space.ends.behind(choice, x, self.sums.num_classes), x)
+                    yield from on_inputs(self.space.ends.behind(carried.choice, x, self.sums.num_classes), x)
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""
@@ -213,7 +220,7 @@ class FeasibleSet:
     def _totals(self, steps: int) -> list[float]:
         """By input size: the number of members whose latency is at most ``steps``."""
         return [
-            float(_at_most(ahead[1], cell.stages[0].out[0], steps - base - costs[0][0]).sum())
+            float(ahead.at_most(1, cell.stages[0].out[0], steps - base - costs[0][0]).sum())
             for ahead, base, costs, cell in zip(self._ahead, self._bases.tolist(), self._costs, self.sums.cells)
         ]
 
@@ -234,34 +241,7 @@ class FeasibleSet:
         )
 
 
-def _at_most(table: Floats, out: Integers, left: Integers, none: float = 0.0) -> Floats:
-    """By choice: the entry of the table for what is handed on and the steps left; ``none`` where steps are short."""
-    return np.where(left >= 0, table[out, np.maximum(left, 0)], none)
-
-
 def pick(weights: Floats, rng: np.random.Generator) -> int:
     """An index drawn in proportion to weights >= 0."""
     edges = np.cumsum(np.maximum(weights, 0.0))
     return int(np.searchsorted(edges, rng.random() * edges[-1], side="right"))
-
-
-def _count_tables(cell: CellSums, costs: list[Integers], grid: int) -> list[Floats]:
-    """For each stage and one past the last: completions by activation that reaches it and by steps left (at most).
-
-    The entry of stage 0 is empty: only one number of it is ever asked for.
-    """
-    tables = [np.ones((1, grid + 1))]
-    for index in range(len(costs) - 1, 0, -1):
-        after = tables[-1]
-        table = np.zeros((costs[index].shape[0], grid + 1))
-        for row, steps, outs in zip(table, costs[index], cell.stages[index].out):
-            if index == len(costs) - 1:
-                row += np.cumsum(np.bincount(steps[steps <= grid], minlength=grid + 1))
-                continue
-            alike, numbers = np.unique(np.stack([steps, outs]), axis=1, return_counts=True)
-            for (cost, out), number in zip(alike.T.tolist(), numbers.tolist()):
-                if cost <= grid:
-                    row[cost:] += number * after[out, : grid + 1 - cost]
-        tables.append(table)
-    tables.append(np.empty((0, 0)))
-    return tables[::-1]

@@ -14,6 +14,7 @@ from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage
+from hwbench.spaces.steps import SPAN
 from hwbench.specs import ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
@@ -80,7 +81,8 @@ def read_space(path: Path) -> StagedSpace:
         resolution=counts(inputs, "resolution"),
         family=family,
         ends=family.ends(fields),
-        stages=tuple(_stage(family, table) for table in fields.tables("stages")),
+        stages=_stages(family, fields),
+        spans_s=_spans(inputs),
     )
     inputs.done()
     fields.done()
@@ -95,11 +97,33 @@ def _family(fields: Fields) -> Family:
     return families.get(family)
 
 
+def _spans(fields: Fields) -> tuple[float, ...]:
+    """Seconds that clips may cover; empty where the file leaves that to the data."""
+    if SPAN not in fields:
+        return ()
+    values = fields.numbers(SPAN)
+    if not all(values):
+        raise fields.error(SPAN, "expected seconds above 0", list(values))
+    return values
+
+
+def _stages(family: Family, fields: Fields) -> tuple[Stage, ...]:
+    tables = list(fields.tables("stages"))
+    stages = tuple(_stage(family, table) for table in tables)
+    for table, stage in zip(tables, stages):
+        wrong = family.check_last(stage, last=stage is stages[-1])
+        if wrong is not None:
+            raise table.error(*wrong, list(stage[wrong[0]]))
+    return stages
+
+
 def _stage(family: Family, fields: Fields) -> Stage:
     offered = [axis for axis in family.axes if axis.default is None or axis.name in fields]
     axes = {axis.name: axis.read(fields, axis.name) if axis in offered else (axis.default,) for axis in family.axes}
     constants = {axis.name: _constant(axis, fields) for axis in family.constants}
-    stage = Stage(tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()))
+    stage = Stage(
+        tuple(axes.items()), tuple(axis.name for axis in offered), tuple(constants.items()), _by_block(family, fields)
+    )
     if math.prod(len(values) for values in axes.values()) > MAX_CHOICES:
         raise fields.error(", ".join(axes), f"expected at most {MAX_CHOICES} combinations", "more")
     wrong = family.check(stage)
@@ -108,6 +132,20 @@ def _stage(family: Family, fields: Fields) -> Stage:
         raise fields.error(name, expected, list(stage[name]))
     fields.done()
     return stage
+
+
+def _by_block(family: Family, fields: Fields) -> tuple[str, ...]:
+    """The axes that blocks choose for themselves, in the order of the family."""
+    names = fields.texts("by_block", ())
+    for name in names:
+        if name not in family.block_axes:
+            known = ", ".join(family.block_axes) or "none"
+            raise fields.error(
+                "by_block", f"expected axes that blocks of family {family.name!r} may choose ({known})", name
+            )
+        if name not in fields:
+            raise fields.error("by_block", f"expected axes that the stage offers; add {name} = [...]", name)
+    return tuple(axis.name for axis in family.axes if axis.name in names)
 
 
 def _constant(axis: Axis, fields: Fields) -> Any:

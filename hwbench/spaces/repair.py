@@ -94,13 +94,14 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
 
 
 def stage_distances(sums: SpaceSums, number: int, proposal: Architecture) -> Integers:
-    """By choice of a stage: how far it is from that of a proposal."""
+    """By choice of a step: how far it is from that of a proposal. What one of both does not choose is no distance."""
     axis, stage = sums.axes[number], sums.axes[number].stage
-    wanted = {name: proposal[choice] for name, choice in sums.space.stage_names(number).items()}
+    told = dict(proposal.choices)
     tables = [
-        {text: _distance(text, wanted[name], stage.texts(name)) for text in stage.texts(name)} for name in stage.offered
+        {text: _distance(text, told.get(choice, text), stage.texts(name)) for text in stage.texts(name)}
+        for name, choice in axis.names.items()
     ]
-    rows = [sum(table[text] for table, text in zip(tables, stage.texts_of(choice))) for choice in axis.choices]
+    rows = [sum(table[text] for table, text in zip(tables, axis.texts_of(choice))) for choice in axis.choices]
     return np.array(rows, dtype=np.int64)
 
 

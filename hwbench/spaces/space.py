@@ -14,8 +14,10 @@ import numpy as np
 
 from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
+from hwbench.spaces.codes import Codes
 from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, SpaceStep, members_of, steps_of
 from hwbench.spaces.walk import Integers, Walk, after
 from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -47,7 +49,9 @@ class StagedSpace:
 
     Choices are text, in this order: ``frames``, ``resolution``, then the axes of the family by stage, of X3D
     ``s1.depth``, ``s1.width``, ``s1.expansion``, ``s1.kernel``, ``s1.se``, ``s1.act``, ``s2.depth``, ... They are the
-    names and values that Optuna sees, too.
+    names and values that Optuna sees, too. Where clips may cover several times, ``span_s`` follows ``resolution``.
+    Where blocks choose for themselves, ``s1.b1.kernel``, ``s1.b2.kernel``, ... follow what the stage chooses. A member
+    tells nothing of blocks that its depth leaves out.
     """
 
     name: str
@@ -56,11 +60,14 @@ class StagedSpace:
     family: Family
     ends: Ends
     stages: tuple[Stage, ...]
+    spans_s: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
         """What is offered, all of it: two spaces with the same text have the same members."""
         ends = {name: _end_text(name, part) for name, part in self.ends.parts().items()}
         named = {"name": self.name, "frames": self.frames, "resolution": self.resolution}
+        if self.spans_s:
+            named["span_s"] = self.spans_s
         if self.family.name != FIRST_FAMILY:  # before there were others, no space told its family
             named["family"] = self.family.name
         parts = {name: repr(value) for name, value in named.items()}
@@ -71,9 +78,14 @@ class StagedSpace:
     def choices(self) -> dict[str, tuple[str, ...]]:
         """Everything that is chosen and its possible values, in order."""
         found = {"frames": _texts(self.frames), "resolution": _texts(self.resolution)}
-        for number, stage in enumerate(self.stages):
-            found |= {name: stage.texts(axis) for axis, name in self.stage_names(number).items()}
+        for step in self.steps:
+            found |= {name: step.stage.texts(axis) for axis, name in step.names.items()}
         return found
+
+    @cached_property
+    def steps(self) -> tuple[SpaceStep, ...]:
+        """The decisions behind the input size, in order."""
+        return tuple(steps_of(self.stages, self.spans_s))
 
     @property
     def values(self) -> Mapping[str, tuple[Any, ...]]:
@@ -81,12 +93,10 @@ class StagedSpace:
         return self.choices
 
     def params(self, architecture: Architecture) -> dict[str, Any]:
-        """The Optuna parameters of a member; ``of_params`` reads them."""
-        return dict(architecture.choices)
-
-    def stage_names(self, number: int) -> dict[str, str]:
-        """The names of what is chosen for a stage, counted from 0, by axis."""
-        return {axis: f"s{number + 1}.{axis}" for axis in self.stages[number].offered}
+        """The Optuna parameters of a member; ``of_params`` reads them. Blocks that are not there have first values, so
+        that all trials have all parameters.
+        """
+        return {**{name: values[0] for name, values in self.choices.items()}, **dict(architecture.choices)}
 
     def size_texts(self, cell: InputSize) -> dict[str, str]:
         """What a printed architecture tells of an input size: the first choices."""
@@ -99,39 +109,49 @@ class StagedSpace:
 
     def size(self) -> int:
         """Number of architectures."""
-        return math.prod(len(values) for values in self.choices.values())
+        return len(self.cells) * max(1, len(self.spans_s)) * math.prod(stage.size() for stage in self.stages)
 
     def architectures(self) -> Iterator[Architecture]:
         """All members in the order of their choices; for small spaces (see ``size``)."""
-        names, values = tuple(self.choices), self.choices.values()
-        return (Architecture(self.name, tuple(zip(names, texts))) for texts in itertools.product(*values))
+        ways: list[Iterable[tuple[StageChoice, ...]]] = [members_of(stage) for stage in self.stages]
+        ways[:0] = ([(choice,) for choice in step.choices] for step in self.steps if isinstance(step, ClipSpan))
+        listed = [tuple(one) for one in ways]
+        for cell in self.cells:
+            for choices in itertools.product(*listed):
+                yield self.member(cell, tuple(itertools.chain.from_iterable(choices)))
 
     def random(self, rng: np.random.Generator) -> Architecture:
-        """A member with every choice drawn on its own; as all choices are independent, uniform over the space."""
-        return Architecture(self.name, tuple((n, v[int(rng.integers(len(v)))]) for n, v in self.choices.items()))
+        """A member drawn uniformly over the space: every choice on its own, but the number of blocks that choose for
+        themselves by the ways in which they can.
+        """
+        drawn = {name: values[self._codes.random_place(name, rng)] for name, values in self.choices.items()}
+        return Architecture(self.name, self._present(drawn))
 
     def sample(self, trial: BaseTrial) -> Architecture:
         """The member that an Optuna trial chooses."""
-        picked = tuple((name, trial.suggest_categorical(name, values)) for name, values in self.choices.items())
-        return Architecture(self.name, tuple((name, str(value)) for name, value in picked))
+        picked = {name: str(trial.suggest_categorical(name, values)) for name, values in self.choices.items()}
+        return Architecture(self.name, self._present(picked))
 
-    def member(self, cell: InputSize, stages: tuple[StageChoice, ...]) -> Architecture:
-        """The architecture with these choices."""
-        texts = [*self.size_texts(cell).values()]
-        for stage, choice in zip(self.stages, stages, strict=True):
-            texts += stage.texts_of(choice)
-        return Architecture(self.name, tuple(zip(self.choices, texts, strict=True)))
+    def member(self, cell: InputSize, choices: tuple[StageChoice, ...]) -> Architecture:
+        """The architecture with a choice for every step."""
+        pairs = [*self.size_texts(cell).items()]
+        for step, choice in zip(self.steps, choices, strict=True):
+            pairs += zip(step.names.values(), step.texts_of(choice))
+        return Architecture(self.name, tuple(pairs))
 
     def of_params(self, params: Mapping[str, str]) -> Architecture:
-        """The architecture with these Optuna parameters, in any order.
+        """The architecture with these Optuna parameters, in any order; those of blocks that are not there are left out.
 
         Raises:
             InvalidValue: A choice is missing, unknown, or not among its values.
         """
-        ordered = [name for name in self.choices if name in params] + [
-            name for name in params if name not in self.choices
-        ]
-        architecture = Architecture(self.name, tuple((name, str(params[name])) for name in ordered))
+        texts = {name: str(value) for name, value in params.items()}
+        if texts.keys() >= self.choices.keys() and all(texts[name] in v for name, v in self.choices.items()):
+            ordered = dict(self._present(texts))
+        else:
+            ordered = {name: texts[name] for name in self.choices if name in texts}
+        ordered |= {name: text for name, text in texts.items() if name not in self.choices}
+        architecture = Architecture(self.name, tuple(ordered.items()))
         self.validate(architecture)
         return architecture
 
@@ -153,24 +173,30 @@ class StagedSpace:
                     f"space {self.name!r}: {name} cannot be {value!r}; nearest: {_nearest(value, known[name])}; "
                     f"known: {', '.join(known[name])}"
                 )
-        given = [name for name, _ in architecture.choices]
-        if missing := [name for name in known if name not in given]:
+        given = dict(architecture.choices)
+        expected = self._expected(given)
+        if missing := [name for name in expected if name not in given]:
             raise InvalidValue(f"space {self.name!r}: no choice for {', '.join(missing)} in {architecture.key}")
-        if given != list(known):
-            raise InvalidValue(f"space {self.name!r}: expected the choices in the order {', '.join(known)}")
+        if beyond := [name for name in given if name not in expected]:
+            raise InvalidValue(
+                f"space {self.name!r}: {architecture.key} has no blocks for {', '.join(beyond)}; leave that out, or "
+                "make the stage deeper"
+            )
+        if list(given) != expected:
+            raise InvalidValue(f"space {self.name!r}: expected the choices in the order {', '.join(expected)}")
 
     def encode(self, architectures: Iterable[Architecture]) -> Integers:
-        """Members as numbers, one row each: the place of every choice among its values, in the order of ``choices``.
+        """Members as numbers, one row each: the place of every choice among its values, in the order of ``choices``; 0
+        for what a block that is not there would choose.
 
         Raises:
             InvalidValue: One is not a member.
         """
-        places = [{value: place for place, value in enumerate(values)} for values in self.choices.values()]
-        rows = []
+        told = []
         for architecture in architectures:
             self.validate(architecture)
-            rows.append([known[value] for known, (_, value) in zip(places, architecture.choices)])
-        return np.array(rows, dtype=np.int64).reshape(len(rows), len(places))
+            told.append(dict(architecture.choices))
+        return self._codes.encode(told)
 
     def decode(self, codes: Integers) -> list[Architecture]:
         """The members that rows of ``encode`` stand for.
@@ -179,39 +205,32 @@ class StagedSpace:
             InvalidValue: A number is not the place of a value.
         """
         self.check_codes(codes)
-        named = list(self.choices.items())
-        return [
-            Architecture(self.name, tuple((name, values[at]) for (name, values), at in zip(named, row)))
-            for row in codes.tolist()
-        ]
+        return [Architecture(self.name, choices) for choices in self._codes.decode(codes)]
 
     def random_codes(self, rng: np.random.Generator, count: int) -> Integers:
         """``count`` members drawn uniformly, with replacement, as ``encode`` writes them."""
-        sizes = [len(values) for values in self.choices.values()]
-        return rng.integers(sizes, size=(count, len(sizes)), dtype=np.int64)
+        return self._codes.random(rng, count)
 
     def check_codes(self, codes: Integers) -> None:
         """Makes sure that an array is one of ``encode``.
 
         Raises:
-            InvalidValue: Another shape, or a number that is not the place of a value.
+            InvalidValue: Another shape, a number that is not the place of a value, or one of a block that is not there.
         """
-        sizes = np.array([len(values) for values in self.choices.values()])
-        if codes.ndim != 2 or codes.shape[1] != len(sizes):
-            raise InvalidValue(f"space {self.name!r}: expected codes of shape (N, {len(sizes)}), got {codes.shape}")
-        if codes.size and ((codes.max(axis=0) >= sizes).any() or codes.min() < 0):
-            raise InvalidValue(f"space {self.name!r}: codes run from 0 to {(sizes - 1).tolist()}")
+        self._codes.check(codes)
 
     def cell(self, architecture: Architecture) -> InputSize:
         """The input size that a member chooses."""
         return InputSize(int(architecture["frames"]), int(architecture["resolution"]))
 
-    def stage_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
-        """What a member chooses for each stage."""
-        return tuple(
-            stage.choose({axis: architecture[name] for axis, name in self.stage_names(number).items()})
-            for number, stage in enumerate(self.stages)
-        )
+    def span_s(self, architecture: Architecture) -> float | None:
+        """The seconds that the clips of a member cover; None where that is the data's to say."""
+        return float(architecture[SPAN]) if self.spans_s else None
+
+    def step_choices(self, architecture: Architecture) -> tuple[StageChoice, ...]:
+        """What a member chooses in each step; ``ABSENT`` for blocks that are not there."""
+        texts = dict(architecture.choices)
+        return tuple(step.chosen(texts) for step in self.steps)
 
     def network(self, architecture: Architecture, num_classes: int) -> Network:
         """The blocks of a member, from stem to head.
@@ -220,18 +239,53 @@ class StagedSpace:
             InvalidValue: Not a member of this space.
         """
         self.validate(architecture)
-        clip, chosen = self.cell(architecture).clip, self.stage_choices(architecture)
-        return Network(architecture.key, blocks_of(self.family, self.ends, chosen, clip, num_classes), clip)
+        clip = self.cell(architecture).clip
+        stages, last = self._laid_out(architecture)
+        blocks = [*self.ends.before(), *itertools.chain.from_iterable(stages)]
+        behind = self.ends.behind(last, after(blocks, clip), num_classes)
+        return Network(architecture.key, (*blocks, *behind), clip, self.span_s(architecture))
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
         """The number of blocks of each stage of a member."""
+        return tuple(len(blocks) for blocks in self._laid_out(architecture)[0])
+
+    def _laid_out(self, architecture: Architecture) -> tuple[list[list[BlockSpec]], StageChoice]:
+        """The blocks of each stage of a member, and what was chosen for the last of them."""
         x = after(self.ends.before(), self.cell(architecture).clip)
-        counts = []
-        for choice in self.stage_choices(architecture):
-            blocks = self.family.stage(choice, x)
-            counts.append(len(blocks))
+        stages: list[list[BlockSpec]] = []
+        carried: Carried | None = None
+        for step, choice in zip(self.steps, self.step_choices(architecture)):
+            move = step.follow(self.family, choice, x, carried)
+            assert move is not None
+            blocks, carried = move
+            if not isinstance(step, OneBlock | ClipSpan):
+                stages.append([])
+            if blocks:
+                stages[-1] += blocks
             x = after(blocks, x)
-        return tuple(counts)
+        assert carried is not None
+        return stages, carried.choice
+
+    def _present(self, texts: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        """Of texts for all choices those that a member with them tells."""
+        return tuple((name, texts[name]) for name in self._expected(texts))
+
+    def _expected(self, texts: Mapping[str, str]) -> list[str]:
+        """The names of all that is chosen where the depths of stages are told."""
+        if self._alike:
+            return list(self.choices)
+        sizes = list(self.choices)[: -sum(len(step.names) for step in self.steps)]
+        steps = (s for s in self.steps if not isinstance(s, OneBlock) or s.depth not in texts or s.is_present(texts))
+        return [*sizes, *(name for step in steps for name in step.names.values())]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether all members choose the same things."""
+        return not any(isinstance(step, OneBlock) for step in self.steps)
+
+    @cached_property
+    def _codes(self) -> Codes:
+        return Codes(self.name, self.choices, self.steps)
 
     def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
         """All distinct single blocks that members of the space are made of, on the inputs they get.
@@ -247,7 +301,7 @@ class StagedSpace:
 
         walk = Walk(note)
         for cell in self.cells:
-            walk.stages(self.family, self.ends, self.stages, cell.clip, num_classes)
+            walk.steps(self.family, self.ends, self.steps, cell.clip, num_classes)
         return (Workload((block,), x, precision, variant) for block, x in found)
 
 

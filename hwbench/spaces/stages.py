@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,6 +28,10 @@ class StageChoice:
 
     def __getitem__(self, name: str) -> Any:
         return self._by_name[name]
+
+    def get(self, name: str, default: Any) -> Any:
+        """The value of an axis, or a default where the stage has no such axis."""
+        return self._by_name.get(name, default)
 
     def __hash__(self) -> int:
         return self._hash
@@ -52,16 +57,18 @@ class Stage:
         axes: (name, values) of each axis of the family, in its order.
         offered: Names of the axes that the file names: those that a printed architecture tells.
         constants: (name, value) of what is fixed for the stage, such as its stride.
+        by_block: Names of the axes that every block of the stage chooses for itself.
     """
 
     axes: tuple[tuple[str, tuple[Any, ...]], ...]
     offered: tuple[str, ...]
     constants: tuple[tuple[str, Any], ...] = ()
+    by_block: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, axes: Mapping[str, tuple[Any, ...]], **constants: Any) -> Stage:
+    def of(cls, axes: Mapping[str, tuple[Any, ...]], by_block: tuple[str, ...] = (), **constants: Any) -> Stage:
         """A stage that offers all of some axes."""
-        return cls(tuple(axes.items()), tuple(axes), tuple(constants.items()))
+        return cls(tuple(axes.items()), tuple(axes), tuple(constants.items()), by_block)
 
     def __getitem__(self, name: str) -> tuple[Any, ...]:
         """The values of an axis."""
@@ -69,7 +76,8 @@ class Stage:
 
     def __repr__(self) -> str:
         shown = [(name, values) for name, values in self.axes if name in self.offered]
-        return f"Stage({', '.join(f'{name}={value!r}' for name, value in (*shown, *self.constants))})"
+        own = [("by_block", self.by_block)] if self.by_block else []
+        return f"Stage({', '.join(f'{name}={value!r}' for name, value in (*shown, *self.constants, *own))})"
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The values of one axis as text."""
@@ -77,7 +85,9 @@ class Stage:
 
     @cached_property
     def choices(self) -> tuple[StageChoice, ...]:
-        """All that may be chosen, in the order of the file: the last axis changes fastest."""
+        """All that may be chosen for the stage and one of its blocks, in the order of the file: the last axis changes
+        fastest.
+        """
         names, lists = zip(*self.axes)
         return tuple(StageChoice(values, names, self.constants) for values in itertools.product(*lists))
 
@@ -98,6 +108,42 @@ class Stage:
     def sizes(self) -> Iterator[tuple[str, int]]:
         """The axes that are offered, with the number of their values."""
         return ((name, len(self[name])) for name in self.offered)
+
+    def size(self) -> int:
+        """Number of ways to choose everything of the stage."""
+        if not self.by_block:
+            return math.prod(len(values) for _, values in self.axes)
+        alike = math.prod(len(values) for name, values in self.shared.axes if name != "depth")
+        return alike * sum(self.block_ways())
+
+    def block_ways(self) -> tuple[int, ...]:
+        """By number of blocks: the ways in which they choose for themselves."""
+        ways = math.prod(len(values) for _, values in self.own.axes)
+        return tuple(ways**depth for depth in self["depth"])
+
+    @cached_property
+    def shared(self) -> Stage:
+        """What all blocks have in common."""
+        return self._part(lambda name: name not in self.by_block, self.constants)
+
+    @cached_property
+    def own(self) -> Stage:
+        """What each block chooses for itself."""
+        return self._part(lambda name: name in self.by_block, ())
+
+    def joined(self, shared: StageChoice, own: StageChoice) -> StageChoice:
+        """What holds for a block: what all have in common, and what it chose."""
+        values = tuple((own if name in self.by_block else shared)[name] for name, _ in self.axes)
+        return StageChoice(values, tuple(name for name, _ in self.axes), self.constants)
+
+    def restricted(self, choice: StageChoice) -> StageChoice:
+        """The values of a choice for the axes of this stage."""
+        names = tuple(name for name, _ in self.axes)
+        return StageChoice(tuple(choice[name] for name in names), names, self.constants)
+
+    def _part(self, belongs: Callable[[str], bool], constants: tuple[tuple[str, Any], ...]) -> Stage:
+        axes = tuple(axis for axis in self.axes if belongs(axis[0]))
+        return Stage(axes, tuple(name for name in self.offered if belongs(name)), constants)
 
     @cached_property
     def _by_name(self) -> dict[str, tuple[Any, ...]]:

@@ -20,7 +20,7 @@ import numpy as np
 
 from hwbench.errors import NotMeasured
 from hwbench.spaces.space import InputSize, StagedSpace
-from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.steps import OneBlock, SharedChoices, SpaceStep
 from hwbench.spaces.walk import BlockNumber, Floats, Integers, StageSums, Walk
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
 
@@ -29,26 +29,8 @@ _CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
-class StageAxis:
-    """The choices of one stage, numbered in the order of the file."""
-
-    stage: Stage
-    choices: tuple[StageChoice, ...]
-
-    @classmethod
-    def of(cls, stage: Stage) -> StageAxis:
-        """Numbers the choices."""
-        return cls(stage, stage.choices)
-
-    @cached_property
-    def numbers(self) -> dict[StageChoice, int]:
-        """From a choice to its number."""
-        return {choice: number for number, choice in enumerate(self.choices)}
-
-
-@dataclass(frozen=True)
 class CellSums:
-    """One input size: what is always there, and the sums of each stage."""
+    """One input size: what is always there, and the sums of each step."""
 
     cell: InputSize
     base: float
@@ -60,7 +42,7 @@ class SpaceSums:
     """The numbers of all members of a space."""
 
     space: StagedSpace
-    axes: tuple[StageAxis, ...]
+    axes: tuple[SpaceStep, ...]
     cells: tuple[CellSums, ...]
     num_classes: int
     missing: tuple[tuple[BlockSpec, TensorSpec], ...] = ()
@@ -83,10 +65,9 @@ class SpaceSums:
         cells = []
         with _without_collector():
             for cell in space.cells:
-                base, stages = walk.stages(space.family, space.ends, space.stages, cell.clip, num_classes)
+                base, stages = walk.steps(space.family, space.ends, space.steps, cell.clip, num_classes)
                 cells.append(CellSums(cell, constant + base, stages))
-        axes = tuple(StageAxis.of(stage) for stage in space.stages)
-        return cls(space, axes, tuple(cells), num_classes, tuple(walk.missing), walk.reason)
+        return cls(space, space.steps, tuple(cells), num_classes, tuple(walk.missing), walk.reason)
 
     @classmethod
     def of_peaks(cls, space: StagedSpace, number: BlockNumber, *, num_classes: int) -> SpaceSums:
@@ -134,7 +115,7 @@ class SpaceSums:
         self.space.validate(architecture)
         sums, state = self.cells[self.space.cells.index(self.space.cell(architecture))], 0
         yield sums.base
-        for axis, stage, choice in zip(self.axes, sums.stages, self.space.stage_choices(architecture)):
+        for axis, stage, choice in zip(self.axes, sums.stages, self.space.step_choices(architecture)):
             number = axis.numbers[choice]
             yield float(stage.seconds[state, number])
             state = int(stage.out[state, number])
@@ -160,12 +141,16 @@ class SpaceSums:
         cell = next(columns) * len(self.space.resolution) + next(columns)
         bases, tables = self._tables
         total: Floats = bases[cell]
-        state = np.zeros_like(cell)
+        state, depth = np.zeros_like(cell), np.zeros_like(cell)
         for axis, (seconds, out) in zip(self.axes, tables):
             number = np.zeros_like(cell)
-            for _, size in axis.stage.sizes():
+            for name, size in axis.stage.sizes():
                 number *= size
-                number += next(columns)
+                number += (place := next(columns))
+                if isinstance(axis, SharedChoices) and name == "depth":
+                    depth = np.array(axis.stage["depth"])[place]
+            if isinstance(axis, OneBlock):
+                number = np.where(depth > axis.number, number, len(axis.choices) - 1)
             _, states, choices = seconds.shape
             at = (cell * states + state) * choices + number
             total += seconds.ravel()[at]

@@ -11,11 +11,14 @@ from numpy.typing import NDArray
 
 from hwbench.errors import NotMeasured
 from hwbench.spaces.family import Ends, Family
-from hwbench.spaces.stages import Stage
+from hwbench.spaces.steps import ABSENT, Carried, OneBlock, SpaceStep
 from hwbench.specs import BlockSpec, TensorSpec
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# A stage that has all its blocks.
+_COMPLETE = Carried(ABSENT, True)
 
 # What one block on its input adds; NotMeasured where that is not known.
 BlockNumber = Callable[[BlockSpec, TensorSpec], float]
@@ -23,18 +26,25 @@ BlockNumber = Callable[[BlockSpec, TensorSpec], float]
 
 @dataclass(frozen=True)
 class StageSums:
-    """One stage at one input size.
+    """One step, mostly a stage, at one input size.
 
     Attributes:
-        inputs: The activations that may reach the stage.
-        seconds: Shape (inputs, choices): what the blocks of the stage add up to, those of the head included behind
-            the last stage.
-        out: Shape (inputs, choices): the number of the activation that reaches the next stage; 0 behind the last.
+        inputs: The activations that may reach the step; one stands there as often as it comes with something else
+            that was chosen for the stage.
+        seconds: Shape (inputs, choices): what the blocks of the step add up to, those of the head included behind
+            the last one; infinity where a choice is not to be had, or lacks a number.
+        out: Shape (inputs, choices): the number of the activation that reaches the next step; 0 behind the last.
+        carried: By input: what is known of the stage inside which the step is; empty where no stage is open.
     """
 
     inputs: tuple[TensorSpec, ...]
     seconds: Floats
     out: Integers
+    carried: tuple[Carried | None, ...] = ()
+
+    def at(self, row: int) -> tuple[TensorSpec, Carried | None]:
+        """What reaches the step."""
+        return self.inputs[row], self.carried[row] if self.carried else None
 
 
 def on_inputs(blocks: Iterable[BlockSpec], x: TensorSpec) -> Iterator[tuple[BlockSpec, TensorSpec]]:
@@ -76,6 +86,7 @@ class Walk:
         self._blocks: dict[BlockSpec, BlockSpec] = {}
         self._chains: dict[int, tuple[tuple[BlockSpec, ...], tuple[BlockSpec, ...]]] = {}
         self._of_pathways: dict[tuple[BlockSpec, TensorSpec], float] = {}
+        self._of_heads: dict[tuple[BlockSpec, ...], Carried] = {}
         self.missing: list[tuple[BlockSpec, TensorSpec]] = []
         self.reason = ""
 
@@ -120,25 +131,44 @@ class Walk:
             self.reason = self.reason or str(error)
             return float("inf")
 
-    def stages(
-        self, family: Family, ends: Ends, stages: Sequence[Stage], clip: TensorSpec, num_classes: int
+    def steps(
+        self, family: Family, ends: Ends, steps: Sequence[SpaceStep], clip: TensorSpec, num_classes: int
     ) -> tuple[float, tuple[StageSums, ...]]:
-        """What the stem adds to all networks on a clip, and the sums of each stage."""
+        """What the stem adds to all networks on a clip, and the sums of each step."""
         base, first = self.along(ends.before(), self.place(clip))
-        inputs, found = [first], []
-        for index, stage in enumerate(stages):
-            last = index == len(stages) - 1
-            seconds = np.empty((len(inputs), len(stage.choices)))
+        states: list[tuple[Place, Carried | None]] = [(first, None)]
+        found = []
+        for index, step in enumerate(steps):
+            behind = steps[index + 1 :]
+            seconds = np.full((len(states), len(step.choices)), np.inf)
             out = np.zeros(seconds.shape, dtype=np.int64)
-            reached: dict[int, tuple[int, Place]] = {}
-            for row, place in enumerate(inputs):
-                for number, choice in enumerate(stage.choices):
-                    total, end = self.along(family.stage(choice, place.x), place)
-                    if last:
-                        total = self._combine(total, self.along(ends.behind(choice, end.x, num_classes), end)[0])
+            reached: dict[tuple[int, Carried | None], tuple[int, Place]] = {}
+            for row, (place, carried) in enumerate(states):
+                for number, choice in enumerate(step.choices):
+                    move = step.follow(family, choice, place.x, carried)
+                    if move is None:
+                        continue
+                    total, end = self.along(move[0], place)
+                    if not behind:
+                        head = ends.behind(move[1].choice, end.x, num_classes)
+                        total = self._combine(total, self.along(head, end)[0])
                     else:
-                        out[row, number] = reached.setdefault(id(end), (len(reached), end))[0]
+                        handed = self._handed(move[1], behind, ends, end.x, num_classes)
+                        out[row, number] = reached.setdefault((id(end), handed), (len(reached), end))[0]
                     seconds[row, number] = total
-            found.append(StageSums(tuple(place.x for place in inputs), seconds, out))
-            inputs = [place for _, place in reached.values()]
+            within = tuple(carried for _, carried in states) if isinstance(step, OneBlock) else ()
+            found.append(StageSums(tuple(place.x for place, _ in states), seconds, out, within))
+            states = [(place, handed) for (_, handed), (_, place) in reached.items()]
         return base, tuple(found)
+
+    def _handed(
+        self, carried: Carried, behind: Sequence[SpaceStep], ends: Ends, x: TensorSpec, num_classes: int
+    ) -> Carried | None:
+        """What the steps behind have to know of an open stage: of a complete one no more than the head does."""
+        if not isinstance(behind[0], OneBlock):
+            return None
+        if not carried.complete:
+            return carried
+        if not all(isinstance(step, OneBlock) for step in behind):
+            return _COMPLETE
+        return self._of_heads.setdefault(ends.behind(carried.choice, x, num_classes), carried)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from hwbench.specs.block import BlockSpec
-from hwbench.specs.fields import GLOBAL, Kernel, Value
+from hwbench.specs.fields import GLOBAL, TEMPORAL_STRIDE, Kernel, Value
 from hwbench.specs.kinds.resnet import BottleneckKind
 from hwbench.specs.kinds.x3d import STEM_KERNEL, X3dHeadKind, X3dKind, X3dStemKind
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -69,12 +69,24 @@ def x3d_stem(width: int, kernel: Kernel = STEM_KERNEL, activation: str = "relu")
 
 
 def x3d_stage(
-    in_channels: int, *, depth: int, width: int, expansion: float, kernel: Kernel, se: float, act: str, stride: int
+    in_channels: int,
+    *,
+    depth: int,
+    width: int,
+    expansion: float,
+    kernel: Kernel,
+    se: float,
+    act: str,
+    stride: int,
+    temporal_stride: int = 1,
 ) -> tuple[BlockSpec, ...]:
-    """A stage of X3D: squeeze-excite of the ratio ``se`` in every other block, from the first on (0: in none)."""
+    """A stage of X3D: squeeze-excite of the ratio ``se`` in every other block, from the first on (0: in none). The
+    first block has the strides.
+    """
     reduced = squeezed(inner_width(width, expansion), se)
     opening, gated = bottlenecks(
-        X3dKind.name, in_channels, width=width, expansion=expansion, first={"stride": stride},
+        X3dKind.name, in_channels, width=width, expansion=expansion,
+        first={"stride": stride, TEMPORAL_STRIDE.name: temporal_stride},
         kernel=kernel, se_channels=reduced, activation=act,
     )  # fmt: skip
     plain = replace(gated, se_channels=0)

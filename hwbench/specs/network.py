@@ -14,11 +14,16 @@ DEFAULT_CLASSES = 8
 
 @dataclass(frozen=True)
 class Network:
-    """Blocks from stem to head on a clip. ``name`` is what the user calls it: an architecture's key or ``zoo:NAME``."""
+    """Blocks from stem to head on a clip. ``name`` is what the user calls it: an architecture's key or ``zoo:NAME``.
+
+    ``span_s`` is the time in seconds that its clips cover, where a space chooses it; None leaves that to the data. It
+    costs nothing at inference and is no part of a workload.
+    """
 
     name: str
     blocks: tuple[BlockSpec, ...]
     input: TensorSpec
+    span_s: float | None = None
 
     @property
     def num_classes(self) -> int:

@@ -47,7 +47,9 @@ _Pair = tuple[int, int]
 class Layout:
     """The choices of a space as columns of numbers, and which of them meet.
 
-    Columns are the choices of the space in its order, then for every stage behind the first the channels that reach it.
+    Columns are the choices of the space in its order, then for every step behind the first the channels that reach it.
+    A step is a stage, or one block where blocks choose for themselves. A block that is not there counts as one with the
+    first values: what it lacks is told by the depth.
 
     Attributes:
         sums: Any sums over the space; only the way through it is used.
@@ -119,7 +121,8 @@ class Layout:
         tables = []
         for axis in self.sums.axes:
             texts = [axis.stage.texts(name) for name in axis.stage.offered]
-            rows = [[t.index(text) for t, text in zip(texts, axis.stage.texts_of(c))] for c in axis.choices]
+            told = [axis.texts_of(choice) for choice in axis.choices]
+            rows = [[t.index(text) for t, text in zip(texts, row)] if row else [0] * len(texts) for row in told]
             tables.append(np.array(rows, np.int64).reshape(len(rows), len(texts)))
         return tables
 
@@ -132,10 +135,10 @@ class Layout:
 
     def _row(self, architecture: Architecture) -> list[int]:
         space = self.sums.space
-        row = [self.scales[column].index(value) for column, (_, value) in enumerate(architecture.choices)]
+        row: list[int] = space.encode([architecture])[0].tolist()
         stages = self.sums.cells[space.cells.index(space.cell(architecture))].stages
         state = 0
-        for number, (axis, choice) in enumerate(zip(self.sums.axes, space.stage_choices(architecture))):
+        for number, (axis, choice) in enumerate(zip(self.sums.axes, space.step_choices(architecture))):
             if number:
                 row.append(self._channels[number - 1].index(stages[number].inputs[state].c))
             state = int(stages[number].out[state, axis.numbers[choice]])

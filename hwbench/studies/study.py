@@ -217,7 +217,7 @@ class Search:
             evaluator = make(context)
             assert isinstance(evaluator, AdditiveEvaluator)
             for optimum in self._optima(evaluator)[:trials]:
-                study.enqueue_trial(dict(optimum.choices))
+                study.enqueue_trial(self.feasible.space.params(optimum))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)

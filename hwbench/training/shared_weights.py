@@ -22,6 +22,7 @@ from hwbench.errors import InvalidValue
 from hwbench.models.assembly import ChainNetwork
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.steps import ClipSpan, spread
 from hwbench.specs import Architecture
 
 # Networks whose modules are kept; building one takes as long as a third of a step.
@@ -140,14 +141,18 @@ def shared_names(module: nn.Module, space: StagedSpace, architecture: Architectu
 
 def _corners(space: StagedSpace) -> Iterator[Architecture]:
     """Networks in which every tensor of the space is as large as anywhere: in turn, each stage goes through its kinds
-    of blocks at the largest and smallest of its numbers, the others stay at their largest choice.
+    of blocks at the largest and smallest of its numbers, the others stay at their largest choice. Where blocks choose
+    for themselves all choose alike: what one has is no larger than where all have it.
     """
     cell = space.cells[-1]
     extremes = [_extremes(stage) for stage in space.stages]
     for place, choices in enumerate(extremes):
         for choice in choices:
-            for others in ([chosen[-1] for chosen in extremes], [chosen[0] for chosen in extremes]):
-                yield space.member(cell, tuple(choice if at == place else one for at, one in enumerate(others)))
+            for others in ([ends[-1] for ends in extremes], [ends[0] for ends in extremes]):
+                chosen = [choice if at == place else one for at, one in enumerate(others)]
+                spans = (step.choices[:1] for step in space.steps if isinstance(step, ClipSpan))
+                steps = [*spans, *(spread(stage, one) for stage, one in zip(space.stages, chosen))]
+                yield space.member(cell, tuple(itertools.chain.from_iterable(steps)))
 
 
 def _extremes(stage: Stage) -> list[StageChoice]:

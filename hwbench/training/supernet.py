@@ -183,8 +183,8 @@ def _chosen(
 
 
 def _draws(shared: SharedWeights, architecture: Architecture, videos: Sequence[int]) -> list[Draw]:
-    size = shared.space.cell(architecture)
-    return [Draw(video, 0, (size.frames, size.resolution, size.resolution)) for video in videos]
+    size, span_s = shared.space.cell(architecture), shared.space.span_s(architecture)
+    return [Draw(video, 0, (size.frames, size.resolution, size.resolution), span_s) for video in videos]
 
 
 def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps: int, device: torch.device) -> float:

@@ -68,6 +68,22 @@ def test_deploy_form_computes_what_the_original_does(key: str, variant: str) -> 
         torch.testing.assert_close(got, expected, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("key", ["x3d_i4_m6_o4_k3x3x3_se8_ts2_swish", "x3d_i4_m6_o6_k1x3x3_s2_ts3_relu"])
+@pytest.mark.parametrize("frames", [1, 4, 5])
+def test_a_bottleneck_may_step_over_frames(key: str, frames: int) -> None:
+    spec, block = BlockSpec.parse(key), made(key, torch.float64)
+    x = torch.randn(2, spec.in_channels, frames, 7, 8, dtype=torch.float64)
+    shape = TensorSpec(*x.shape)
+    with torch.no_grad():
+        expected, got = block(x), block.to_deploy(shape, "auto")(frames_to_batch(x))
+        every = made(key.partition("_ts")[0] + "_" + key.rpartition("_")[2], torch.float64)
+        if spec.stride != 1:  # else the block that takes all frames has no projection of its input
+            every.load_state_dict(block.state_dict())
+            torch.testing.assert_close(expected, every(x)[:, :, :: spec.number("temporal_stride")])
+    assert block.output(shape) == spec.output(shape) == TensorSpec(*expected.shape)
+    torch.testing.assert_close(batch_to_frames(got, expected.shape[2]), expected, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("key", SPECS)
 def test_deploy_form_in_single_precision(key: str) -> None:
     block = made(key, torch.float32)

@@ -1,4 +1,7 @@
-"""Random small spaces of three families, arbitrary costs of their blocks, and what brute force says of them."""
+"""Random small spaces of three families, arbitrary costs of their blocks, and what brute force says of them.
+
+In some spaces blocks choose for themselves.
+"""
 
 import hashlib
 from dataclasses import dataclass, replace
@@ -33,6 +36,24 @@ stages = st.builds(
             "act": some(("relu", "swish"), 1),
         }
     ),
+    stride=st.sampled_from((1, 2)),
+)
+
+
+fine_stages = st.builds(
+    Stage.of,
+    st.fixed_dictionaries(
+        {
+            "depth": some((1, 2, 3)),
+            "width": some((8, 16)),
+            "expansion": some((1.0, 2.25)),
+            "kernel": some(KERNELS),
+            "se": some((0.0, 0.25)),
+            "act": some(("relu", "swish"), 1),
+            "temporal_stride": some((1, 2)),
+        }
+    ),
+    by_block=some(("expansion", "kernel", "se"), 3).map(lambda names: tuple(sorted(names))),
     stride=st.sampled_from((1, 2)),
 )
 
@@ -144,14 +165,25 @@ pair_stages = st.builds(
         }
     ),
 )
+X3D_ENDS = X3dEnds(X3dStemChoice(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))
+fine_spaces = st.builds(
+    StagedSpace,
+    name=st.just("fine"),
+    frames=some((2, 5)),
+    resolution=some((16, 32), 1),
+    family=st.just(X3d()),
+    ends=st.just(X3D_ENDS),
+    stages=st.lists(st.one_of(fine_stages, fine_stages, stages), min_size=1, max_size=2).map(tuple),
+).filter(lambda space: 4 <= space.size() <= 600 and any(stage.by_block for stage in space.stages))
 spaces = st.one_of(
+    fine_spaces,
     st.builds(
         StagedSpace,
         name=st.just("any"),
         frames=some((2, 4)),
         resolution=some((16, 32), 1),
         family=st.just(X3d()),
-        ends=st.just(X3dEnds(X3dStemChoice(8, ((1, 3, 3), (5, 1, 1)), "relu"), Head(16, "relu"))),
+        ends=st.just(X3D_ENDS),
         stages=st.lists(stages, min_size=1, max_size=3).map(tuple),
     ),
     st.builds(

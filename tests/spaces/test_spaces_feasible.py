@@ -107,7 +107,7 @@ def test_the_grid_never_counts_a_network_over_budget_and_loses_only_its_own_widt
     totals = brute(space, number)
     budget = budget_of(totals, share) * 1.01
     feasible = feasible_of(space, number, budget)
-    loss = budget * (len(space.stages) + 1) / GRID
+    loss = budget * (len(space.steps) + 1) / GRID
     assert sum(t <= budget - loss for t in totals.values()) <= feasible.count
     assert feasible.count <= sum(t <= budget for t in totals.values())
     rng = np.random.default_rng(salt)
@@ -128,7 +128,7 @@ def test_the_best_score_is_that_of_brute_force(space, salt, share):
     assert best.score == pytest.approx(scores[best.architecture])
     assert best.seconds == pytest.approx(totals[best.architecture])
     assert best.seconds <= budget
-    loss = budget * (len(space.stages) + 1) / GRID
+    loss = budget * (len(space.steps) + 1) / GRID
     assert best.score >= max((scores[a] for a, t in totals.items() if t <= budget - loss), default=0) - 1e-9
 
 
@@ -142,7 +142,7 @@ def test_budgets_may_be_shared_and_constants_be_negative(space, salt, share, wit
     sums = SpaceSums.of(space, lambda b, x: number_of(b, x, salt, whole=True), num_classes=4, constant=constant)
     feasible = FeasibleSet(sums, budget * 1.01)
     step = (feasible.budget_s - min(0.0, constant)) / GRID
-    loss = step * (len(space.stages) + 2)
+    loss = step * (len(space.steps) + 2)
     assert sum(t <= feasible.budget_s - loss for t in totals.values()) <= feasible.count
     assert feasible.count <= sum(t <= feasible.budget_s for t in totals.values())
     rng = np.random.default_rng(salt)
@@ -169,7 +169,8 @@ def test_repair_changes_as_little_as_possible(space, salt, share, seed):
     proposal = space.random(np.random.default_rng(seed))
 
     def distance(other: Architecture) -> tuple[int, int]:
-        pairs = [(space.choices[n].index(v), space.choices[n].index(other[n])) for n, v in proposal.choices]
+        told = dict(other.choices)  # of blocks that only one of both has, nothing is changed
+        pairs = [(space.choices[n].index(v), space.choices[n].index(told.get(n, v))) for n, v in proposal.choices]
         return sum(a != b for a, b in pairs), sum(abs(a - b) for a, b in pairs)
 
     repaired = feasible.repair(proposal)

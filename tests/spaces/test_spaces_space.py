@@ -109,7 +109,7 @@ def test_every_shipped_space_is_consistent(space):
         assert Architecture.parse(architecture.key) == architecture
         assert space.sample(optuna.trial.FixedTrial(dict(architecture.choices))) == architecture
         assert space.of_params(dict(reversed(architecture.choices))) == architecture
-        assert space.member(space.cell(architecture), space.stage_choices(architecture)) == architecture
+        assert space.member(space.cell(architecture), space.step_choices(architecture)) == architecture
         network = space.network(architecture, 8)
         assert network.name == architecture.key
         assert network.num_classes == 8
@@ -135,7 +135,7 @@ def test_what_reaches_a_stage_is_what_the_networks_hand_on(small):
     reached = [set() for _ in small.stages]
     for architecture in small.architectures():
         network, depths = small.network(architecture, 5), small.stage_depths(architecture)
-        assert depths == tuple(choice["depth"] for choice in small.stage_choices(architecture))
+        assert depths == tuple(choice["depth"] for choice in small.step_choices(architecture))
         inputs = [part.input for part in network.workload(Precision.FP32).parts()]
         for number, start in enumerate(itertools.accumulate((1, *depths[:-1]))):
             reached[number].add(inputs[start])

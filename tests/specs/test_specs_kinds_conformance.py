@@ -8,6 +8,8 @@ KEYS = (
     "x3d_i4_m10_o6_k3x3x3_s2_se8_swish",
     "x3d_i4_m10_o4_k1x3x3+3x1x1_relu",
     "x3d_i4_m1_o4_k1x3x3_identity",
+    "x3d_i4_m10_o4_k3x3x3_se8_ts2_swish",
+    "x3d_i4_m10_o6_k1x3x3_s2_ts3_relu",
     "head_i4_m8_d16_o5_kglobal_relu",
     "conv_i4_o6_k1x1x1_swish",
     "conv_i4_o6_k1x5x5_s2_g2_hswish",

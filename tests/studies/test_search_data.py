@@ -10,7 +10,8 @@ import torch
 import hwbench.data.sources
 import hwbench.training.loop
 from hwbench.api.study_data import Fidelity, StudyData
-from hwbench.data import SyntheticSpec
+from hwbench.data import ClipSpec, SyntheticSpec
+from hwbench.data.datasets import Draw
 from hwbench.data.synthetic import prepare
 from hwbench.errors import CheckFailed
 from hwbench.interpreter import cores
@@ -60,6 +61,19 @@ def plain(place, source, size, recipe, **how):
 def test_a_short_training_is_a_training(place, source, data):
     _, result = plain(place, source, (4, 16, 16), Recipe(epochs=2, seed=3, eval_every=2))
     assert data.top1(network(), 3) == result.scores.top1
+
+
+def test_a_network_says_what_time_its_clips_cover(data):
+    usual, short = data.sized(network().input, 3), data.sized(network().input, 3, 0.25)
+    assert short.training.clip == short.validation.clip == ClipSpec(4, span_s=0.25) != usual.training.clip
+    drawn = usual.training[Draw(0, 0, (4, 16, 16), 0.25)].pictures
+    assert torch.equal(drawn, short.training[0].pictures)
+    assert not torch.equal(drawn, usual.training[0].pictures)
+    heard: dict[float | None, list[float]] = {}
+    for span_s in (None, 0.25):
+        losses = heard.setdefault(span_s, [])
+        data.losses(replace(network(), span_s=span_s), 3, lambda _, loss, losses=losses: losses.append(loss))
+    assert heard[None] != heard[0.25]
 
 
 def test_losses_are_those_of_the_steps_by_epoch_and_change_nothing(place, source, data):

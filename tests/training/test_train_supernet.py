@@ -45,6 +45,9 @@ stride = 2
 hidden = 16
 act = "relu"
 """
+FINE = X3D.replace("stride = 2\n[head]", "temporal_stride = [1, 2]\nhidden = [8, 16]\nstride = 2\n[head]").replace(
+    "[head]", 'by_block = ["expansion", "kernel", "se"]\n[head]'
+)
 R2PLUS1D = """
 schema = 1
 name = "small"
@@ -92,7 +95,7 @@ class Within:
         return self.drawn[-1]
 
 
-@pytest.mark.parametrize("text", [X3D, R2PLUS1D], ids=["x3d", "r2plus1d"])
+@pytest.mark.parametrize("text", [X3D, FINE, R2PLUS1D], ids=["x3d", "by-block", "r2plus1d"])
 def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
     space = _read(tmp_path, text)
     shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(0)
@@ -107,6 +110,19 @@ def test_every_network_of_a_small_space_computes_what_it_inherits(space: StagedS
         clips = torch.randn(2, *space.network(architecture, CLASSES).input.shape[1:])
         module = shared.inherited(architecture).train()
         assert torch.equal(shared(clips, architecture), module(clips))
+
+
+def test_blocks_that_choose_for_themselves_compute_what_they_inherit(tmp_path: Path) -> None:
+    space = _read(tmp_path, FINE)
+    shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(3)
+    for architecture in [space.random(rng) for _ in range(6)]:
+        network = space.network(architecture, CLASSES)
+        clips = torch.randn(2, *network.input.shape[1:])
+        module = shared.inherited(architecture).train()
+        assert torch.equal(shared(clips, architecture), module(clips))
+        own = [(block.mid_channels, block.kernel, block.se_channels) for block in network.blocks[1:-1]]
+        built = [dict(module.named_modules())[f"s2.pathway0_res{number}.layers"] for number in range(len(own))]
+        assert [layers.conv_0.kernel.conv.out_channels for layers in built] == [mid for mid, _, _ in own]
 
 
 def test_networks_share_and_kernels_share_their_middle(space: StagedSpace) -> None:

@@ -9,6 +9,7 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock, Residual
 from hwbench.blocks.functional import FloatFunctional
+from hwbench.blocks.graph.frames import taken
 from hwbench.blocks.mobile_cpu.activations import Activation, activation
 from hwbench.blocks.mobile_cpu.attention import SqueezeExcitation
 from hwbench.blocks.mobile_cpu.convolutions import (
@@ -21,6 +22,7 @@ from hwbench.blocks.mobile_cpu.convolutions import (
 from hwbench.blocks.mobile_cpu.x3d import Chain
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, Kernel, TensorSpec, format_kernel
+from hwbench.specs.kinds.x3d import extends_over_time
 from hwbench.specs.widths import squeezed
 
 FULL: Kernel = ((3, 3, 3),)
@@ -47,6 +49,7 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         norm_momentum: Momentum of the normalisations.
         se_channels: Reduced channels of squeeze-excite, in place of ``se_ratio``.
         kernel: The depthwise convolution: 3x3x3, 1x3x3, or 1x3x3 and then 3x1x1.
+        temporal_stride: Of the frames behind the depthwise convolution every so-manyth goes on, from the first.
     """
 
     def __init__(
@@ -65,11 +68,13 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         *,
         se_channels: int | None = None,
         kernel: Kernel = FULL,
+        temporal_stride: int = 1,
     ) -> None:
         super().__init__()
+        self.temporal_stride = temporal_stride
         self._residual_add_func: nn.Module | None = FloatFunctional() if use_residual else None
         self._res_proj: Conv3dTemporalKernel1BnAct | None = None
-        if use_residual and (spatial_stride != 1 or in_channels != out_channels):
+        if use_residual and (spatial_stride != 1 or temporal_stride != 1 or in_channels != out_channels):
             self._res_proj = Conv3dTemporalKernel1BnAct(
                 in_channels, out_channels, spatial_stride=spatial_stride, activation="identity",
                 norm_eps=norm_eps, norm_momentum=norm_momentum,
@@ -77,6 +82,9 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         self.final_act = activation(act_functions[2])
         reduced = squeezed(mid_channels, se_ratio) if se_channels is None else se_channels
         layers: OrderedDict[str, nn.Module] = OrderedDict()
+        over_time = extends_over_time(kernel)
+        if temporal_stride != 1 and not over_time:
+            layers["step"] = EveryFrame(temporal_stride)
         layers["conv_0"] = Conv3dPwBnAct(
             in_channels, mid_channels, bias=bias[0], activation=act_functions[0], use_bn=use_bn[0],
             norm_eps=norm_eps, norm_momentum=norm_momentum,
@@ -84,6 +92,8 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         layers["conv_1"] = _depthwise(
             kernel, mid_channels, spatial_stride, bias[1], use_bn[1], norm_eps=norm_eps, norm_momentum=norm_momentum
         )
+        if temporal_stride != 1 and over_time:
+            layers["step"] = EveryFrame(temporal_stride)
         if reduced:
             layers["se"] = SqueezeExcitation(mid_channels, reduced, is_3d=True)
         layers["act_func_1"] = activation(act_functions[1])
@@ -96,7 +106,8 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.layers(x)
         if self._residual_add_func is not None:
-            y = self._residual_add_func.add(x if self._res_proj is None else self._res_proj(x), y)  # type: ignore[operator]
+            kept = x if self.temporal_stride == 1 else x[:, :, :: self.temporal_stride]
+            y = self._residual_add_func.add(kept if self._res_proj is None else self._res_proj(kept), y)  # type: ignore[operator]
         return self.final_act(y)  # type: ignore[no-any-return]
 
     @property
@@ -108,6 +119,26 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return _through(self.layers, x)
+
+
+class EveryFrame(EfficientBlock):
+    """Every ``step``-th frame of a clip, from the first on."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self.step = step
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x[:, :, :: self.step]
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        return taken(input, 0, self.step, self.output(input).t)
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        return x.strided(x.c, 1, self.step)
+
+    def extra_repr(self) -> str:
+        return f"step={self.step}"
 
 
 class FoldedBottleneck(nn.Module):
@@ -123,7 +154,9 @@ class FoldedBottleneck(nn.Module):
             x = layer.output(x)
         self.layers = nn.Sequential(layers)
         self.add = None if block._residual_add_func is None else FloatFunctional()
-        self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input, variant)
+        self.proj = (
+            None if block._res_proj is None else _stepped(block._res_proj, block.temporal_stride, input, variant)
+        )
         self.act = block.final_act.to_deploy()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -180,6 +213,13 @@ class FoldedSum(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.branch(x)
         return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
+
+
+def _stepped(block: EfficientBlock, step: int, input: TensorSpec, variant: str) -> nn.Module:
+    """The deploy form of a block on every ``step``-th frame."""
+    if step == 1:
+        return block.to_deploy(input, variant)
+    return Chain({"step": EveryFrame(step), "block": block}).to_deploy(input, variant)
 
 
 def _norm_of(branch: nn.Module) -> nn.Module | None:

@@ -6,7 +6,7 @@ Source: X3D (Feichtenhofer 2020, arXiv 2004.04730), tables 1 to 3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
 
@@ -29,7 +29,11 @@ from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import BlockSpec, Kernel, TensorSpec, format_kernel
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 from hwbench.specs.kinds.x3d import STEM_KERNEL
+from hwbench.specs.widths import squeezed
 from hwbench.toml_fields import Fields
+
+# Units of the hidden layer of the head; a choice of the last stage.
+_HIDDEN = "hidden"
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ class X3dEnds(Ends):
         return x3d_stem(self.first.width, self.first.kernel, self.first.act)
 
     def head(self, last: StageChoice, x: TensorSpec, num_classes: int) -> BlockSpec:
-        return _head(x.c, inner(last), self.last.hidden, num_classes, self.last.act)
+        hidden = last.get(_HIDDEN, 0) or self.last.hidden
+        return _head(x.c, inner(last), hidden, num_classes, self.last.act)
 
     def parts(self) -> Mapping[str, object]:
         return {"stem": self.first, "head": self.last}
@@ -72,6 +77,10 @@ class X3d(Family):
     ``depth``: number of blocks. ``width``: channels between blocks. ``expansion``: channels inside a block by those
     between. ``kernel``: depthwise. ``se``: ratio of squeeze-excite in every other block from the first on, 0 = none.
     ``act``: behind the depthwise convolution; the other activations are ReLU. ``stride``: spatial, of the first block.
+    ``temporal_stride``: step over frames, of the first block. ``hidden``: of the last stage, the units of the hidden
+    layer of the head, where ``[head]`` does not fix them.
+
+    Where blocks choose ``se`` for themselves, each block has its own ratio, not every other one.
     """
 
     name = "x3d"
@@ -82,8 +91,11 @@ class X3d(Family):
         Axis("kernel", kernels),
         Axis("se", ratios),
         Axis("act", activations),
+        Axis("temporal_stride", counts, 1),
+        Axis(_HIDDEN, counts, 0),
     )
     constants: ClassVar[tuple[Axis, ...]] = (Axis("stride", counts),)
+    block_axes: ClassVar[tuple[str, ...]] = ("expansion", "kernel", "se")
 
     def ends(self, fields: Fields) -> X3dEnds:
         stem, head = fields.table("stem"), fields.table("head")
@@ -101,8 +113,19 @@ class X3d(Family):
     def stage(self, choice: StageChoice, x: TensorSpec) -> tuple[BlockSpec, ...]:
         return _stage(choice, x.c)
 
+    def block(self, choice: StageChoice, number: int, by_block: tuple[str, ...], x: TensorSpec) -> BlockSpec:
+        block = _stage(choice, x.c)[number]
+        if "se" in by_block and number % 2:  # those are without where squeeze-excite is the stage's to choose
+            return replace(block, se_channels=squeezed(block.mid_channels, choice["se"]))
+        return block
+
     def check(self, stage: Stage) -> tuple[str, str] | None:
         return check_inner(stage)
+
+    def check_last(self, stage: Stage, *, last: bool) -> tuple[str, str] | None:
+        if not last and _HIDDEN in stage.offered:
+            return _HIDDEN, "expected in the last stage alone: it is a choice of the head"
+        return None
 
     def card(self, fields: Fields) -> Member:
         """Depths and widths by stage, everything else alike in all stages (table 3)."""
@@ -123,7 +146,8 @@ class X3d(Family):
 @lru_cache(maxsize=1 << 14)
 def _stage(choice: StageChoice, in_channels: int) -> tuple[BlockSpec, ...]:
     names = ("depth", "width", "expansion", "kernel", "se", "act", "stride")
-    return x3d_stage(in_channels, **{name: choice[name] for name in names})
+    values = {name: choice[name] for name in names}
+    return x3d_stage(in_channels, **values, temporal_stride=choice.get("temporal_stride", 1))
 
 
 _head = lru_cache(maxsize=1 << 12)(x3d_head)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from hwbench.specs.block import BlockSpec
-from hwbench.specs.fields import ACTIVATION, GLOBAL, HIDDEN, IN, KERNEL, MID, OUT, SE, STRIDE, Kernel
+from hwbench.specs.fields import ACTIVATION, GLOBAL, HIDDEN, IN, KERNEL, MID, OUT, SE, STRIDE, TEMPORAL_STRIDE, Kernel
 from hwbench.specs.kind import BlockKind, BlockRole, expect
 from hwbench.specs.operations import Convolution, Path
 from hwbench.specs.tensor import TensorSpec
@@ -35,28 +35,38 @@ class X3dStemKind(BlockKind):
 
 
 class X3dKind(BlockKind):
-    """Pointwise, depthwise, squeeze-excite, activation, pointwise, added to the input."""
+    """Pointwise, depthwise, squeeze-excite, activation, pointwise, added to the input.
+
+    Of what the depthwise convolution gives every ``temporal_stride``-th frame goes on. Where its kernel does not extend
+    over time, the other frames are not computed at all.
+    """
 
     name = "x3d"
-    fields = (IN, MID, OUT, KERNEL, STRIDE, SE, ACTIVATION)
+    fields = (IN, MID, OUT, KERNEL, STRIDE, SE, TEMPORAL_STRIDE, ACTIVATION)
     module: ClassVar[str] = "hwbench.blocks.kinds:x3d_bottleneck"
 
     def check(self, spec: BlockSpec) -> None:
         expect(spec, spec.mid_channels > 0, "the channels inside, as in x3d_i24_m54_o24_k3x3x3_swish")
         expect(spec, spec.kernel in _DEPTHWISE_KERNELS, "the kernel 3x3x3, 1x3x3 or 1x3x3+3x1x1")
 
+    def output(self, spec: BlockSpec, x: TensorSpec) -> TensorSpec:
+        return x.strided(spec.out_channels, spec.stride, spec.number(TEMPORAL_STRIDE.name))
+
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
-        expand = Convolution(x, spec.mid_channels)
+        step = spec.number(TEMPORAL_STRIDE.name)
+        kept = x.strided(x.c, 1, step)
+        expand = Convolution(x if extends_over_time(spec.kernel) else kept, spec.mid_channels)
         yield expand
         inner = expand.output
         for convolution in depthwise_chain(inner, spec.kernel, spec.stride):
             yield convolution
             inner = convolution.output
+        inner = inner.with_(t=kept.t)
         if spec.se_channels:
             yield from gate(inner, spec.se_channels)
         yield Convolution(inner, spec.out_channels)
-        if spec.stride != 1 or spec.in_channels != spec.out_channels:
-            yield Convolution(x, spec.out_channels, stride=spec.stride, path=Path.SIDE)
+        if spec.stride != 1 or step != 1 or spec.in_channels != spec.out_channels:
+            yield Convolution(kept, spec.out_channels, stride=spec.stride, path=Path.SIDE)
 
 
 class X3dHeadKind(BlockKind):
@@ -77,6 +87,11 @@ class X3dHeadKind(BlockKind):
         pooled = TensorSpec(x.n, spec.mid_channels, 1, 1, 1)
         yield Convolution(pooled, spec.hidden_channels)
         yield Convolution(pooled.with_(c=spec.hidden_channels), spec.out_channels)
+
+
+def extends_over_time(kernel: Kernel) -> bool:
+    """Whether an output frame depends on more than one input frame."""
+    return any(extents[0] > 1 for extents in kernel)
 
 
 def depthwise_chain(x: TensorSpec, kernels: Kernel, stride: int) -> Iterator[Convolution]:
