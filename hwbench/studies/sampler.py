@@ -14,8 +14,9 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.registry import Registry
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
+from hwbench.studies.fidelities import Observation
 from hwbench.studies.journal import finished_trials
-from hwbench.studies.thompson import Scored, Thompson
+from hwbench.studies.thompson import Thompson
 
 # Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
 Base = Callable[[int], BaseSampler] | type[Thompson] | None
@@ -117,10 +118,10 @@ class FeasibleSampler(BaseSampler):
             )
         return None
 
-    def _scored(self, study: Study) -> list[Scored]:
+    def _scored(self, study: Study) -> list[Observation]:
         sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
         complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [(self._space.of_params(t.params), sign * t.values[0]) for t in complete]
+        return [Observation(self._space.of_params(t.params), sign * t.values[0], training=t.number) for t in complete]
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
         params = base.sample_relative(study, trial, base.infer_relative_search_space(study, trial))
