@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
 from hwbench.api.search_devices import device_budgets, networks_within, predictors
@@ -48,7 +49,7 @@ def search(
             budgets.
         OverBudget: None of the measured candidates is.
         NotMeasured: There is no table, or too little of the space is in it.
-        UnknownName: No such space, device, evaluator or sampler.
+        UnknownName: No such space, device, evaluator, sampler or study to learn from.
     """
     from hwbench.spaces import open_space
     from hwbench.workspace import Workspace
@@ -58,7 +59,15 @@ def search(
     known, num_classes = predictors(request, workspace, listener)
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
-    settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
+    learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
+    settings = request.settings(
+        space,
+        targets[0],
+        num_classes,
+        emulated=emulated,
+        further=targets[1:],
+        learned=learned.effort if learned else "",
+    )
     feasible = networks_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:
@@ -76,6 +85,8 @@ def search(
     supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
     if request.evaluator == SUPERNET:
         supernet.prepare()
+    if learned is not None:
+        listener.say(learned.describe(feasible.sums))
 
     def measure_on(target: Target) -> MeasureNetworks:
         return measuring(workspace, target, request.runtime, builder, listener=listener)
@@ -92,6 +103,7 @@ def search(
         losses=data.losses,
         clips=data.clips,
         inherited=supernet.top1,
+        fitted=learned.scores(feasible.sums) if learned else None,
         watch=_watch(listener),
         latencies=None if settings.by_prediction else first.latencies,
         further=further,

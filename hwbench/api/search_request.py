@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Its networks inherit what was trained once.
 SUPERNET = "supernet"
+# Its networks are predicted from trainings of others.
+FITTED = "fitted"
 
 
 @request
@@ -39,7 +41,7 @@ class SearchRequest:
     precision: str = option(default="int8", help="fp32 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
-    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train or supernet.")
+    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train, fitted or supernet.")
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     objective: str = option(
         default="score",
@@ -66,6 +68,11 @@ class SearchRequest:
     )
     resolution_share: float = option(
         default=1.0, help="For curve and short-train: share of a network's resolution that it is trained on."
+    )
+    learn_from: tuple[str, ...] = option(
+        default=(),
+        metavar="STUDY|FOLDER",
+        help="For fitted: a study of curve or short-train, or a folder of ground truth (repeatable).",
     )
     supernet_epochs: int = option(
         default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
@@ -101,6 +108,12 @@ class SearchRequest:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
         if self.ray is None and self.worker_gpus:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        if self.learn_from and self.evaluator != FITTED:
+            raise InvalidValue(f"--learn-from goes with --evaluator {FITTED}, got --evaluator {self.evaluator}")
+        if self.evaluator == FITTED and not self.learn_from:
+            raise InvalidValue(
+                f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
+            )
         _ = self.study_storage
 
     @property
@@ -188,6 +201,7 @@ class SearchRequest:
         *,
         emulated: bool = False,
         further: Sequence[Target] = (),
+        learned: str = "",
     ) -> Settings:
         """What the trials of the study mean.
 
@@ -197,6 +211,7 @@ class SearchRequest:
             further: The same on further devices.
             num_classes: Classes of the heads.
             emulated: Whether the table was taken under emulation.
+            learned: What the evaluator is learned from.
         """
         from hwbench.specs import Precision
         from hwbench.studies.latencies import choices_digest
@@ -213,7 +228,7 @@ class SearchRequest:
             sampler=self.sampler,
             objective=self.objective,
             data=self.data if self.reads else "",
-            effort=self.effort,
+            effort=learned or self.effort,
             seed=self.seed,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,

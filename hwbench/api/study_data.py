@@ -6,12 +6,14 @@ import copy
 import functools
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.resources import resources_for
-from hwbench.errors import CheckFailed
+from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.printable import printable
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from hwbench.training.loop import Fit
     from hwbench.training.run import Data
     from hwbench.workspace import Workspace
+
+_FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,19 @@ class Fidelity:
     def __str__(self) -> str:
         shares = {"frames-share": self.frames_share, "resolution-share": self.resolution_share}
         return ", ".join((f"{self.epochs} epochs", *(f"{k} {v:g}" for k, v in shares.items() if v != 1)))
+
+    @classmethod
+    def parse(cls, text: str) -> Fidelity:
+        """From what ``str`` makes.
+
+        Raises:
+            InvalidValue: It is none.
+        """
+        match = _FIDELITY.fullmatch(text)
+        if match is None:
+            raise InvalidValue(f"expected a length of trainings such as '2 epochs', got {printable(text, 60)!r}")
+        epochs, frames, resolution = match.groups()
+        return cls(int(epochs), float(frames or 1), float(resolution or 1))
 
     def reduced(self, input: TensorSpec) -> TensorSpec:
         """The clip that is trained on, at least one frame of one pixel."""

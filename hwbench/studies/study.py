@@ -25,8 +25,18 @@ from hwbench.studies.candidates import (
     pareto,
 )
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
-from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Losses, Trainer, scoring_of
+from hwbench.studies.evaluators import (
+    AdditiveEvaluator,
+    ClipReader,
+    Context,
+    Evaluator,
+    Losses,
+    SummedEvaluator,
+    Trainer,
+    scoring_of,
+)
 from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
@@ -123,6 +133,7 @@ class Search:
         losses: The training losses of the same.
         clips: Clips of the data, for evaluators that look at some.
         inherited: Top-1 with the weights of a supernet.
+        fitted: What trainings of other networks say.
         watch: Hears of every trial.
     """
 
@@ -138,6 +149,7 @@ class Search:
     losses: Losses | None = None
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
+    fitted: FittedScores | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
@@ -176,20 +188,29 @@ class Search:
 
     def _optimize(self, study: Study, trials: int) -> None:
         make = get_evaluator(self.settings.evaluator)
-        context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips, self.inherited)
+        context = Context(
+            self.settings.seed, self._reference, self.trainer, self.losses, self.clips, self.inherited, self.fitted
+        )
         setup = EvaluatorSetup(make, context)
-        if hasattr(make, "block_score") and not study.get_trials(deepcopy=False):
-            evaluator = make(context)
-            assert isinstance(evaluator, AdditiveEvaluator)
-            for optimum in self._optima(evaluator)[:trials]:
+        if not study.get_trials(deepcopy=False) and (scores := self._score_sums(make, context)) is not None:
+            for optimum in self._optima(scores)[:trials]:
                 study.enqueue_trial(dict(optimum.choices))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
 
-    def _optima(self, evaluator: AdditiveEvaluator) -> list[Architecture]:
+    def _score_sums(self, make: type[Evaluator], context: Context) -> SpaceSums | None:
+        """The scores of all networks, where they are sums; None where they are not."""
+        if not (hasattr(make, "block_score") or hasattr(make, "score_sums")):
+            return None
+        evaluator = make(context)
+        if isinstance(evaluator, SummedEvaluator):
+            return evaluator.score_sums()
+        assert isinstance(evaluator, AdditiveEvaluator)
+        return SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+
+    def _optima(self, scores: SpaceSums) -> list[Architecture]:
         """The exact best networks at shares of the budget, the full budget first."""
-        scores = SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
         smallest, _ = self.feasible.smallest()
         found = []
         for share in _FRONT:

@@ -10,6 +10,7 @@ from hwbench.studies.evaluators.base import (
     Losses,
     Report,
     ReportingEvaluator,
+    SummedEvaluator,
     Trainer,
     describe,
     evaluators,
@@ -20,6 +21,7 @@ from hwbench.studies.evaluators.base import (
 MODULES = {
     "curve": "curve",
     "entropy": "entropy",
+    "fitted": "fitted",
     "short-train": "short_train",
     "supernet": "supernet",
     "zero-cost": "zero_cost",
@@ -48,6 +50,7 @@ __all__ = [
     "Losses",
     "Report",
     "ReportingEvaluator",
+    "SummedEvaluator",
     "Trainer",
     "describe",
     "evaluators",
