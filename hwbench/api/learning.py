@@ -131,7 +131,7 @@ def _of_folder(folder: Path, space: str, first: int) -> list[_Trained]:
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import GroundTruth
 
-    found = []
+    found = list[_Trained]()
     for network in GroundTruth.read(folder).networks:
         for training in network.trainings:
             if Architecture.parse(network.architecture).space == space:

@@ -9,9 +9,10 @@ from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
 from hwbench.api.search_devices import device_budgets, networks_within, predictors
-from hwbench.api.search_request import SUPERNET, SearchRequest
+from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
+from hwbench.errors import InvalidValue
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hwbench.specs import Target
     from hwbench.studies.candidates import MeasureNetworks
     from hwbench.studies.evaluations import WorkerPlan
+    from hwbench.studies.pruning import Pruning
     from hwbench.studies.settings import Settings
     from hwbench.studies.study import SearchResult
     from hwbench.studies.trials import SearchWatch
@@ -103,6 +105,7 @@ def search(
         losses=data.losses,
         clips=data.clips,
         inherited=supernet.top1,
+        tested=data.tested,
         fitted=learned.scores(feasible.sums) if learned else None,
         watch=_watch(listener),
         latencies=None if settings.by_prediction else first.latencies,
@@ -110,6 +113,7 @@ def search(
         sizes=sizes(feasible),
         workers=_workers(request),
         storage=request.study_storage,
+        pruning=_pruning(request),
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
@@ -126,12 +130,19 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
     return Workers(request.workers) if request.workers > 1 else None
 
 
+def _pruning(request: SearchRequest) -> Pruning | None:
+    """How networks are given up; None: none is."""
+    from hwbench.studies.pruning import Pruning
+
+    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.epochs)
+
+
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
     """Refuses names that nothing has, before a study holds them, and says what a score is.
 
     Raises:
         UnknownName: No such evaluator, sampler or data.
-        InvalidValue: The study cannot be called so.
+        InvalidValue: The study cannot be called so, or the evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
     from hwbench.studies.evaluators import describe, get
@@ -139,6 +150,11 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     from hwbench.studies.settings import check_name
 
     evaluator = get(request.evaluator)
+    if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
+        raise InvalidValue(
+            f"--pruner {request.pruner}: evaluator {request.evaluator!r} tells no score before its end; take curve or "
+            "short-train"
+        )
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
@@ -174,7 +190,7 @@ def _watch(listener: Listener) -> SearchWatch:
     class TrialProgress(SearchWatch):
         def started(self, trials: int, finished: int) -> None:
             self.total, self.first, self.done = trials, finished, finished
-            self.since, self.best = time.monotonic(), float("-inf")
+            self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0
             self._tell("", f"{finished} from before" if finished else "")
 
         def evaluated(self, candidate: Candidate) -> None:
@@ -182,6 +198,14 @@ def _watch(listener: Listener) -> SearchWatch:
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
             self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+
+        def gave_up(self, candidate: Candidate, epochs: int) -> None:
+            self.done += 1
+            self.given_up += 1
+            self._tell(
+                format_rate(self.done - self.first, time.monotonic() - self.since),
+                f"best {self.best:.4g}, {self.given_up} given up",
+            )
 
         def died(self, architecture: str, reason: str, again: bool) -> None:
             listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")

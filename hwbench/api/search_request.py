@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Its networks inherit what was trained once.
 SUPERNET = "supernet"
+NO_PRUNER = "none"
 # Its networks are predicted from trainings of others.
 FITTED = "fitted"
 
@@ -43,6 +44,11 @@ class SearchRequest:
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
     evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train, fitted or supernet.")
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
+    pruner: str = option(
+        default=NO_PRUNER,
+        choices=(NO_PRUNER, "asha", "hyperband"),
+        help="For curve and short-train: give up networks that are behind after some epochs.",
+    )
     objective: str = option(
         default="score",
         choices=("score", "score,latency"),
@@ -108,6 +114,8 @@ class SearchRequest:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")
         if self.ray is None and self.worker_gpus:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        if self.pruner != NO_PRUNER:
+            self._check_pruner()
         if self.learn_from and self.evaluator != FITTED:
             raise InvalidValue(f"--learn-from goes with --evaluator {FITTED}, got --evaluator {self.evaluator}")
         if self.evaluator == FITTED and not self.learn_from:
@@ -115,6 +123,15 @@ class SearchRequest:
                 f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
             )
         _ = self.study_storage
+
+    def _check_pruner(self) -> None:
+        """Raises InvalidValue where nothing can be given up."""
+        if self.objective != "score":
+            raise InvalidValue(f"--pruner {self.pruner} goes with --objective score; a front has no network behind")
+        if self.epochs < 2:
+            raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.epochs}")
+        if self.ray is not None:
+            raise InvalidValue(f"--pruner {self.pruner} goes with --workers on this machine, not with --ray")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -236,6 +253,7 @@ class SearchRequest:
             further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
             max_file_bytes=self.max_file_bytes,
             max_activation_bytes=self.max_activation_bytes,
+            pruner="" if self.pruner == NO_PRUNER else self.pruner,
         )
 
 

@@ -97,6 +97,14 @@ class StudyData:
             return math.nan
         return math.nan if scores is None else scores.top1
 
+    def tested(self, network: Network, seed: int, report: Report) -> float:
+        """``top1``, with a test after each epoch, whose accuracy is reported."""
+        try:
+            scores = self._fit(network, seed, validate=True, tested=report).scores
+        except CheckFailed:
+            return math.nan
+        return math.nan if scores is None else scores.top1
+
     def losses(self, network: Network, seed: int, report: Report) -> None:
         """Reports the mean loss of the steps of each epoch; of a training that diverges not a number at last."""
         steps: list[float] = []
@@ -132,12 +140,19 @@ class StudyData:
         return collate([videos[int(index)] for index in chosen]).normalised().clips
 
     def _fit(
-        self, network: Network, seed: int, *, validate: bool, losses: Callable[[int, float], None] | None = None
+        self,
+        network: Network,
+        seed: int,
+        *,
+        validate: bool,
+        losses: Callable[[int, float], None] | None = None,
+        tested: Report | None = None,
     ) -> Fit:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
-        recipe, data = self._recipe(seed), self.sized(self.fidelity.reduced(network.input), seed)
+        recipe = self._recipe(seed) if tested is None else replace(self._recipe(seed), eval_every=1)
+        data = self.sized(self.fidelity.reduced(network.input), seed)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
@@ -145,6 +160,7 @@ class StudyData:
             recipe,
             resources=self.resources(seed),
             losses=losses,
+            validated=None if tested is None else lambda epoch, scores: tested(epoch - 1, scores.top1),
         )
 
     def _recipe(self, seed: int) -> Recipe:

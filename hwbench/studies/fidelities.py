@@ -79,7 +79,7 @@ class Levels:
     @cached_property
     def same_training(self) -> Floats:
         """Shape (N, N): 1 where two observations are of one training, else 0."""
-        return (self.training[:, None] == self.training).astype(np.float64)
+        return np.equal(self.training[:, None], self.training).astype(np.float64)
 
     def standardised(self, scores: Floats) -> tuple[Floats, float, float]:
         """Scores as standard deviations from the mean of their level; mean and deviation where scores are asked about.

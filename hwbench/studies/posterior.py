@@ -167,7 +167,8 @@ class Posterior:
     @cached_property
     def _root(self) -> Floats:
         """Shape (levels, levels): makes of independent functions those of each level, of the first one the first."""
-        return np.linalg.cholesky(self.levels.correlation(self.parameters.length))
+        root: Floats = np.linalg.cholesky(self.levels.correlation(self.parameters.length))
+        return root
 
     @property
     def _constant(self) -> float:
@@ -181,7 +182,7 @@ class Posterior:
 
     @cached_property
     def _constant_to_target(self) -> Floats:
-        return self._constant * (self.levels.level == 0)
+        return self._constant * np.equal(self.levels.level, 0).astype(np.float64)
 
     def _kernel(self, grams: Sequence[Floats]) -> Floats:
         return sum(variance * gram for variance, gram in zip(self.variances, grams))  # type: ignore[return-value]

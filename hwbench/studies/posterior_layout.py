@@ -181,7 +181,7 @@ class Layout:
             if pair in pairs:
                 total += pairs[pair][at[pair[0]], at[pair[1]]]
         seconds = np.tile(total, (len(stage.inputs), 1))
-        reaching = ()
+        reaching: tuple[Integers, ...] = ()
         if number:
             incoming = self._incoming + number - 1
             rows = np.array([self._channels[number - 1].index(x.c) for x in stage.inputs])

@@ -14,7 +14,8 @@ from hwbench.units import format_bytes, format_duration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
-_FURTHER_BUDGETS = ("further_budgets_ms", "max_file_bytes", "max_activation_bytes")
+# Left out of what is stored where a study has none, as before there were any.
+_LATER = ("further_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner")
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -58,6 +59,7 @@ class Settings:
         further_budgets_ms: Upper limits of the latency on further devices, in milliseconds, by the key of the target.
         max_file_bytes: Upper limit of the size of the file; 0: none.
         max_activation_bytes: Upper limit of the activations; 0: none.
+        pruner: Name of what gives networks up that are behind; empty: nothing does.
     """
 
     space: str
@@ -80,6 +82,7 @@ class Settings:
     further_budgets_ms: Mapping[str, float] = field(default_factory=dict)
     max_file_bytes: int = 0
     max_activation_bytes: int = 0
+    pruner: str = ""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -140,8 +143,8 @@ class Settings:
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON. Budgets that a study does not have are left out, as before there were any."""
-        return {name: value for name, value in asdict(self).items() if value or name not in _FURTHER_BUDGETS}
+        """Plain values, for JSON. Budgets and a pruner that a study does not have are left out."""
+        return {name: value for name, value in asdict(self).items() if value or name not in _LATER}
 
     def differences(self, stored: Mapping[str, object], study: str) -> list[str]:
         """What a stored study was asked differently, in words.
@@ -160,7 +163,7 @@ class Settings:
             "confidence": EVEN,
             "scoring": 1,
         }
-        before |= {name: type(getattr(self, name))() for name in _FURTHER_BUDGETS} | dict(stored)
+        before |= {name: type(getattr(self, name))() for name in _LATER} | dict(stored)
         changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in asdict(self).items() if before.get(k) != v}
         if "scoring" in changed and "evaluator" not in changed:
             changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"

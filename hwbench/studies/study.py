@@ -32,6 +32,7 @@ from hwbench.studies.evaluators import (
     Evaluator,
     Losses,
     SummedEvaluator,
+    TestedTrainer,
     Trainer,
     scoring_of,
 )
@@ -40,10 +41,11 @@ from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
+from hwbench.studies.pruning import Pruning
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.storage import StudyStorage
-from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
+from hwbench.studies.trials import GivenUp, SearchWatch, Trials, given_up, scored_candidates
 from hwbench.workspace import Workspace, write_text
 
 if TYPE_CHECKING:
@@ -57,7 +59,10 @@ _STARTUP = 12
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What a search found: ``best`` was measured within the budget. ``spread``: factor of the prediction interval."""
+    """What a search found: ``best`` was measured within the budget. ``spread``: factor of the prediction interval.
+
+    ``history`` has the networks with a score, ``given_up`` those that a pruner ended before.
+    """
 
     study: str
     settings: Settings
@@ -68,6 +73,7 @@ class SearchResult:
     measured: tuple[Candidate, ...]
     history: tuple[Candidate, ...]
     spread: float
+    given_up: tuple[GivenUp, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -96,6 +102,8 @@ class SearchResult:
             found["max_file_size_bytes"] = settings.max_file_bytes
         if settings.max_activation_bytes:
             found["max_activation_bytes"] = settings.max_activation_bytes
+        if settings.pruner:
+            found["given_up"] = len(self.given_up)
         return found | ({"emulated": True} if self.emulated else {})
 
     def to_frame(self) -> pandas.DataFrame:
@@ -110,6 +118,8 @@ class SearchResult:
             "measured": [c.to_json(device) | {"failure": c.failure} for c in self.measured],
             "history": [c.to_json(device) | {"trial": c.trial} for c in self.history],
         }
+        if self.settings.pruner:
+            stored["given_up"] = [one.to_json() for one in self.given_up]
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")
 
 
@@ -127,6 +137,7 @@ class Search:
         sizes: Bytes that have a budget, by the key that is printed (``hwbench.studies.latencies.sizes``).
         workers: Where networks are scored; None: in this process.
         storage: Where trials are kept; None: in the folder of the study.
+        pruning: How networks are given up that are behind; None: none is.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -134,6 +145,7 @@ class Search:
         clips: Clips of the data, for evaluators that look at some.
         inherited: Top-1 with the weights of a supernet.
         fitted: What trainings of other networks say.
+        tested: Short training with a test after each epoch.
         watch: Hears of every trial.
     """
 
@@ -150,10 +162,12 @@ class Search:
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
     fitted: FittedScores | None = None
+    tested: TestedTrainer | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
     storage: StudyStorage | None = None
+    pruning: Pruning | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -183,13 +197,21 @@ class Search:
             self._optimize(study, trials)
             history = [self._with_predictions(c) for c in scored_candidates(study)]
             result = self._confirm(history, len(finished_trials(study)), measure)
+            result = replace(result, given_up=tuple(given_up(study)))
             result.write(folder)
         return result
 
     def _optimize(self, study: Study, trials: int) -> None:
         make = get_evaluator(self.settings.evaluator)
         context = Context(
-            self.settings.seed, self._reference, self.trainer, self.losses, self.clips, self.inherited, self.fitted
+            self.settings.seed,
+            self._reference,
+            self.trainer,
+            self.losses,
+            self.clips,
+            self.inherited,
+            self.fitted,
+            self.tested,
         )
         setup = EvaluatorSetup(make, context)
         if not study.get_trials(deepcopy=False) and (scores := self._score_sums(make, context)) is not None:
@@ -197,7 +219,9 @@ class Search:
                 study.enqueue_trial(dict(optimum.choices))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
-            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
+            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
+                trials
+            )
 
     def _score_sums(self, make: type[Evaluator], context: Context) -> SpaceSums | None:
         """The scores of all networks, where they are sums; None where they are not."""

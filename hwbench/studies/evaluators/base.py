@@ -35,6 +35,14 @@ class Losses(Protocol):
         ...
 
 
+class TestedTrainer(Protocol):
+    """Trains a network shortly with a seed, with a test after each epoch."""
+
+    def __call__(self, network: Network, seed: int, report: Report) -> float:
+        """Top-1 accuracy at the end, a fraction 0-1, as ``Trainer`` has it; reports that of each epoch, in order."""
+        ...
+
+
 class ClipReader(Protocol):
     """Clips of the study's data."""
 
@@ -55,6 +63,7 @@ class Context:
         clips: Clips of the study's data, where there are data. Nothing is read before the first call.
         inherited: Top-1 of a network with the weights of the study's supernet, where there are data.
         fitted: What trainings of other networks of the space say, where there are any.
+        tested: ``trainer`` with a test after each epoch, where there are data.
     """
 
     seed: int
@@ -64,6 +73,7 @@ class Context:
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
     fitted: FittedScores | None = None
+    tested: TestedTrainer | None = None
 
 
 class Evaluator(Protocol):
