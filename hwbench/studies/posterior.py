@@ -167,8 +167,7 @@ class Posterior:
     @cached_property
     def _root(self) -> Floats:
         """Shape (levels, levels): makes of independent functions those of each level, of the first one the first."""
-        root: Floats = np.linalg.cholesky(self.levels.correlation(self.parameters.length))
-        return root
+        return np.linalg.cholesky(self.levels.correlation(self.parameters.length)).astype(np.float64)
 
     @property
     def _constant(self) -> float:

@@ -163,9 +163,8 @@ class Trials:
         self._describe(running)
         self.study.tell(trial, state=TrialState.PRUNED)
         del self._running[trial.number]
-        epochs, score = max(
-            self.study.get_trials(deepcopy=False)[trial.number].intermediate_values.items(), default=(0, math.nan)
-        )
+        reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        epochs, score = max(reported.items(), default=(0, math.nan))
         self.watch.gave_up(running.candidate(score), epochs)
 
     def _describe(self, running: _Running) -> None:
