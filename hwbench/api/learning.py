@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwbench.api.study_data import Fidelity
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.printable import printable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Networks that are left out one by one, at most, to say what the model is worth: each is a fit of its own.
 _LEFT_OUT = 64
 _TOP1 = "top-1"
+_GIVEN_UP = frozenset(("architecture", "score", "epochs"))
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,16 @@ def _of_folder(folder: Path, space: str, first: int) -> list[_Trained]:
     return found
 
 
+def _given_up(workspace: Workspace, name: str) -> list[dict[str, Any]]:
+    """The trainings of a study that a pruner ended."""
+    from hwbench.spaces.resolve import load_result
+
+    rows = load_result(workspace, name).get("given_up", [])
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and r.keys() >= _GIVEN_UP for r in rows):
+        raise InvalidFile(f"study {name!r}: given_up of its result is damaged; run the search again")
+    return rows
+
+
 def _of_study(workspace: Workspace, space: StagedSpace, name: str, first: int) -> tuple[str, list[_Trained]]:
     """The unit of a study's scores, and its trainings."""
     from hwbench.reports.result import read_result
@@ -157,4 +168,7 @@ def _of_study(workspace: Workspace, space: StagedSpace, name: str, first: int) -
         return evaluator, []
     fidelity = Fidelity.parse(result.settings.effort)
     rows = [_Trained(one.architecture, one.score, fidelity, first + i) for i, one in enumerate(result.history)]
+    for one in _given_up(workspace, name):
+        begun = replace(fidelity, epochs=int(one["epochs"]))
+        rows.append(_Trained(str(one["architecture"]), float(one["score"]), begun, first + len(rows)))
     return evaluator if evaluator == "curve" else _TOP1, rows
