@@ -162,7 +162,9 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     search = make_search("short", evaluator="curve", budget_s=7e-3, effort="2 epochs")
     search.losses = lambda network, seed, report: report(0, 1.0)
     search.run(trials=4, measure=1)
-    with pytest.raises(InvalidValue, match=r"scores of one unit are learned from together, got .*: top-1, short: curve"):
+    with pytest.raises(
+        InvalidValue, match=r"scores of one unit are learned from together, got .*: top-1, short: curve"
+    ):
         learn_from(workspace, space, [str(folder), "short"])
     (folder / "rows" / "n00-seed0.json").write_text("{")
     with pytest.raises(InvalidFile, match="n00-seed0"):
