@@ -18,7 +18,7 @@ from hwbench.spaces import read_space
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.walk import Floats
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import FULL, Observation, doublings
+from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.posterior import Layout, Posterior
 from hwbench.studies.ranking import rank_interval, regret
@@ -120,10 +120,10 @@ def left_out(layout: Layout, networks, place: int, epochs: int | None) -> float:
     for number, one in enumerate(networks):
         architecture, training = Architecture.parse(one.architecture), one.trainings[0]
         if number != place:
-            observations.append(Observation(architecture, training.top1, FULL, number))
+            observations.append(ScoreObservation(architecture, training.top1, FULL, number))
         if epochs is not None:
             apart = (doublings(epochs, len(training.curve)),)
-            observations.append(Observation(architecture, -smoothed(training, epochs), apart, number))
+            observations.append(ScoreObservation(architecture, -smoothed(training, epochs), apart, number))
     mean, _ = Posterior.fit(layout, observations).predict([Architecture.parse(networks[place].architecture)])
     return float(mean[0])
 

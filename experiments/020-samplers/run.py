@@ -24,7 +24,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import Observation
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_layout import PAIRS, Effects, Layout
@@ -122,7 +122,7 @@ def trained() -> tuple[FeasibleSet, Posterior]:
     rng = np.random.default_rng(0)
     times = [sums.total(space.random(rng)) for _ in range(2000)]
     networks = [one for one in truth.networks if one.architecture.startswith("x3d-mini:")]
-    observations = [Observation(Architecture.parse(one.architecture), one.top1) for one in networks]
+    observations = [ScoreObservation(Architecture.parse(one.architecture), one.top1) for one in networks]
     return FeasibleSet(sums, float(np.quantile(times, 0.43))), Posterior.fit(Layout(sums), observations)
 
 

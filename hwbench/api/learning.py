@@ -15,7 +15,7 @@ from hwbench.printable import printable
 if TYPE_CHECKING:
     from hwbench.spaces import StagedSpace
     from hwbench.spaces.sums import SpaceSums
-    from hwbench.studies.fidelities import Observation
+    from hwbench.studies.fidelities import ScoreObservation
     from hwbench.studies.fitted_scores import FittedScores
     from hwbench.workspace import Workspace
 
@@ -45,7 +45,7 @@ class Learned:
     """
 
     sources: tuple[str, ...]
-    observations: tuple[Observation, ...]
+    observations: tuple[ScoreObservation, ...]
 
     @property
     def effort(self) -> str:
@@ -98,7 +98,7 @@ def learn_from(workspace: Workspace, space: StagedSpace, sources: Sequence[str])
         InvalidFile: A file is damaged.
     """
     from hwbench.specs import Architecture
-    from hwbench.studies.fidelities import Observation, doublings
+    from hwbench.studies.fidelities import ScoreObservation, doublings
     from hwbench.studies.ground_truth import NETWORKS
 
     units, trained = {}, list[_Trained]()
@@ -124,7 +124,7 @@ def learn_from(workspace: Workspace, space: StagedSpace, sources: Sequence[str])
             doublings(one.fidelity.resolution_share, full.resolution_share),
         ]
         apart = tuple(amounts) if any(amounts) else ()
-        observations.append(Observation(Architecture.parse(one.architecture), one.score, apart, one.training))
+        observations.append(ScoreObservation(Architecture.parse(one.architecture), one.score, apart, one.training))
     return Learned(tuple(sources), tuple(observations))
 
 

@@ -17,7 +17,7 @@ FULL: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
-class Observation:
+class ScoreObservation:
     """What one training said of a network at one time.
 
     Attributes:
@@ -35,7 +35,7 @@ class Observation:
 
 
 def doublings(amount: float, full: float) -> float:
-    """``Observation.fidelity`` of an amount, such as epochs, where the full training has another."""
+    """``ScoreObservation.fidelity`` of an amount, such as epochs, where the full training has another."""
     return math.log2(amount / full)
 
 
@@ -54,7 +54,7 @@ class Levels:
     training: Integers
 
     @classmethod
-    def of(cls, observations: Sequence[Observation]) -> Levels:
+    def of(cls, observations: Sequence[ScoreObservation]) -> Levels:
         """The levels in the order in which they come."""
         width = max(len(one.fidelity) for one in observations)
         rows = [one.fidelity + (0.0,) * (width - len(one.fidelity)) for one in observations]

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import Observation
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Layout, Posterior
 
 
@@ -31,7 +31,7 @@ class FittedScores:
     """
 
     sums: SpaceSums
-    observations: tuple[Observation, ...]
+    observations: tuple[ScoreObservation, ...]
     leave_out: bool = False
 
     def predict(self, architecture: Architecture) -> Prediction:
@@ -63,5 +63,5 @@ class FittedScores:
         return Layout(self.sums)
 
 
-def _fit(layout: Layout, observations: Sequence[Observation]) -> Posterior | None:
+def _fit(layout: Layout, observations: Sequence[ScoreObservation]) -> Posterior | None:
     return Posterior.fit(layout, observations) if observations else None

@@ -34,7 +34,7 @@ from scipy.optimize import minimize
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import Levels, Observation
+from hwbench.studies.fidelities import Levels, ScoreObservation
 from hwbench.studies.posterior_kernels import EffectKernels
 from hwbench.studies.posterior_layout import SORTS, Effects, Layout
 
@@ -87,7 +87,7 @@ class Posterior:
 
     @classmethod
     def fit(
-        cls, layout: Layout, observations: Sequence[Observation], parameters: Hyperparameters | None = None
+        cls, layout: Layout, observations: Sequence[ScoreObservation], parameters: Hyperparameters | None = None
     ) -> Posterior:
         """Learns from scored networks.
 

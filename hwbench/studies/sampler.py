@@ -14,7 +14,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.registry import Registry
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import FULL, Observation, doublings
+from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.journal import finished_trials
 from hwbench.studies.pruning import rungs
 from hwbench.studies.thompson import Thompson
@@ -119,7 +119,7 @@ class FeasibleSampler(BaseSampler):
             )
         return None
 
-    def _scored(self, study: Study) -> list[Observation]:
+    def _scored(self, study: Study) -> list[ScoreObservation]:
         """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
@@ -129,11 +129,11 @@ class FeasibleSampler(BaseSampler):
         for trial in trials:
             architecture = self._space.of_params(trial.params)
             if trial.state is TrialState.COMPLETE:
-                found.append(Observation(architecture, sign * trial.values[0], FULL, trial.number))
+                found.append(ScoreObservation(architecture, sign * trial.values[0], FULL, trial.number))
             for step in epochs:
                 if step in trial.intermediate_values:
                     score, apart = sign * trial.intermediate_values[step], (doublings(step, whole),)
-                    found.append(Observation(architecture, score, apart, trial.number))
+                    found.append(ScoreObservation(architecture, score, apart, trial.number))
         return found
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:

@@ -9,7 +9,7 @@ import numpy as np
 
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
-from hwbench.studies.fidelities import Observation
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Hyperparameters, Layout, Posterior
 
 # How far from the mean functions are drawn, in turns. A draw at its full distance is more noise than function where
@@ -38,12 +38,12 @@ class Thompson:
 
     def __init__(self, feasible: FeasibleSet) -> None:
         self._feasible = feasible
-        self._learned: tuple[list[Observation], Posterior] | None = None
-        self._parameters: tuple[list[Observation], Hyperparameters] | None = None
+        self._learned: tuple[list[ScoreObservation], Posterior] | None = None
+        self._parameters: tuple[list[ScoreObservation], Hyperparameters] | None = None
 
     def propose(
         self,
-        observations: Sequence[Observation],
+        observations: Sequence[ScoreObservation],
         rng: np.random.Generator,
         *,
         attempt: int = 0,
@@ -67,14 +67,14 @@ class Thompson:
         function = self._posterior(list(observations)).draw(rng, scale)
         return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
 
-    def _posterior(self, observations: list[Observation]) -> Posterior:
+    def _posterior(self, observations: list[ScoreObservation]) -> Posterior:
         """What is known; learned once for the proposals that follow a refused one."""
         if self._learned is None or self._learned[0] != observations:
             parameters = self._parameters_of(observations)
             self._learned = observations, Posterior.fit(self._layout, observations, parameters)
         return self._learned[1]
 
-    def _parameters_of(self, observations: list[Observation]) -> Hyperparameters:
+    def _parameters_of(self, observations: list[ScoreObservation]) -> Hyperparameters:
         """Those of a beginning of the observations, whose length follows from their number alone."""
         beginning = observations[: _steady(len(observations))]
         if self._parameters is None or self._parameters[0] != beginning:

@@ -83,7 +83,7 @@ def test_each_member_is_the_exact_optimum_of_a_function_of_its_own(feasible, mon
         # the set leaves out what is closer to the budget than a step of its grid: nobody here is
         assert function.totals(inside).max() == pytest.approx(found.score)
     values = {round(float(function.totals(inside[:1])[0]), 9) for function, _ in drawn[-BATCH:]}
-    assert len(values) > BATCH // 2
+    assert len(values) >= BATCH // 2  # every other proposal begins with the mean, which a batch is given once
 
 
 class OneDraw(Thompson):

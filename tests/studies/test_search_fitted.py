@@ -17,7 +17,7 @@ from hwbench.spaces import load_space
 from hwbench.spaces.sums import SpaceSums
 from hwbench.studies.evaluators import Context, get
 from hwbench.studies.evaluators.fitted import Fitted
-from hwbench.studies.fidelities import Observation, doublings
+from hwbench.studies.fidelities import ScoreObservation, doublings
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.pruning import Pruning
 from hwbench.testing.evaluators import EvaluatorConformance
@@ -62,7 +62,7 @@ class TestFitted(EvaluatorConformance):
     @pytest.fixture
     def context(self, space):
         rng = np.random.default_rng(1)
-        observations = [Observation(a, top1(a)) for a in (space.random(rng) for _ in range(20))]
+        observations = [ScoreObservation(a, top1(a)) for a in (space.random(rng) for _ in range(20))]
         return Context(0, lambda count: [], fitted=FittedScores(sums_of(space), tuple(observations)))
 
     def test_its_sums_are_its_scores(self, evaluator, context, space):
@@ -83,9 +83,9 @@ def test_it_needs_something_to_learn_from():
 
 def test_what_is_left_out_is_nothing_that_was_learned(space, drawn):
     """The score of the network that is judged has no part in its prediction, and all others have."""
-    observations = [Observation(a, top1(a)) for a in drawn]
+    observations = [ScoreObservation(a, top1(a)) for a in drawn]
     held = FittedScores(sums_of(space), tuple(observations), leave_out=True)
-    changed = [Observation(drawn[0], 99.0), Observation(drawn[0], -5.0), *observations[1:]]
+    changed = [ScoreObservation(drawn[0], 99.0), ScoreObservation(drawn[0], -5.0), *observations[1:]]
     other = FittedScores(sums_of(space), tuple(changed), leave_out=True)
     assert other.predict(drawn[0]) == held.predict(drawn[0])
     assert other.predict(drawn[1]) != held.predict(drawn[1])

@@ -6,7 +6,7 @@ import pytest
 from hwbench.spaces import read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
-from hwbench.studies.fidelities import FULL, Observation, doublings
+from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.posterior import Layout, Posterior
 from hwbench.studies.posterior_layout import PAIRS
 from hwbench.studies.thompson import Thompson
@@ -44,8 +44,8 @@ def value(architecture) -> float:
     return sum(depths) + 2.0 * (architecture["s3.width"] == "128") + 3.0 * deep
 
 
-def observed(members, scores) -> list[Observation]:
-    return [Observation(a, score) for a, score in zip(members, scores, strict=True)]
+def observed(members, scores) -> list[ScoreObservation]:
+    return [ScoreObservation(a, score) for a, score in zip(members, scores, strict=True)]
 
 
 def test_choices_meet_within_a_stage_with_what_reaches_it_and_with_the_input_size(mobile):
@@ -132,8 +132,8 @@ def by_hand(layout: Layout, posterior: Posterior):
 def test_several_fidelities_are_one_gaussian_process(layout, drawn):
     """Ten trainings to the end, whose beginnings are known, and twenty of a quarter of the epochs alone."""
     quarter = (doublings(3, 12),)
-    full = [Observation(a, 2 * value(a), FULL, n) for n, a in enumerate(drawn[:10])]
-    short = [Observation(a, value(a) - 5 + (n % 2), quarter, n) for n, a in enumerate(drawn[:30])]
+    full = [ScoreObservation(a, 2 * value(a), FULL, n) for n, a in enumerate(drawn[:10])]
+    short = [ScoreObservation(a, value(a) - 5 + (n % 2), quarter, n) for n, a in enumerate(drawn[:30])]
     posterior = Posterior.fit(layout, [*full, *short])
     at_one = by_hand(layout, posterior)
     codes, trainings = layout.encode([*drawn[:10], *drawn[:30]]), [*range(10), *range(30)]
@@ -169,8 +169,10 @@ def test_several_fidelities_are_one_gaussian_process(layout, drawn):
 def test_short_trainings_tell_of_long_ones(layout, drawn):
     """Eight long trainings say little of 26 effects; forty short ones beside them say more, whatever their scale."""
     rng = np.random.default_rng(0)
-    full = [Observation(a, value(a), FULL, n) for n, a in enumerate(drawn[:8])]
-    short = [Observation(a, 0.1 * value(a) - 9 + 0.02 * rng.normal(), (-2.0,), n) for n, a in enumerate(drawn[:48])]
+    full = [ScoreObservation(a, value(a), FULL, n) for n, a in enumerate(drawn[:8])]
+    short = [
+        ScoreObservation(a, 0.1 * value(a) - 9 + 0.02 * rng.normal(), (-2.0,), n) for n, a in enumerate(drawn[:48])
+    ]
     truth = [value(a) for a in drawn[48:]]
     alone, _ = Posterior.fit(layout, full).predict(drawn[48:])
     both, _ = Posterior.fit(layout, [*full, *short]).predict(drawn[48:])
@@ -179,8 +181,8 @@ def test_short_trainings_tell_of_long_ones(layout, drawn):
 
 def test_the_longest_of_two_trainings_that_agree_hides_the_other(layout, drawn):
     """What is known to the end gains nothing by its beginning, however far that is off."""
-    full = [Observation(a, value(a), FULL, n) for n, a in enumerate(drawn[:40])]
-    begun = [Observation(a, -value(a), (-3.0,), n) for n, a in enumerate(drawn[:40])]
+    full = [ScoreObservation(a, value(a), FULL, n) for n, a in enumerate(drawn[:40])]
+    begun = [ScoreObservation(a, -value(a), (-3.0,), n) for n, a in enumerate(drawn[:40])]
     first, both = Posterior.fit(layout, full), Posterior.fit(layout, [*full, *begun])
     truth = [value(a) for a in drawn[40:]]
     assert np.corrcoef(first.predict(drawn[40:])[0], truth)[0, 1] > 0.95
@@ -216,13 +218,13 @@ def test_the_optimum_is_found_within_the_budget(layout):
     members = [a for a in layout.sums.space.architectures() if a in feasible]
     best = max(value(a) for a in members)
     thompson, rng = Thompson(feasible), np.random.default_rng(0)
-    scored = [Observation(a, value(a)) for a in (feasible.draw(rng) for _ in range(8))]
+    scored = [ScoreObservation(a, value(a)) for a in (feasible.draw(rng) for _ in range(8))]
     for _ in range(24):
         seen = {one.architecture for one in scored}
         proposals = [thompson.propose(scored, rng, attempt=attempt) for attempt in range(3)]
         assert all(one in feasible for one in proposals)
         found = next((one for one in proposals if one not in seen), proposals[0])
-        scored.append(Observation(found, value(found)))
+        scored.append(ScoreObservation(found, value(found)))
     assert max(one.score for one in scored) == best
     # as many draws find it seldom
     share = np.mean([value(a) == best for a in members])
@@ -233,7 +235,7 @@ def test_a_front_takes_shares_of_the_budget(layout):
     smallest = layout.sums.smallest()[0]
     feasible = FeasibleSet(layout.sums, smallest * 3)
     rng = np.random.default_rng(0)
-    scored = [Observation(a, value(a)) for a in (feasible.draw(rng) for _ in range(20))]
+    scored = [ScoreObservation(a, value(a)) for a in (feasible.draw(rng) for _ in range(20))]
     thompson = Thompson(feasible)
     times = [layout.sums.total(thompson.propose(scored, rng, front=True)) / smallest for _ in range(20)]
     assert max(times) <= 3
