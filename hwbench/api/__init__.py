@@ -89,7 +89,7 @@ API: dict[str, str] = {
     "TestRequest": "hwbench.api.test",
     "TestResult": "hwbench.api.test",
     "test": "hwbench.api.test",
-    "TrainRequest": "hwbench.api.train",
+    "TrainRequest": "hwbench.api.train_request",
     "TrainResult": "hwbench.api.train",
     "train": "hwbench.api.train",
     "ValidateRequest": "hwbench.api.validate",
