@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from hwbench.api.study_supernet import StudySupernet
     from hwbench.specs import Network
     from hwbench.studies.evaluators import Context
+    from hwbench.studies.fitted_scores import FittedScores
     from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
     from hwbench.studies.scoreboard import Scoreboard
     from hwbench.workspace import Workspace
@@ -143,7 +144,7 @@ def _scores(
     from hwbench.studies.evaluators import get
 
     networks = [_network(workspace, truth, one) for one in truth.networks]
-    made = get(name)(_context(workspace, networks, data or truth.data, listener))
+    made = get(name)(_context(workspace, truth, networks, data or truth.data, listener))
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
         start = time.process_time()
@@ -164,14 +165,32 @@ def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> N
     return space.network(architecture, truth.num_classes)
 
 
-def _context(workspace: Workspace, networks: list[Network], data: str, listener: Listener) -> Context:
+def _context(
+    workspace: Workspace, truth: GroundTruth, networks: list[Network], data: str, listener: Listener
+) -> Context:
     """What evaluators may use: the trained networks are those that a score is relative to."""
     from hwbench.api.study_data import Fidelity, StudyData
     from hwbench.studies.evaluators import Context
 
     of_data = StudyData(workspace, data, Fidelity(SHORT_EPOCHS))
     inherited = _Inherited(workspace, of_data, networks, listener)
-    return Context(0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips, inherited.top1)
+    fitted = _left_out(workspace, truth, inherited.space_name)
+    return Context(
+        0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips, inherited.top1, fitted
+    )
+
+
+def _left_out(workspace: Workspace, truth: GroundTruth, space: str) -> FittedScores:
+    """What the trainings of all other networks of a space say of one; nothing of networks of other spaces."""
+    from hwbench.api.learning import learn_from
+    from hwbench.spaces import load_space
+    from hwbench.spaces.sums import SpaceSums
+    from hwbench.studies.fitted_scores import FittedScores
+
+    opened = load_space(workspace, space)
+    observations = learn_from(workspace, opened, [str(truth.folder)]).observations
+    sums = SpaceSums.of(opened, lambda block, x: 0.0, num_classes=truth.num_classes)
+    return FittedScores(sums, observations, leave_out=True)
 
 
 @dataclass(frozen=True)
@@ -190,11 +209,11 @@ class _Inherited:
     def top1(self, network: Network) -> float:
         from hwbench.specs import Architecture
 
-        same = Architecture.parse(network.name).space == self._space_name
+        same = Architecture.parse(network.name).space == self.space_name
         return self._supernet.top1(network) if same else math.nan
 
     @cached_property
-    def _space_name(self) -> str:
+    def space_name(self) -> str:
         """The space that most of the networks are of."""
         from hwbench.specs import Architecture
 
@@ -209,8 +228,8 @@ class _Inherited:
         from hwbench.specs import Architecture
 
         named = {one: Architecture.parse(one.name) for one in self.networks}
-        own = {one: key for one, key in named.items() if key.space == self._space_name}
-        space = load_space(self.workspace, self._space_name)
+        own = {one: key for one, key in named.items() if key.space == self.space_name}
+        space = load_space(self.workspace, self.space_name)
         macs = SpaceSums.of(space, block_macs, num_classes=next(iter(own)).num_classes)
         feasible = FeasibleSet(macs, max(macs.total(key) for key in own.values()))
         return StudySupernet(self.workspace, self.data, feasible, SUPERNET_EPOCHS, 0, self.listener)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
 from hwbench.api.search_devices import device_budgets, front_within, predictors
-from hwbench.api.search_request import SUPERNET, SearchRequest
+from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.errors import InvalidValue
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from hwbench.specs import Target
     from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.studies.evaluations import WorkerPlan
+    from hwbench.studies.pruning import Pruning
     from hwbench.studies.race import Race
     from hwbench.studies.settings import Settings
     from hwbench.studies.study import SearchResult
@@ -53,7 +55,7 @@ def search(
             budgets.
         OverBudget: None of the measured candidates is within the (largest) budget.
         NotMeasured: There is no table, or too little of the space is in it.
-        UnknownName: No such space, device, evaluator or sampler.
+        UnknownName: No such space, device, evaluator, sampler or study to learn from.
     """
     from hwbench.spaces import open_space
     from hwbench.workspace import Workspace
@@ -63,7 +65,15 @@ def search(
     known, num_classes = predictors(request, workspace, listener)
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
-    settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
+    learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
+    settings = request.settings(
+        space,
+        targets[0],
+        num_classes,
+        emulated=emulated,
+        further=targets[1:],
+        learned=learned.effort if learned else "",
+    )
     *smaller, feasible = front_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:
@@ -81,6 +91,8 @@ def search(
     supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
     if request.evaluator == SUPERNET:
         supernet.prepare()
+    if learned is not None:
+        listener.say(learned.describe(feasible.sums))
 
     def measure_on(target: Target) -> MeasureNetworks:
         return measuring(workspace, target, request.runtime, builder, listener=listener)
@@ -99,6 +111,8 @@ def search(
         losses=data.losses,
         clips=data.clips,
         inherited=supernet.top1,
+        tested=data.tested,
+        fitted=learned.scores(feasible.sums) if learned else None,
         watch=_watch(listener),
         latencies=None if settings.by_prediction else first.latencies,
         further=further,
@@ -107,6 +121,7 @@ def search(
         storage=request.study_storage,
         smaller=smaller,
         race=race,
+        pruning=_pruning(request),
     ).run(request.trials, request.measure)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
@@ -154,12 +169,19 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
     return Workers(request.workers) if request.workers > 1 else None
 
 
+def _pruning(request: SearchRequest) -> Pruning | None:
+    """How networks are given up; None: none is."""
+    from hwbench.studies.pruning import Pruning
+
+    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.epochs)
+
+
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
     """Refuses names that nothing has, before a study holds them, and says what a score is.
 
     Raises:
         UnknownName: No such evaluator, sampler or data.
-        InvalidValue: The study cannot be called so.
+        InvalidValue: The study cannot be called so, or the evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
     from hwbench.studies.evaluators import describe, get
@@ -167,6 +189,11 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     from hwbench.studies.settings import check_name
 
     evaluator = get(request.evaluator)
+    if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
+        raise InvalidValue(
+            f"--pruner {request.pruner}: evaluator {request.evaluator!r} tells no score before its end; take curve or "
+            "short-train"
+        )
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
@@ -204,7 +231,7 @@ def _watch(listener: Listener) -> SearchWatch:
     class TrialProgress(SearchWatch):
         def started(self, trials: int, finished: int) -> None:
             self.total, self.first, self.done = trials, finished, finished
-            self.since, self.best = time.monotonic(), float("-inf")
+            self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0
             self._tell("", f"{finished} from before" if finished else "")
 
         def evaluated(self, candidate: Candidate) -> None:
@@ -212,6 +239,14 @@ def _watch(listener: Listener) -> SearchWatch:
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
             self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+
+        def gave_up(self, candidate: Candidate, epochs: int) -> None:
+            self.done += 1
+            self.given_up += 1
+            self._tell(
+                format_rate(self.done - self.first, time.monotonic() - self.since),
+                f"best {self.best:.4g}, {self.given_up} given up",
+            )
 
         def died(self, architecture: str, reason: str, again: bool) -> None:
             listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 # Its networks inherit what was trained once.
 SUPERNET = "supernet"
+NO_PRUNER = "none"
+# Its networks are predicted from trainings of others.
+FITTED = "fitted"
 
 
 @request
@@ -43,8 +46,13 @@ class SearchRequest:
     precision: str = option(default="int8", help="fp32 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
-    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train or supernet.")
+    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train, fitted or supernet.")
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
+    pruner: str = option(
+        default=NO_PRUNER,
+        choices=(NO_PRUNER, "asha", "hyperband"),
+        help="For curve and short-train: give up networks that are behind after some epochs.",
+    )
     objective: str = option(
         default="score",
         choices=("score", "score,latency"),
@@ -71,6 +79,11 @@ class SearchRequest:
     )
     resolution_share: float = option(
         default=1.0, help="For curve and short-train: share of a network's resolution that it is trained on."
+    )
+    learn_from: tuple[str, ...] = option(
+        default=(),
+        metavar="STUDY|FOLDER",
+        help="For fitted: a study of curve or short-train, or a folder of ground truth (repeatable).",
     )
     supernet_epochs: int = option(
         default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
@@ -123,7 +136,24 @@ class SearchRequest:
             raise InvalidValue("--finalists: expected 2 or more networks to race, or 0 for none, got 1")
         if self.ray is None and self.worker_gpus:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
+        if self.pruner != NO_PRUNER:
+            self._check_pruner()
+        if self.learn_from and self.evaluator != FITTED:
+            raise InvalidValue(f"--learn-from goes with --evaluator {FITTED}, got --evaluator {self.evaluator}")
+        if self.evaluator == FITTED and not self.learn_from:
+            raise InvalidValue(
+                f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
+            )
         _ = self.study_storage
+
+    def _check_pruner(self) -> None:
+        """Raises InvalidValue where nothing can be given up."""
+        if self.objective != "score":
+            raise InvalidValue(f"--pruner {self.pruner} goes with --objective score; a front has no network behind")
+        if self.epochs < 2:
+            raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.epochs}")
+        if self.ray is not None:
+            raise InvalidValue(f"--pruner {self.pruner} goes with --workers on this machine, not with --ray")
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -225,6 +255,7 @@ class SearchRequest:
         *,
         emulated: bool = False,
         further: Sequence[Target] = (),
+        learned: str = "",
     ) -> Settings:
         """What the trials of the study mean.
 
@@ -234,6 +265,7 @@ class SearchRequest:
             further: The same on further devices.
             num_classes: Classes of the heads.
             emulated: Whether the table was taken under emulation.
+            learned: What the evaluator is learned from.
         """
         from hwbench.specs import Precision
         from hwbench.studies.latencies import choices_digest
@@ -250,7 +282,7 @@ class SearchRequest:
             sampler=self.sampler,
             objective=self.objective,
             data=self.data if self.reads else "",
-            effort=self.effort,
+            effort=learned or self.effort,
             seed=self.seed,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
@@ -259,6 +291,7 @@ class SearchRequest:
             further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
             max_file_bytes=self.max_file_bytes,
             max_activation_bytes=self.max_activation_bytes,
+            pruner="" if self.pruner == NO_PRUNER else self.pruner,
         )
 
 

@@ -6,12 +6,14 @@ import copy
 import functools
 import math
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.resources import resources_for
-from hwbench.errors import CheckFailed
+from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.printable import printable
 
 if TYPE_CHECKING:
     import torch
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from hwbench.training.loop import Fit
     from hwbench.training.run import Data
     from hwbench.workspace import Workspace
+
+_FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,19 @@ class Fidelity:
     def __str__(self) -> str:
         shares = {"frames-share": self.frames_share, "resolution-share": self.resolution_share}
         return ", ".join((f"{self.epochs} epochs", *(f"{k} {v:g}" for k, v in shares.items() if v != 1)))
+
+    @classmethod
+    def parse(cls, text: str) -> Fidelity:
+        """From what ``str`` makes.
+
+        Raises:
+            InvalidValue: It is none.
+        """
+        match = _FIDELITY.fullmatch(text)
+        if match is None:
+            raise InvalidValue(f"expected a length of trainings such as '2 epochs', got {printable(text, 60)!r}")
+        epochs, frames, resolution = match.groups()
+        return cls(int(epochs), float(frames or 1), float(resolution or 1))
 
     def reduced(self, input: TensorSpec) -> TensorSpec:
         """The clip that is trained on, at least one frame of one pixel."""
@@ -80,6 +97,14 @@ class StudyData:
             return math.nan
         return math.nan if scores is None else scores.top1
 
+    def tested(self, network: Network, seed: int, report: Report) -> float:
+        """``top1``, with a test after each epoch, whose accuracy is reported."""
+        try:
+            scores = self._fit(network, seed, validate=True, tested=report).scores
+        except CheckFailed:
+            return math.nan
+        return math.nan if scores is None else scores.top1
+
     def losses(self, network: Network, seed: int, report: Report) -> None:
         """Reports the mean loss of the steps of each epoch; of a training that diverges not a number at last."""
         steps: list[float] = []
@@ -115,12 +140,19 @@ class StudyData:
         return collate([videos[int(index)] for index in chosen]).normalised().clips
 
     def _fit(
-        self, network: Network, seed: int, *, validate: bool, losses: Callable[[int, float], None] | None = None
+        self,
+        network: Network,
+        seed: int,
+        *,
+        validate: bool,
+        losses: Callable[[int, float], None] | None = None,
+        tested: Report | None = None,
     ) -> Fit:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
-        recipe, data = self.recipe(seed), self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        recipe = self.recipe(seed) if tested is None else replace(self.recipe(seed), eval_every=1)
+        data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
@@ -128,6 +160,7 @@ class StudyData:
             recipe,
             resources=self.resources(seed),
             losses=losses,
+            validated=None if tested is None else lambda epoch, scores: tested(epoch - 1, scores.top1),
         )
 
     def recipe(self, seed: int) -> Recipe:

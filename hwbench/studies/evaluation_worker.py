@@ -3,7 +3,7 @@
 Run as ``python -m hwbench.studies.evaluation_worker DESCRIPTOR`` by ``worker_pool``, which may lose it at any time.
 Messages are those of ``multiprocessing``, over a pair of sockets that nobody else has an end of: to the worker the
 import path, the ``EvaluatorSetup``, then ``Assignment``s; from it ``GREETING``, ``READY``, then a ``Scored`` or
-``Failed`` for each.
+``Failed`` for each. A worker that reports a score on the way waits for whether it shall give the network up.
 
 The worker ends with the search, however that ends, and takes the processes along that its evaluator started.
 """
@@ -38,8 +38,13 @@ def main() -> None:
         connection.send(Failed.of(error, "the evaluator cannot be made in a worker"))
         return
     connection.send(READY)
+
+    def reported(report: Any) -> bool:
+        connection.send(report)
+        return bool(assignments.get())
+
     while True:
-        connection.send(answer(evaluator, assignments.get()))
+        connection.send(answer(evaluator, assignments.get(), reported))
 
 
 def _receive(connection: Connection[Any, Any], assignments: queue.SimpleQueue[Any]) -> None:

@@ -8,11 +8,11 @@ workers there are.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 import numpy as np
 
@@ -23,7 +23,8 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture, Network
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
 from hwbench.specs.model_name import ModelName, named_models
-from hwbench.studies.evaluators import Context, Evaluator
+from hwbench.studies.evaluators import Context, Evaluator, ReportingEvaluator
+from hwbench.studies.pruning import Judge
 
 
 @dataclass(frozen=True)
@@ -34,17 +35,19 @@ class Assignment:
         trial: Number of the trial that asks.
         network: What is scored.
         models: (name, number of classes) of the models by hand whose blocks the network has: a worker loads them.
+        reports: Whether scores are reported on the way, and the network may be given up.
     """
 
     trial: int
     network: Network
     models: tuple[tuple[str, int | None], ...] = ()
+    reports: bool = False
 
     @classmethod
-    def of(cls, trial: int, network: Network) -> Assignment:
+    def of(cls, trial: int, network: Network, *, reports: bool = False) -> Assignment:
         """The assignment with the models that were named to this process."""
         labels = [model_of(block) for block in network.blocks if is_by_hand(block)]
-        return cls(trial, network, tuple(named_models(labels)))
+        return cls(trial, network, tuple(named_models(labels)), reports)
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,24 @@ class Scored:
 
     trial: int
     score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What a worker says of a network that it goes on scoring; it waits for whether it shall."""
+
+    trial: int
+    epoch: int
+    score: float
+
+
+@dataclass(frozen=True)
+class GaveUp:
+    """A network was given up after an epoch, from 0."""
+
+    trial: int
+    epoch: int
     seconds: float
 
 
@@ -84,7 +105,7 @@ class Failed:
         return kind(self.reason)
 
 
-Outcome = Scored | Died
+Outcome = Scored | GaveUp | Died
 
 
 class Evaluations(Protocol):
@@ -119,6 +140,13 @@ class Evaluations(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
     ) -> None: ...
+
+
+@runtime_checkable
+class JudgedEvaluations(Evaluations, Protocol):
+    """Evaluations that can give networks up; ``judge`` says which, where there is one."""
+
+    judge: Judge | None
 
 
 @dataclass(frozen=True)
@@ -183,6 +211,7 @@ class InProcess:
     def __init__(self, setup: EvaluatorSetup) -> None:
         self._setup = setup
         self._assigned: Assignment | None = None
+        self.judge: Judge | None = None
 
     @cached_property
     def _evaluator(self) -> Evaluator:
@@ -198,9 +227,11 @@ class InProcess:
     def outcomes(self) -> Iterator[Outcome]:
         assignment, self._assigned = self._assigned, None
         if assignment is not None:
-            started = time.monotonic()
-            score = self._evaluator.score(assignment.network)
-            yield Scored(assignment.trial, score, time.monotonic() - started)
+            yield _outcome(self._evaluator, assignment, self._reported)
+
+    def _reported(self, report: Reported) -> bool:
+        assert self.judge is not None
+        return self.judge(report.trial, report.epoch, report.score)
 
     def __enter__(self) -> Self:
         return self
@@ -211,14 +242,39 @@ class InProcess:
         pass
 
 
-def answer(evaluator: Evaluator, assignment: Assignment) -> Scored | Failed:
-    """What a worker answers to an assignment; it raises nothing."""
-    started = time.monotonic()
+def answer(
+    evaluator: Evaluator, assignment: Assignment, reported: Callable[[Reported], bool] | None = None
+) -> Scored | GaveUp | Failed:
+    """What a worker answers to an assignment; it raises nothing. ``reported`` says whether to give the network up."""
     try:
         _load_models(assignment.models)
-        score = float(evaluator.score(assignment.network))
+        return _outcome(evaluator, assignment, reported)
     except Exception as error:
         return Failed.of(error, f"evaluator {evaluator.name!r} failed on {assignment.network.name}")
+
+
+class _GiveUp(Exception):
+    """Raised through an evaluator."""
+
+
+def _outcome(
+    evaluator: Evaluator, assignment: Assignment, reported: Callable[[Reported], bool] | None
+) -> Scored | GaveUp:
+    started, last = time.monotonic(), 0
+
+    def report(epoch: int, score: float) -> None:
+        nonlocal last
+        last = epoch
+        if reported is not None and reported(Reported(assignment.trial, epoch, score)):
+            raise _GiveUp
+
+    try:
+        if assignment.reports and isinstance(evaluator, ReportingEvaluator):
+            score = float(evaluator.score_reporting(assignment.network, report))
+        else:
+            score = float(evaluator.score(assignment.network))
+    except _GiveUp:
+        return GaveUp(assignment.trial, last, time.monotonic() - started)
     return Scored(assignment.trial, score, time.monotonic() - started)
 
 

@@ -143,9 +143,11 @@ def _agree(study: Study, settings: Settings, name: str) -> None:
 
 
 def finished_trials(study: Study) -> list[FrozenTrial]:
-    """Trials that need no repeating, in order: those with a score, and those whose network turned out to have none."""
-    closed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.FAIL))
-    return [trial for trial in closed if trial.state is TrialState.COMPLETE or UNSCORED in trial.user_attrs]
+    """Trials that need no repeating, in order: those with a score, those that were given
+    up on the way, and those whose network turned out to have no score.
+    """
+    closed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
+    return [trial for trial in closed if trial.state is not TrialState.FAIL or UNSCORED in trial.user_attrs]
 
 
 def _reclaim(study: Study, num_choices: int) -> None:

@@ -21,7 +21,7 @@ import hwbench
 from hwbench.errors import HwbenchError, InvalidValue, MissingDependency
 from hwbench.interpreter import safe_children
 from hwbench.printable import printable
-from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, Outcome, Scored, answer
+from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, GaveUp, Outcome, Scored, answer
 from hwbench.studies.worker_pool import STARTS, thread_variables
 
 # Starts Ray on this machine instead of joining a cluster.
@@ -217,8 +217,8 @@ class Scorer:
             return Failed.of(error, "the evaluator cannot be made in a worker")
         return hwbench.__version__
 
-    def score(self, assignment: Assignment) -> Scored | Failed:
-        """Scores a network with it."""
+    def score(self, assignment: Assignment) -> Scored | GaveUp | Failed:
+        """Scores a network with it; nobody gives one up."""
         return answer(self._evaluator, assignment)
 
 

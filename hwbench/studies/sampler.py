@@ -14,8 +14,10 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.registry import Registry
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
+from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.journal import finished_trials
-from hwbench.studies.thompson import Scored, Thompson
+from hwbench.studies.pruning import rungs
+from hwbench.studies.thompson import Thompson
 
 # Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
 Base = Callable[[int], BaseSampler] | type[Thompson] | None
@@ -128,10 +130,22 @@ class FeasibleSampler(BaseSampler):
             )
         return None
 
-    def _scored(self, study: Study) -> list[Scored]:
+    def _scored(self, study: Study) -> list[ScoreObservation]:
+        """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""
+        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
-        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        return [(self._space.of_params(t.params), sign * t.values[0]) for t in complete]
+        epochs = rungs(trials)
+        whole = max((t.last_step or 0 for t in trials), default=0)
+        found = []
+        for trial in trials:
+            architecture = self._space.of_params(trial.params)
+            if trial.state is TrialState.COMPLETE:
+                found.append(ScoreObservation(architecture, sign * trial.values[0], FULL, trial.number))
+            for step in epochs:
+                if step in trial.intermediate_values:
+                    score, apart = sign * trial.intermediate_values[step], (doublings(step, whole),)
+                    found.append(ScoreObservation(architecture, score, apart, trial.number))
+        return found
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
         params = base.sample_relative(study, trial, base.infer_relative_search_space(study, trial))

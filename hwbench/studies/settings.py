@@ -14,7 +14,8 @@ from hwbench.units import format_bytes, format_duration
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
-_FURTHER_BUDGETS = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes")
+# Left out of what is stored where a study has none, as before there were any.
+_LATER = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner")
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -59,6 +60,7 @@ class Settings:
         smaller_budgets_ms: Limits below ``budget_ms``, ascending, each of which has a best network of its own: a front.
         max_file_bytes: Upper limit of the size of the file; 0: none.
         max_activation_bytes: Upper limit of the activations; 0: none.
+        pruner: Name of what gives networks up that are behind; empty: nothing does.
     """
 
     space: str
@@ -82,6 +84,7 @@ class Settings:
     smaller_budgets_ms: tuple[float, ...] = ()
     max_file_bytes: int = 0
     max_activation_bytes: int = 0
+    pruner: str = ""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -153,8 +156,8 @@ class Settings:
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"
 
     def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON. Budgets that a study does not have are left out, as before there were any."""
-        return {name: value for name, value in self._plain().items() if value or name not in _FURTHER_BUDGETS}
+        """Plain values, for JSON. Budgets and a pruner that a study does not have are left out."""
+        return {name: value for name, value in self._plain().items() if value or name not in _LATER}
 
     def _plain(self) -> dict[str, object]:
         """Values as JSON gives them back."""
@@ -178,7 +181,7 @@ class Settings:
             "scoring": 1,
         }
         now = self._plain()
-        before |= {name: type(now[name])() for name in _FURTHER_BUDGETS} | dict(stored)
+        before |= {name: type(now[name])() for name in _LATER} | dict(stored)
         changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in now.items() if before.get(k) != v}
         if "scoring" in changed and "evaluator" not in changed:
             changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"

@@ -20,17 +20,29 @@ from hwbench.studies.candidates import Candidate, FurtherLatency, candidates_fra
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
 from hwbench.studies.course import SearchCourse, note_draws
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
-from hwbench.studies.evaluators import AdditiveEvaluator, ClipReader, Context, Losses, Trainer, scoring_of
+from hwbench.studies.evaluators import (
+    AdditiveEvaluator,
+    ClipReader,
+    Context,
+    Evaluator,
+    Losses,
+    SummedEvaluator,
+    TestedTrainer,
+    Trainer,
+    scoring_of,
+)
 from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
 from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
+from hwbench.studies.pruning import Pruning
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.sampler import Base, FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.storage import StudyStorage
-from hwbench.studies.trials import SearchWatch, Trials, scored_candidates
+from hwbench.studies.trials import GivenUp, SearchWatch, Trials, given_up, scored_candidates
 from hwbench.workspace import Workspace, write_text
 
 if TYPE_CHECKING:
@@ -47,6 +59,8 @@ _DRAWS_ONLY = "random"
 @dataclass(frozen=True)
 class SearchResult:
     """What a search found: ``best`` was measured within the budget, of several the largest.
+
+    ``history`` has the networks with a score, ``given_up`` those that a pruner ended before.
 
     Attributes:
         spread: Factor of the prediction interval.
@@ -67,6 +81,7 @@ class SearchResult:
     front: tuple[FrontPoint, ...] = ()
     race: RaceResult | None = None
     course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
+    given_up: tuple[GivenUp, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -99,6 +114,8 @@ class SearchResult:
             found["max_file_size_bytes"] = settings.max_file_bytes
         if settings.max_activation_bytes:
             found["max_activation_bytes"] = settings.max_activation_bytes
+        if settings.pruner:
+            found["given_up"] = len(self.given_up)
         return found | ({"emulated": True} if self.emulated else {})
 
     def to_frame(self) -> pandas.DataFrame:
@@ -114,6 +131,8 @@ class SearchResult:
             "measured": [c.to_json(device) | {"failure": c.failure} for c in self.measured],
             "history": [c.to_json(device) | {"trial": c.trial} for c in self.history],
         }
+        if self.settings.pruner:
+            stored["given_up"] = [one.to_json() for one in self.given_up]
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")
 
 
@@ -133,12 +152,15 @@ class Search:
         workers: Where networks are scored; None: in this process.
         race: Trains the best networks longer and chooses among them; None: the score chooses.
         storage: Where trials are kept; None: in the folder of the study.
+        pruning: How networks are given up that are behind; None: none is.
         spread: Factor of the prediction interval.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
         losses: The training losses of the same.
         clips: Clips of the data, for evaluators that look at some.
         inherited: Top-1 with the weights of a supernet.
+        fitted: What trainings of other networks say.
+        tested: Short training with a test after each epoch.
         watch: Hears of every trial.
     """
 
@@ -154,12 +176,15 @@ class Search:
     losses: Losses | None = None
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
+    fitted: FittedScores | None = None
+    tested: TestedTrainer | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
     storage: StudyStorage | None = None
     smaller: Sequence[FeasibleSet] = ()
     race: Race | None = None
+    pruning: Pruning | None = None
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -194,7 +219,9 @@ class Search:
                 note_draws(study, trials if self.settings.sampler == _DRAWS_ONLY else startup)
             history = [self._with_predictions(c) for c in scored_candidates(study)]
             result = replace(
-                self._confirm(history, len(finished_trials(study)), measure), course=SearchCourse.of(study)
+                self._confirm(history, len(finished_trials(study)), measure),
+                course=SearchCourse.of(study),
+                given_up=tuple(given_up(study)),
             )
             result.write(folder)
         return result
@@ -211,20 +238,38 @@ class Search:
 
     def _optimize(self, study: Study, trials: int) -> None:
         make = get_evaluator(self.settings.evaluator)
-        context = Context(self.settings.seed, self._reference, self.trainer, self.losses, self.clips, self.inherited)
+        context = Context(
+            self.settings.seed,
+            self._reference,
+            self.trainer,
+            self.losses,
+            self.clips,
+            self.inherited,
+            self.fitted,
+            self.tested,
+        )
         setup = EvaluatorSetup(make, context)
-        if hasattr(make, "block_score") and not study.get_trials(deepcopy=False):
-            evaluator = make(context)
-            assert isinstance(evaluator, AdditiveEvaluator)
-            for optimum in self._optima(evaluator)[:trials]:
+        if not study.get_trials(deepcopy=False) and (scores := self._score_sums(make, context)) is not None:
+            for optimum in self._optima(scores)[:trials]:
                 study.enqueue_trial(self.feasible.space.params(optimum))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
-            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch).run(trials)
+            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
+                trials
+            )
 
-    def _optima(self, evaluator: AdditiveEvaluator) -> list[Architecture]:
+    def _score_sums(self, make: type[Evaluator], context: Context) -> SpaceSums | None:
+        """The scores of all networks, where they are sums; None where they are not."""
+        if not (hasattr(make, "block_score") or hasattr(make, "score_sums")):
+            return None
+        evaluator = make(context)
+        if isinstance(evaluator, SummedEvaluator):
+            return evaluator.score_sums()
+        assert isinstance(evaluator, AdditiveEvaluator)
+        return SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+
+    def _optima(self, scores: SpaceSums) -> list[Architecture]:
         """The exact best networks of each budget, the largest first; of a single one also at shares of it."""
-        scores = SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
         if self.smaller:
             return list(dict.fromkeys(one.best(scores).architecture for one in reversed(self._sets)))
         smallest, _ = self.feasible.smallest()

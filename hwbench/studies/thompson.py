@@ -9,19 +9,25 @@ import numpy as np
 
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture
-from hwbench.studies.posterior import Layout, Posterior
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.posterior import Hyperparameters, Layout, Posterior
 
-# How far from the mean the proposals of every other trial are drawn, one after the other.
-_SCALES = (0.0, 0.25, 0.5, 1.0)
-
-Scored = tuple[Architecture, float]
+# How far from the mean functions are drawn, in turns. A draw at its full distance is more noise than function where
+# there are many choices: its optimum is where nothing is known (experiments/020-samplers).
+_SCALES = (0.0, 0.25, 0.0, 0.5)
+# The same after a proposal was refused: the optima of the mean and close by are known already.
+_NEXT_SCALES = (0.25, 0.5, 1.0)
+# Variances are learned anew with each of so many first observations, later with every eighth part more of them.
+_ALWAYS_LEARNED = 32
+_GROWTH = 1.125
 
 
 class Thompson:
     """Learns an additive model of the scores (``hwbench.studies.posterior``) and proposes its exact optimum.
 
     The optimum of the mean and those of draws take turns: the first wins soon, the others find out what is not known.
-    Where the optimum of the mean is known already, draws close to the mean give its neighbours.
+    Draws are held closer to the mean than the posterior has them. Where the optimum of the mean is known already, draws
+    close to the mean give its neighbours.
 
     Sources: Thompson, Biometrika 1933; for models of pairs over combinations Baptista and Poloczek, Bayesian
     Optimization of Combinatorial Structures, ICML 2018, who relax the optimum, which is exact here, budget included.
@@ -32,11 +38,12 @@ class Thompson:
 
     def __init__(self, feasible: FeasibleSet) -> None:
         self._feasible = feasible
-        self._learned: tuple[list[Scored], Posterior] | None = None
+        self._learned: tuple[list[ScoreObservation], Posterior] | None = None
+        self._parameters: tuple[list[ScoreObservation], Hyperparameters] | None = None
 
     def propose(
         self,
-        scored: Sequence[Scored],
+        observations: Sequence[ScoreObservation],
         rng: np.random.Generator,
         *,
         attempt: int = 0,
@@ -46,23 +53,33 @@ class Thompson:
         """The next network to evaluate.
 
         Args:
-            scored: Networks with their scores, larger is better, at least one.
+            observations: What is known of networks, larger scores are better; at least one.
             rng: Of the draw.
             attempt: How many proposals were refused before.
             running: How many networks are being scored: the optimum of the mean is proposed once for a batch, not
                 once for each of the workers that ask before the next score.
             front: The best at any latency is wanted, not within the budget alone: a share of it is drawn.
         """
-        close = _SCALES[min(attempt, len(_SCALES) - 1)] if (len(scored) + running) % 2 == 0 else 1.0
-        function = self._posterior(scored).draw(rng, close)
+        trials = len({(one.architecture, one.training) for one in observations}) + running
+        scale = _SCALES[trials % len(_SCALES)]
+        if attempt:
+            scale = max(scale, _NEXT_SCALES[min(attempt, len(_NEXT_SCALES)) - 1])
+        function = self._posterior(list(observations)).draw(rng, scale)
         return self._feasible.best(function, self._share(rng) if front else 1.0).architecture
 
-    def _posterior(self, scored: Sequence[Scored]) -> Posterior:
-        """What the scores say; learned once for the proposals that follow a refused one."""
-        if self._learned is None or self._learned[0] != list(scored):
-            architectures, scores = zip(*scored)
-            self._learned = list(scored), Posterior.fit(self._layout, architectures, scores)
+    def _posterior(self, observations: list[ScoreObservation]) -> Posterior:
+        """What is known; learned once for the proposals that follow a refused one."""
+        if self._learned is None or self._learned[0] != observations:
+            parameters = self._parameters_of(observations)
+            self._learned = observations, Posterior.fit(self._layout, observations, parameters)
         return self._learned[1]
+
+    def _parameters_of(self, observations: list[ScoreObservation]) -> Hyperparameters:
+        """Those of a beginning of the observations, whose length follows from their number alone."""
+        beginning = observations[: _steady(len(observations))]
+        if self._parameters is None or self._parameters[0] != beginning:
+            self._parameters = beginning, Posterior.fit(self._layout, beginning).parameters
+        return self._parameters[1]
 
     @cached_property
     def _layout(self) -> Layout:
@@ -73,3 +90,13 @@ class Thompson:
         smallest, _ = self._feasible.smallest()
         least = min(1.0, smallest * 1.01 / self._feasible.budget_s)
         return float(rng.uniform(least, 1.0)) if least > 0 else 1.0
+
+
+def _steady(number: int) -> int:
+    """The last number up to this one with which variances are learned anew."""
+    if number <= _ALWAYS_LEARNED:
+        return number
+    at = float(_ALWAYS_LEARNED)
+    while at * _GROWTH <= number:
+        at *= _GROWTH
+    return int(at)

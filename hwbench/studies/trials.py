@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from optuna.study import Study
@@ -14,9 +15,10 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
-from hwbench.studies.evaluations import Assignment, Died, Evaluations
+from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
 from hwbench.studies.journal import UNSCORED, finished_trials
 from hwbench.studies.latencies import WorstLatency
+from hwbench.studies.pruning import Pruning
 from hwbench.studies.settings import Settings
 
 # A network during which so many workers died has no score: a fourth one would go the same way.
@@ -32,6 +34,9 @@ class SearchWatch:
 
     def evaluated(self, candidate: Candidate) -> None:
         """One trial has its score."""
+
+    def gave_up(self, candidate: Candidate, epochs: int) -> None:
+        """A network was given up after so many epochs; its score is the one that it had then."""
 
     def died(self, architecture: str, reason: str, again: bool) -> None:
         """A worker died while it scored a network, which is scored ``again``, or has no score from now on."""
@@ -63,6 +68,7 @@ class Trials:
         latencies: What networks are predicted to take.
         evaluations: Scores the networks.
         watch: Hears of every trial.
+        pruning: How networks are given up; None: none is.
     """
 
     study: Study
@@ -71,6 +77,7 @@ class Trials:
     latencies: SpaceSums | WorstLatency
     evaluations: Evaluations
     watch: SearchWatch
+    pruning: Pruning | None = None
     _running: dict[int, _Running] = field(default_factory=dict, init=False)
     _deaths: Counter[str] = field(default_factory=Counter, init=False)
     # Whose worker died: they go first.
@@ -78,6 +85,10 @@ class Trials:
 
     def __post_init__(self) -> None:
         self._scores = {c.architecture: c.score for c in scored_candidates(self.study)}
+        self._given_up = {one.candidate.architecture for one in given_up(self.study)}
+        if self.pruning is not None:
+            assert isinstance(self.evaluations, JudgedEvaluations)
+            self.evaluations.judge = self.pruning.judge(self.study, _TrialsOf(self._running))
 
     def run(self, total: int) -> None:
         """Goes on until the study has ``total`` trials that need no repeating, or no network is left.
@@ -91,6 +102,8 @@ class Trials:
                     running = self._running[outcome.trial]
                     if isinstance(outcome, Died):
                         self._died(running, outcome.reason)
+                    elif isinstance(outcome, GaveUp):
+                        self._give_up(running)
                     else:
                         self._tell(running, outcome.score)
         except BaseException:
@@ -112,7 +125,7 @@ class Trials:
         return bool(self._running)
 
     def _is_exhausted(self) -> bool:
-        known = self._scores.keys() | {running.architecture.key for running in self._running.values()}
+        known = {*self._scores, *self._given_up, *(running.architecture.key for running in self._running.values())}
         return len(known) >= self.feasible.count
 
     def _begin(self, trial: Trial) -> None:
@@ -121,12 +134,15 @@ class Trials:
         self._running[trial.number] = running
         if architecture.key in self._scores:
             self._tell(running, self._scores[architecture.key])
+        elif architecture.key in self._given_up:
+            self._give_up(running)
         else:
             self._assign(running)
 
     def _assign(self, running: _Running) -> None:
         network = self.feasible.space.network(running.architecture, self.settings.num_classes)
-        self.evaluations.assign(Assignment.of(running.trial.number, network))
+        reports = self.pruning is not None
+        self.evaluations.assign(Assignment.of(running.trial.number, network, reports=reports))
 
     def _died(self, running: _Running, reason: str) -> None:
         """A worker died: its network goes to the next one, unless it seems to be what kills them."""
@@ -140,13 +156,27 @@ class Trials:
             running.trial.set_user_attr(_REASON, f"{DEATHS} workers died: {reason}")
             self._tell(running, math.nan)
 
+    def _give_up(self, running: _Running) -> None:
+        """Closes a trial that was behind; what it reported stays, for samplers that learn from it."""
+        trial = running.trial
+        self._given_up.add(running.architecture.key)
+        self._describe(running)
+        self.study.tell(trial, state=TrialState.PRUNED)
+        del self._running[trial.number]
+        reported = self.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        epochs, score = max(reported.items(), default=(0, math.nan))
+        self.watch.gave_up(running.candidate(score), epochs)
+
+    def _describe(self, running: _Running) -> None:
+        running.trial.set_user_attr("architecture", running.architecture.key)
+        running.trial.set_user_attr("predicted_s", running.predicted_s)
+        running.trial.set_constraint("latency", running.predicted_s - self.settings.budget_s)
+
     def _tell(self, running: _Running, score: float) -> None:
         trial, key = running.trial, running.architecture.key
         self._scores[key] = score
         self.watch.evaluated(running.candidate(score))
-        trial.set_user_attr("architecture", key)
-        trial.set_user_attr("predicted_s", running.predicted_s)
-        trial.set_constraint("latency", running.predicted_s - self.settings.budget_s)
+        self._describe(running)
         if math.isfinite(score):
             trial.set_user_attr("score", score)
             values = [score, running.predicted_s][: len(self.settings.directions)]
@@ -161,6 +191,47 @@ class Trials:
         with contextlib.suppress(Exception):
             for running in self._running.values():
                 self.study.tell(running.trial, state=TrialState.FAIL)
+
+
+class _TrialsOf(Mapping[int, Trial]):
+    """The trials of what is running, as it changes."""
+
+    def __init__(self, running: Mapping[int, _Running]) -> None:
+        self._running = running
+
+    def __getitem__(self, number: int) -> Trial:
+        return self._running[number].trial
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._running)
+
+    def __len__(self) -> int:
+        return len(self._running)
+
+
+@dataclass(frozen=True)
+class GivenUp:
+    """A network that was given up: with the score that it had, after so many epochs."""
+
+    candidate: Candidate
+    epochs: int
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        one = self.candidate
+        return {"architecture": one.architecture, "score": one.score, "epochs": self.epochs, "trial": one.trial}
+
+
+def given_up(study: Study) -> list[GivenUp]:
+    """The trials of a study that were given up after they had a score, in order; a network seen again has none."""
+    found = []
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.PRUNED,)):
+        if trial.last_step is not None:
+            a, score = trial.user_attrs, trial.intermediate_values[trial.last_step]
+            found.append(
+                GivenUp(Candidate(a["architecture"], score, a["predicted_s"], trial=trial.number), trial.last_step)
+            )
+    return found
 
 
 def scored_candidates(study: Study) -> list[Candidate]:

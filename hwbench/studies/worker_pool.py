@@ -22,7 +22,8 @@ from typing import Any, Self
 from hwbench.errors import HwbenchError
 from hwbench.interpreter import cores, last_words, python_command, python_environment
 from hwbench.studies.evaluation_worker import GREETING, READY
-from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, Outcome, Scored
+from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, GaveUp, Outcome, Reported, Scored
+from hwbench.studies.pruning import Judge
 
 # So many workers in a row that end before they are ready are no accident.
 STARTS = 3
@@ -56,6 +57,7 @@ class WorkerPool:
         self._count = count
         self._workers: list[_Scorer] = []
         self._failed_starts = 0
+        self.judge: Judge | None = None
 
     @property
     def free(self) -> int:
@@ -105,7 +107,9 @@ class WorkerPool:
             worker.ready, self._failed_starts = True, 0
         elif isinstance(message, Failed):
             raise message.error()
-        elif isinstance(message, Scored):
+        elif isinstance(message, Reported):
+            worker.reply(self.judge is not None and self.judge(message.trial, message.epoch, message.score))
+        elif isinstance(message, Scored | GaveUp):
             worker.assigned = None
             return message
         return None
@@ -167,6 +171,11 @@ class _Scorer:
         self.assigned = assignment
         with contextlib.suppress(OSError):
             self.connection.send(assignment)
+
+    def reply(self, gives_up: bool) -> None:
+        """Says whether the network is to be given up of which a score was reported."""
+        with contextlib.suppress(OSError):
+            self.connection.send(gives_up)
 
     def last_words(self) -> str:
         """How a worker ended, and the last line that it wrote."""

@@ -15,6 +15,9 @@ from hwbench.specs import BlockSpec, Network, TensorSpec
 if TYPE_CHECKING:
     import torch
 
+    from hwbench.spaces.sums import SpaceSums
+    from hwbench.studies.fitted_scores import FittedScores
+
 # Trains a network shortly with a seed and returns its top-1 accuracy, a fraction 0-1.
 Trainer = Callable[[Network, int], float]
 # Hears the number of an epoch, from 0, and a number that belongs to it; what it raises ends what calls it.
@@ -29,6 +32,14 @@ class Losses(Protocol):
 
         A loss that is not finite is the last one.
         """
+        ...
+
+
+class TestedTrainer(Protocol):
+    """Trains a network shortly with a seed, with a test after each epoch."""
+
+    def __call__(self, network: Network, seed: int, report: Report) -> float:
+        """Top-1 accuracy at the end, a fraction 0-1, as ``Trainer`` has it; reports that of each epoch, in order."""
         ...
 
 
@@ -51,6 +62,8 @@ class Context:
         losses: The training losses of the same, where there are data.
         clips: Clips of the study's data, where there are data. Nothing is read before the first call.
         inherited: Top-1 of a network with the weights of the study's supernet, where there are data.
+        fitted: What trainings of other networks of the space say, where there are any.
+        tested: ``trainer`` with a test after each epoch, where there are data.
     """
 
     seed: int
@@ -59,6 +72,8 @@ class Context:
     losses: Losses | None = None
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
+    fitted: FittedScores | None = None
+    tested: TestedTrainer | None = None
 
 
 class Evaluator(Protocol):
@@ -84,6 +99,15 @@ class AdditiveEvaluator(Protocol):
 
     def block_score(self, block: BlockSpec, x: TensorSpec) -> float:
         """What a block adds to the score of a network."""
+        ...
+
+
+@runtime_checkable
+class SummedEvaluator(Protocol):
+    """An evaluator that has the scores of a whole space as sums over stages: its best network is found exactly, too."""
+
+    def score_sums(self) -> SpaceSums:
+        """The sum of a network is its score."""
         ...
 
 

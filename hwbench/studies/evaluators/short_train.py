@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from hwbench.errors import InvalidValue
 from hwbench.specs import Network
-from hwbench.studies.evaluators.base import Context, evaluators
+from hwbench.studies.evaluators.base import Context, Report, evaluators
 
 
 @evaluators.register("short-train")
@@ -22,8 +23,19 @@ class ShortTrain:
     def __init__(self, context: Context) -> None:
         if context.trainer is None:
             raise InvalidValue("evaluator 'short-train' needs data to train on; give --data synthetic or a path")
-        self._train = context.trainer
+        self._train, self._tested = context.trainer, context.tested
         self._seed = context.seed
 
     def score(self, network: Network) -> float:
         return self._train(network, self._seed)
+
+    def score_reporting(self, network: Network, report: Report) -> float:
+        """``score``, with the accuracy after each epoch reported, which takes a test each; at the end alone where the
+        trainer tests no sooner. What ``report`` raises ends the training.
+        """
+        if self._tested is not None:
+            return self._tested(network, self._seed, report)
+        score = self.score(network)
+        if math.isfinite(score):
+            report(0, score)
+        return score

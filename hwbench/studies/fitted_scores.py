@@ -1,0 +1,67 @@
+"""Scores of networks from trainings of others: the mean of the posterior that ``thompson`` learns, too. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.posterior import Layout, Posterior
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What other networks say of one: the mean of its score, and one standard deviation, noise left out."""
+
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class FittedScores:
+    """The posterior of the trainings of a space.
+
+    Args:
+        sums: Any sums over the space; only the way through it is used.
+        observations: Trainings of networks of the space, at least one.
+        leave_out: Predicts a network from all trainings but its own: what it is judged on is nothing it has learned.
+    """
+
+    sums: SpaceSums
+    observations: tuple[ScoreObservation, ...]
+    leave_out: bool = False
+
+    def predict(self, architecture: Architecture) -> Prediction:
+        """The score at full length; not a number of a network of another space, or where nothing is left to learn."""
+        others = [one for one in self.observations if one.architecture != architecture]
+        held_out = self.leave_out and len(others) < len(self.observations)
+        posterior = _fit(self._layout, others) if held_out else self.posterior
+        if posterior is None or architecture.space != self.sums.space.name:
+            return Prediction(float("nan"), float("nan"))
+        mean, deviation = posterior.predict([architecture])
+        return Prediction(float(mean[0]), float(deviation[0]))
+
+    def expected(self) -> SpaceSums:
+        """The mean of the posterior, whose best network within a budget is found exactly."""
+        assert self.posterior is not None
+        return self.posterior.expected()
+
+    def __reduce__(self) -> tuple[type[FittedScores], tuple[object, ...]]:
+        """Other processes learn for themselves, the same."""
+        return FittedScores, (self.sums, self.observations, self.leave_out)
+
+    @cached_property
+    def posterior(self) -> Posterior | None:
+        """Learned from all observations; None without any."""
+        return _fit(self._layout, self.observations)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return Layout(self.sums)
+
+
+def _fit(layout: Layout, observations: Sequence[ScoreObservation]) -> Posterior | None:
+    return Posterior.fit(layout, observations) if observations else None

@@ -1,0 +1,190 @@
+"""``fitted``: an evaluator that is learned from trainings that there are, of a folder or of a study."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import hwbench
+import hwbench.api.search
+from hwbench import Listener, SearchRequest
+from hwbench.api.learning import learn_from
+from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
+from hwbench.api.study_data import Fidelity
+from hwbench.errors import InvalidFile, InvalidValue, UnknownName
+from hwbench.spaces import load_space
+from hwbench.spaces.sums import SpaceSums
+from hwbench.studies.evaluators import Context, get
+from hwbench.studies.evaluators.fitted import Fitted
+from hwbench.studies.fidelities import ScoreObservation, doublings
+from hwbench.studies.fitted_scores import FittedScores
+from hwbench.studies.pruning import Pruning
+from hwbench.testing.evaluators import EvaluatorConformance
+
+NETWORKS = 40
+
+
+def top1(architecture) -> float:
+    """Depth is what helps, and width at the end."""
+    return sum(int(architecture[f"s{n}.depth"]) for n in (1, 2, 3)) / 20 + int(architecture["s3.width"]) / 1000
+
+
+def sums_of(space) -> SpaceSums:
+    return SpaceSums.of(space, lambda block, x: 0.0, num_classes=8)
+
+
+@pytest.fixture
+def drawn(space):
+    rng = np.random.default_rng(0)
+    return list(dict.fromkeys(space.random(rng) for _ in range(2 * NETWORKS)))[:NETWORKS]
+
+
+@pytest.fixture
+def folder(tmp_path, drawn):
+    folder = tmp_path / "truth"
+    (folder / "rows").mkdir(parents=True)
+    networks = [{"name": f"n{i:02d}", "band": "edge", "architecture": one.key} for i, one in enumerate(drawn)]
+    for one, architecture in zip(networks, drawn):
+        row = one | {"seed": 0, "top1": top1(architecture), "loss": 1.0, "hits": "01", "cpu_s": 100}
+        row |= {"validation": [{"top1": 0.1, "loss": 2.0}] * 12, "training_loss": [1.0] * 48}
+        (folder / "rows" / f"{one['name']}-seed0.json").write_text(json.dumps(row))
+    about = {"budget_ms": 1.0, "data": "synthetic", "classes": 8, "networks": networks}
+    (folder / "networks.json").write_text(json.dumps(about))
+    return folder
+
+
+class TestFitted(EvaluatorConformance):
+    @pytest.fixture
+    def evaluator(self):
+        return Fitted
+
+    @pytest.fixture
+    def context(self, space):
+        rng = np.random.default_rng(1)
+        observations = [ScoreObservation(a, top1(a)) for a in (space.random(rng) for _ in range(20))]
+        return Context(0, lambda count: [], fitted=FittedScores(sums_of(space), tuple(observations)))
+
+    def test_its_sums_are_its_scores(self, evaluator, context, space):
+        made, rng = evaluator(context), np.random.default_rng(2)
+        networks = [space.network(space.random(rng), 8) for _ in range(5)]
+        sums = made.score_sums()
+        from hwbench.specs import Architecture
+
+        totals = [sums.total(Architecture.parse(network.name)) for network in networks]
+        assert [made.score(network) for network in networks] == pytest.approx(totals)
+        assert all(made.predict(network).deviation > 0 for network in networks)
+
+
+def test_it_needs_something_to_learn_from():
+    with pytest.raises(InvalidValue, match="give --learn-from STUDY"):
+        get("fitted")(Context(0, lambda count: []))
+
+
+def test_what_is_left_out_is_nothing_that_was_learned(space, drawn):
+    """The score of the network that is judged has no part in its prediction, and all others have."""
+    observations = [ScoreObservation(a, top1(a)) for a in drawn]
+    held = FittedScores(sums_of(space), tuple(observations), leave_out=True)
+    changed = [ScoreObservation(drawn[0], 99.0), ScoreObservation(drawn[0], -5.0), *observations[1:]]
+    other = FittedScores(sums_of(space), tuple(changed), leave_out=True)
+    assert other.predict(drawn[0]) == held.predict(drawn[0])
+    assert other.predict(drawn[1]) != held.predict(drawn[1])
+    assert pickle.loads(pickle.dumps(held)).predict(drawn[0]) == held.predict(drawn[0])
+    learned = FittedScores(sums_of(space), tuple(observations))
+    assert abs(learned.predict(drawn[0]).mean - top1(drawn[0])) < 0.02
+    assert learned.predict(drawn[0]).deviation < held.predict(drawn[0]).deviation
+
+
+def test_the_scoreboard_judges_it_on_networks_that_it_has_not_seen(workspace, folder, drawn):
+    result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=("fitted",)), workspace=workspace)
+    fitted = next(one for one in result.board.standings if one.evaluator == "fitted")
+    assert fitted.networks == NETWORKS
+    assert fitted.tau.low > 0.6
+    rng = np.random.default_rng(0)
+    for path in (folder / "rows").iterdir():  # what cannot be learned is not ranked
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"top1": float(rng.random())}))
+    (folder / "scores.json").unlink()
+    result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=("fitted",)), workspace=workspace)
+    (noise,) = (one for one in result.board.standings if one.evaluator == "fitted")
+    assert not noise.informative
+
+
+class Keeper(Listener):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, message):
+        self.lines.append(message)
+
+
+def test_a_search_begins_with_its_exact_optimum(workspace, folder, space, make_search, monkeypatch):
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    keeper = Keeper()
+    request = SearchRequest(budget="4.2 ms", evaluator="fitted", learn_from=(str(folder),), trials=8, study="f")
+    result = hwbench.search(request, keeper, workspace=workspace)
+    feasible = make_search().feasible
+    learned = learn_from(workspace, space, [str(folder)]).scores(feasible.sums)
+    assert result.history[0].architecture == feasible.best(learned.expected()).architecture.key
+    assert result.history[0].score == max(one.score for one in result.history)
+    (said,) = (line for line in keeper.lines if line.startswith("fitted: learned from 40 networks"))
+    assert "of those left out one by one tau 0." in said
+    assert "uninformative" not in said
+    rows = sorted((folder / "rows").iterdir())
+    rows[0].unlink()  # other trainings, other scores
+    with pytest.raises(InvalidValue, match="effort was 'learned from 40 networks"):
+        hwbench.search(request, workspace=workspace)
+
+
+def test_a_study_is_learned_from_with_what_it_gave_up(workspace, space, make_search):
+    def losses(network, seed, report):
+        for epoch in range(3):
+            report(epoch, 4.0 - len(network.blocks) * (1 + epoch) / 60)
+
+    search = make_search("short", evaluator="curve", budget_s=7e-3, effort=str(Fidelity(3)), pruner="asha")
+    search.losses, search.pruning = losses, Pruning("asha", 3)
+    result = search.run(trials=20, measure=1)
+    learned = learn_from(workspace, space, ["short"])
+    whole = [one for one in learned.observations if not one.fidelity]
+    begun = [one for one in learned.observations if one.fidelity == (doublings(1, 3), 0.0, 0.0)]
+    assert len(whole) == len(result.history)
+    assert len(begun) == len(result.given_up) > 0
+    assert str(learned) == "20 networks of short"
+
+
+def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search):
+    make_search("closed", evaluator="entropy").run(trials=4, measure=1)
+    with pytest.raises(InvalidValue, match="scored by 'entropy', which trains nothing; give one of curve or short-"):
+        learn_from(workspace, space, ["closed"])
+    with pytest.raises(UnknownName, match="no finished study 'closd'; did you mean 'closed'"):
+        learn_from(workspace, space, ["closd"])
+    with pytest.raises(InvalidValue, match="no training there is of space 'x3d-mini'"):
+        learn_from(workspace, load_space(workspace, "x3d-mini"), [str(folder)])
+    search = make_search("short", evaluator="curve", budget_s=7e-3, effort="2 epochs")
+    search.losses = lambda network, seed, report: report(0, 1.0)
+    search.run(trials=4, measure=1)
+    with pytest.raises(
+        InvalidValue, match=r"scores of one unit are learned from together, got .*: top-1, short: curve"
+    ):
+        learn_from(workspace, space, [str(folder), "short"])
+    (folder / "rows" / "n00-seed0.json").write_text("{")
+    with pytest.raises(InvalidFile, match="n00-seed0"):
+        learn_from(workspace, space, [str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluator": "fitted"}, "--evaluator fitted needs --learn-from: a study of curve or short-train"),
+        ({"learn_from": ("mine",)}, "--learn-from goes with --evaluator fitted, got --evaluator entropy"),
+    ],
+)
+def test_options_that_go_together(changes, message):
+    with pytest.raises(InvalidValue, match=message):
+        SearchRequest(**{"budget": "5ms"} | changes)
+
+
+@pytest.mark.parametrize("fidelity", [Fidelity(2), Fidelity(12, 0.5), Fidelity(1, 0.25, 0.75), Fidelity(3, 1.0, 0.1)])
+def test_the_length_of_trainings_is_read_as_it_is_written(fidelity):
+    assert Fidelity.parse(str(fidelity)) == fidelity
+    with pytest.raises(InvalidValue, match="expected a length of trainings such as '2 epochs', got 'long'"):
+        Fidelity.parse("long")

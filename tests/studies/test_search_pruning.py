@@ -1,0 +1,202 @@
+"""Networks that are behind are given up: by real trainings' reports, in this process and in workers, over a kill."""
+
+import json
+import math
+from dataclasses import dataclass, field
+
+import optuna
+import pytest
+
+import hwbench
+import hwbench.api.search
+from hwbench import SearchRequest
+from hwbench.errors import InvalidValue
+from hwbench.reports.result import read_result
+from hwbench.studies.journal import finished_trials, open_study
+from hwbench.studies.pruning import PRUNERS, Pruning
+from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.studies.trials import SearchWatch
+from hwbench.studies.worker_pool import Workers
+
+EPOCHS = 9
+
+
+def worth(network) -> float:
+    """More blocks are better."""
+    return len(network.blocks) / 20
+
+
+@dataclass(frozen=True)
+class Falling:
+    """Losses that fall the faster the better a network is; pickles, and keeps how many epochs each one had."""
+
+    folder: object = None
+    ends_at: int = field(default=-1)
+
+    def __call__(self, network, seed, report):
+        for epoch in range(EPOCHS):
+            if self.folder is not None:
+                with (self.folder / "epochs").open("a") as file:
+                    file.write(network.name + "\n")
+                if len((self.folder / "epochs").read_text().splitlines()) == self.ends_at:
+                    raise KeyboardInterrupt
+            report(epoch, 4.0 - worth(network) * (1 + epoch) / EPOCHS)
+
+
+@pytest.fixture
+def make(make_search):
+    def make(name, pruner="asha", workers=None, losses=None, **changes):
+        search = make_search(name, evaluator="curve", budget_s=7e-3, pruner=pruner, **changes)
+        search.losses, search.workers = losses or Falling(), workers
+        search.pruning = Pruning(pruner, EPOCHS) if pruner else None
+        return search
+
+    return make
+
+
+class Watch(SearchWatch):
+    def __init__(self):
+        self.given_up, self.evaluations = [], []
+
+    def gave_up(self, candidate, epochs):
+        self.given_up.append((candidate.architecture, epochs, candidate.score))
+
+    def evaluated(self, candidate):
+        self.evaluations.append(candidate.architecture)
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+def test_networks_behind_are_given_up_and_the_best_is_found(make, pruner, tmp_path):
+    search = make(f"by-{pruner}", pruner, losses=Falling(tmp_path), sampler="thompson")
+    search.watch = watch = Watch()
+    result = search.run(trials=30, measure=1)
+    spent = len((tmp_path / "epochs").read_text().splitlines())
+    assert result.trials == 30 == len(result.history) + len(result.given_up)
+    assert spent < 0.8 * 30 * EPOCHS
+    assert [(one.candidate.architecture, one.epochs, one.candidate.score) for one in result.given_up] == watch.given_up
+    assert {one.epochs for one in result.given_up} <= {1, 3}  # of nine, none at the end
+    seen = [*watch.evaluations, *(key for key, _, _ in watch.given_up)]
+    assert len(set(seen)) == 30
+    assert result.to_json()["given_up"] == len(result.given_up) > 5
+    stored = json.loads((search.workspace.studies / search.name / "result.json").read_text())
+    assert [one["epochs"] for one in stored["given_up"]] == [one.epochs for one in result.given_up]
+    assert read_result(search.workspace, search.name).settings.pruner == pruner
+    best = max(result.history, key=lambda one: one.score)
+    lost = [one.candidate for one in result.given_up]
+    assert blocks(search, best.architecture) >= max(blocks(search, one.architecture) for one in lost)
+
+
+def blocks(search, key):
+    space = search.feasible.space
+    return len(space.network(next(a for a in space.architectures() if a.key == key), 8).blocks)
+
+
+def test_without_a_pruner_all_is_as_it_was(make):
+    plain = make("plain", "", sampler="thompson").run(trials=16, measure=1)
+    assert "given_up" not in plain.to_json()
+    assert len(plain.history) == 16
+    assert plain.given_up == ()
+
+
+def test_workers_give_up_what_this_process_gives_up(make):
+    here = make("here", sampler="thompson").run(trials=20, measure=1)
+    there = make("there", workers=Workers(1), sampler="thompson").run(trials=20, measure=1)
+    assert [one.to_json() for one in there.given_up] == [one.to_json() for one in here.given_up]
+    assert [one.architecture for one in there.history] == [one.architecture for one in here.history]
+
+
+def test_several_workers_are_judged_each_by_its_own_reports(make):
+    result = make("several", workers=Workers(2), sampler="thompson").run(trials=20, measure=1)
+    assert result.trials == 20 == len(result.history) + len(result.given_up)
+    assert result.given_up
+
+
+def test_a_study_that_ended_in_the_middle_of_a_training_goes_on(make, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        make("cut", losses=Falling(tmp_path, ends_at=60)).run(trials=24, measure=1)
+    search = make("cut", losses=Falling(tmp_path))
+    result = search.run(trials=24, measure=1)
+    assert result.trials == 24
+    assert result.given_up
+    names = (tmp_path / "epochs").read_text().splitlines()
+    cut = names[59]
+    assert cut in {one.architecture for one in result.history} | {o.candidate.architecture for o in result.given_up}
+    folder = search.workspace.studies / "cut"
+    with open_study(folder, search.settings, None, len(search.feasible.space.choices)) as study:
+        assert len(finished_trials(study)) == 24
+        states = [trial.state.name for trial in study.trials]
+    assert states.count("FAIL") == 1
+
+
+def test_what_was_given_up_is_learned_from(make):
+    """The sampler hears of all trials at the epochs of the rungs, and the longest training is asked about."""
+    search = make("learned", sampler="thompson")
+    search.run(trials=24, measure=1)
+    folder = search.workspace.studies / "learned"
+    with open_study(folder, search.settings, None, len(search.feasible.space.choices)) as study:
+        sampler = FeasibleSampler(search.feasible, samplers.get("thompson"), seed=0, startup=2)
+        observations = sampler._scored(study)
+        trials = study.trials
+    whole = [one for one in observations if not one.fidelity]
+    assert len(whole) == sum(trial.state.name == "COMPLETE" for trial in trials)
+    early = [one for one in observations if one.fidelity == (math.log2(1 / EPOCHS),)]
+    assert len(early) == 24
+    assert {one.training for one in early} == set(range(24))
+
+
+def test_a_pruner_asks_only_within_the_training():
+    study = optuna.create_study(direction="maximize")
+    trials = {0: study.ask(), 1: study.ask()}
+    behind = Pruning("asha", 3).judge(study, trials)
+    assert not any(behind(0, epoch, 1.0) for epoch in range(3))
+    assert behind(1, 0, 0.5)
+    assert not behind(1, 2, 0.5)  # what is done is not given up
+    assert study.trials[0].intermediate_values == {1: 1.0, 2: 1.0, 3: 1.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "score,latency"}, "goes with --objective score"),
+        ({"epochs": 1}, "expected at least --epochs 2, got 1"),
+        ({"ray": "local"}, "not with --ray"),
+    ],
+)
+def test_what_cannot_be_given_up_is_told(changes, message):
+    with pytest.raises(InvalidValue, match=message):
+        SearchRequest(**{"budget": "5ms", "evaluator": "curve", "pruner": "asha"} | changes)
+
+
+def test_an_evaluator_without_reports_is_refused(workspace):
+    with pytest.raises(InvalidValue, match="'entropy' tells no score before its end; take curve or short-train"):
+        hwbench.search(SearchRequest(budget="4.2 ms", pruner="asha"), workspace=workspace)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evaluator", ["curve", "short-train"])
+def test_real_trainings_report_each_epoch(workspace, make_search, monkeypatch, evaluator):
+    from hwbench.data import SyntheticSpec
+    from hwbench.data.synthetic import prepare
+
+    data = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    request = SearchRequest(
+        budget="3.5 ms",
+        evaluator=evaluator,
+        pruner="asha",
+        epochs=2,
+        trials=3,
+        measure=1,
+        study="real",
+        data=data,
+        resolution_share=0.5,
+    )
+    result = hwbench.search(request, workspace=workspace)
+    assert result.trials == 3 == len(result.history) + len(result.given_up)
+    with open_study(
+        workspace.studies / "real", result.settings, None, len(make_search().feasible.space.choices)
+    ) as study:
+        for trial in study.trials:
+            steps = sorted(trial.intermediate_values)
+            assert steps == list(range(1, len(steps) + 1))
+            assert trial.values[0] == trial.intermediate_values[steps[-1]]
