@@ -182,9 +182,9 @@ def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShi
     covariance: Floats
     for _ in range(_ROUNDS):
         weights = 1 / (errors + scatter.variance / 2)
-        covariance = np.linalg.inv((design.T * weights) @ design + np.diag(prior))
-        solution = covariance @ (design.T @ (weights * logs))
-        residuals = logs - design @ solution
+        covariance = np.asarray(np.linalg.inv((design.T * weights) @ design + np.diag(prior)), dtype=np.float64)
+        solution = np.asarray(covariance @ (design.T @ (weights * logs)), dtype=np.float64)
+        residuals = np.asarray(logs - design @ solution, dtype=np.float64)
         # What rows scatter by beyond their sessions; both occasions of a change have half of its variance.
         beyond = 2 * float(np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
         scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)

@@ -6,7 +6,7 @@ import enum
 import functools
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import NOMINAL, Calibration, Observation, Piece
-from hwbench.latency.occasions import occasion_uncertainty
+from hwbench.latency.occasions import Scale, occasion_uncertainty
 from hwbench.latency.significance import Floats
 from hwbench.latency.table import LatencyTable, Role
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
@@ -83,7 +83,8 @@ class AdditivePredictor:
     day that the table speaks of (``Scale``).
 
     Made by ``fit``; ``space`` only serves the command in messages. ``occasion`` is the uncertainty that all networks
-    share: that of the scale, and of what another occasion changes where networks are to run on another.
+    share: that of the scale, and of what another occasion changes where networks are to run on another. ``day`` is the
+    scale; None: that of the rows.
     """
 
     table: LatencyTable
@@ -91,6 +92,7 @@ class AdditivePredictor:
     calibration: Calibration
     space: str | None = None
     occasion: Uncertainty = CERTAIN
+    day: Scale | None = None
 
     @classmethod
     def fit(
@@ -139,12 +141,16 @@ class AdditivePredictor:
                 f"{least} are needed; measure them: {table.command(space, head)}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
-        return cls(table, boundary, calibration, space, occasion_uncertainty(table.scale, moment))
+        return cls(table, boundary, calibration, space, occasion_uncertainty(table.scale, moment), table.scale)
+
+    def on_day(self, day: Scale) -> AdditivePredictor:
+        """The same rows and calibration on another scale, for networks that run on its occasion."""
+        return replace(self, occasion=day.uncertainty, day=day)
 
     @property
     def scale(self) -> float:
         """How many times slower the device is on the day that predictions speak of than the rows say."""
-        return self.table.scale.factor if self.table.scale else 1.0
+        return self.day.factor if self.day else 1.0
 
     @property
     def spread(self) -> float:
