@@ -197,7 +197,7 @@ def _further_columns(devices: Sequence[str]) -> tuple[str, ...]:
 
 
 def group_sentence(group: Group, with_interval: bool) -> str:
-    """How far the predictions of a group are off; coverage only where there is an interval that was not made from it."""
+    """How far the predictions of a group are off; coverage only where an interval was not made from the group."""
     summary = group.summary
     if summary is None:
         (one,) = group.comparisons
