@@ -26,7 +26,7 @@ from hwbench.units import format_duration
 
 NOMINAL = 0.9
 # Of log(measured / predicted) before a network was measured: on eight machines and precisions (experiment 006) one
-# ratio leaves 1.7 to 4.6 %, and with two degrees of freedom 4, 8 and 12 networks cover 85 to 97 % of the others on
+# ratio leaves 1.7 to 4.6 %, and with two degrees of freedom 4, 8 and 20 networks cover 83 to 97 % of the others on
 # each of them, 91 % on average (experiment 023).
 PRIOR = Uncertainty.of_deviation(0.025, 2.0)
 # An error beyond so many standard deviations counts as so many: one network that went wrong is no reason to doubt all.
