@@ -173,7 +173,7 @@ def _profile_device(
     if request.refresh:
         from hwbench.api.refresh import refresh_device
 
-        return refresh_device(request, workspace, place, listener, builder)
+        return DeviceProfile(**refresh_device(request, workspace, place, listener, builder))
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.prediction import installed_target
     from hwbench.api.tables import publish_aa, published_aa, published_rows

@@ -16,7 +16,6 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Outcome
 
 if TYPE_CHECKING:
-    from hwbench.api.profile import DeviceProfile
     from hwbench.api.profile_request import ProfileRequest
     from hwbench.devices import Device
     from hwbench.measure.builder import Builder
@@ -26,17 +25,19 @@ if TYPE_CHECKING:
 
 def refresh_device(
     request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
-) -> DeviceProfile:
+) -> dict[str, Any]:
     """Measures the anchors of the tables that are there, and moves the scale of these tables to now.
 
     Precisions without a table are passed over; none is an error.
+
+    Returns:
+        The fields of a ``DeviceProfile``.
 
     Raises:
         NotMeasured: There is no table, or none has whole networks, or its rows were taken under other conditions.
         DeviceError: The device does not answer; the same command goes on with what is left.
     """
     from hwbench.api.campaigns import CampaignProgress, place_campaign
-    from hwbench.api.profile import DeviceProfile
 
     started = time.monotonic()
     target = installed_target(place.name, request.runtime, request.threads)
@@ -63,17 +64,17 @@ def refresh_device(
     for path in tables:
         listener.say(describe_day(LatencyTable.read(path)))
     good = sum(bool(row.sessions) and row.outcome is Outcome.OK for row in rows)
-    return DeviceProfile(
-        device=place.name,
-        target=target.key,
-        ok=good,
-        failed=len(workloads) - good,
-        skipped=0,
-        tables=tables,
-        root=workspace.root,
-        seconds=round(time.monotonic() - started, 1),
-        aa=published_aa(tables),
-    )
+    return {
+        "device": place.name,
+        "target": target.key,
+        "ok": good,
+        "failed": len(workloads) - good,
+        "skipped": 0,
+        "tables": tables,
+        "root": workspace.root,
+        "seconds": round(time.monotonic() - started, 1),
+        "aa": published_aa(tables),
+    }
 
 
 def scale_values(table: LatencyTable) -> dict[str, Any]:
