@@ -51,10 +51,10 @@ def _print_points(result: SearchResult) -> None:
     """The best network within each budget."""
     device, rows = result.settings.device, []
     for point in result.front:
-        cells = ("", "", "", "none was measured within it") if point.best is None else _cells(point.best, device)
+        cells = ("", "", "", "", "none was measured within it") if point.best is None else _cells(point.best, device)
         rows.append((format_duration(point.budget_ms / 1e3), *cells))
     title = f"{result.study}: {result.trials} trials, the best within each budget"
-    print_table(("budget", "score", "predicted", "measured", "architecture"), rows, title=title)
+    print_table(("budget", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
 
 
 def _print_race(title: str, race: RaceResult) -> None:
@@ -84,11 +84,11 @@ def _print_pareto(result: SearchResult) -> None:
     device, ordered = result.settings.device, sorted(front, key=lambda key: front[key].predicted_s)
     rows = [("best" if key == best else "", *_cells(front[key], device)) for key in ordered]
     title = f"{result.study}: {result.trials} trials within {result.settings.budgets_text()}"
-    print_table(("", "score", "predicted", "measured", "architecture"), rows, title=title)
+    print_table(("", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
 
 
 def _cells(candidate: Candidate, device: str) -> tuple[str, ...]:
-    """Latencies stand in the order of the devices."""
+    """Latencies stand in the order of the devices; ``within`` is the probability to fit of what was not measured."""
     predicted = candidate.predicted(device)
     measured = candidate.measured(device)
     times = [format_duration(measured[name]) if name in measured else "-" for name in predicted]
@@ -96,6 +96,7 @@ def _cells(candidate: Candidate, device: str) -> tuple[str, ...]:
         f"{candidate.score:.4g}",
         ", ".join(format_duration(seconds) for seconds in predicted.values()),
         ", ".join(times),
+        "-" if candidate.chance is None else f"{candidate.chance:.0%}",
         candidate.architecture,
     )
 

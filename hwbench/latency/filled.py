@@ -30,7 +30,14 @@ class FilledTable(LatencyTable):
         how: str,
         boundary_rows: LatencyTable | None = None,
     ) -> None:
-        super().__init__(measured.target, measured.precision, measured, emulated=measured.emulated, aa=measured.aa)
+        super().__init__(
+            measured.target,
+            measured.precision,
+            measured,
+            emulated=measured.emulated,
+            aa=measured.aa,
+            scale=measured.scale,
+        )
         self.filled_spread = spread
         self.how = how
         self._boundary_rows = boundary_rows

@@ -30,7 +30,8 @@ class Candidate:
     """A network that was evaluated: its score, its predicted latency and, once measured, its latency (or a failure).
 
     ``further`` are its latencies on the further devices of a study, in their order. ``sizes`` are bytes that have a
-    budget, by the key that ``--json`` prints.
+    budget, by the key that ``--json`` prints. ``chance`` is the probability that it is within all budgets, by what was
+    measured of others; None: it was measured itself, or nothing is known.
     """
 
     architecture: str
@@ -41,6 +42,7 @@ class Candidate:
     trial: int = -1
     further: tuple[FurtherLatency, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    chance: float | None = None
 
     def predicted(self, device: str) -> dict[str, float]:
         """Seconds by device, the first of which is ``device``."""
@@ -72,7 +74,8 @@ class Candidate:
             "measured_ms": measured or None,
             "score": self.score,
         }
-        return values | dict(self.sizes)
+        chance = {} if self.chance is None else {"chance": round(self.chance, 4)}
+        return values | dict(self.sizes) | chance
 
 
 def candidates_frame(candidates: Iterable[Candidate], spread: float) -> pandas.DataFrame:

@@ -162,6 +162,7 @@ class Search:
         fitted: What trainings of other networks say.
         tested: Short training with a test after each epoch.
         watch: Hears of every trial.
+        occasion: Standard deviation of what all networks share today, relative.
     """
 
     workspace: Workspace
@@ -185,6 +186,7 @@ class Search:
     smaller: Sequence[FeasibleSet] = ()
     race: Race | None = None
     pruning: Pruning | None = None
+    occasion: float = 0.0
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -299,7 +301,7 @@ class Search:
         )
         best = points[-1].best
         assert best is not None  # something is within the largest budget
-        known = [measured.get(c.architecture, c) for c in wanted[-1][1]]
+        known = wanted[-1][0].with_chances(wanted[-1][1])
         return SearchResult(
             study=self.name,
             settings=self.settings,
@@ -334,6 +336,7 @@ class Search:
             further=self.further,
             measured=measured,
             wanted=finalists,
+            occasion=self.occasion,
         )
 
     @cached_property

@@ -182,3 +182,18 @@ def test_a_space_whose_kernels_gain_differently_inside_networks_is_predicted(mak
     off = [predictor.predict(n).seconds / device.seconds(n) - 1 for n in fresh]
     assert predictor.calibration.form == "families"
     assert max(map(abs, off)) < 0.05
+
+
+def test_a_network_that_is_left_out_is_left_out_of_everything():
+    kept = networks(np.random.default_rng(9), 24, LAWS["weights"])
+    *others, last = kept
+    # Fewest weights, most blocks of all for its seconds, and a family that no other network has.
+    strange = replace(
+        last,
+        pieces=tuple(replace(piece, family="z", weights=1, working_set=1) for piece in last.pieces),
+        measured_s=3 * last.measured_s,
+    )
+    by_others = Calibration.of(others)
+    assert by_others.form != "ratio"
+    for network in (last, strange):
+        assert Calibration.of([*others, network]).errors[-1] == pytest.approx(errors(by_others, [network])[0], abs=1e-9)
