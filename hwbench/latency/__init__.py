@@ -9,6 +9,7 @@ from hwbench.latency.filled import FilledTable
 from hwbench.latency.intervals import BETWEEN_RUNS, between_runs, with_honest_intervals
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
+from hwbench.latency.row_choice import ByUse, RandomChoice, RowChoice
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
 from hwbench.latency.tables_frame import tables_frame
 from hwbench.latency.transfer import DeviceRatio, transferred
@@ -20,6 +21,7 @@ __all__ = [
     "AdditivePredictor",
     "BoostedRows",
     "BoundaryModel",
+    "ByUse",
     "Calibration",
     "Comparison",
     "DeviceRatio",
@@ -28,7 +30,9 @@ __all__ = [
     "LatencyTable",
     "Position",
     "Role",
+    "RandomChoice",
     "RowChange",
+    "RowChoice",
     "SelfCheck",
     "TableChanges",
     "Validation",
