@@ -112,14 +112,14 @@ class BlockColumns:
             value = texts.get(name, "")
             if value not in codes:
                 return f"{name} {value or 'none'} was not measured"
-        for name in _terms(part):
-            if name not in self.terms:
-                return f"{name} was not measured"
-        for name, value in _numbers(part).items():
+        for term in _terms(part):
+            if term not in self.terms:
+                return f"{term} was not measured"
+        for name, size in _numbers(part).items():
             low, high = self.lows.get(name, 0.0), self.highs.get(name, 0.0)
             slack = min(1.0, (high - low) / 2)
-            if not low - slack - 1e-9 <= value <= high + slack + 1e-9:
-                return f"{name} of {2**value:.4g} is beyond the measured {2**low:.4g} to {2**high:.4g}"
+            if not low - slack - 1e-9 <= size <= high + slack + 1e-9:
+                return f"{name} of {2**size:.4g} is beyond the measured {2**low:.4g} to {2**high:.4g}"
         return None
 
 
@@ -132,7 +132,12 @@ def _terms(part: Workload) -> dict[str, float]:
     for operation in block.operations(x):
         group = _group(operation)
         moved = operation.input.numel + operation.output.numel
-        for name, value in (("count", 1), ("MACs", operation.macs), ("values", moved), ("weights", operation.num_weights)):
+        for name, value in (
+            ("count", 1),
+            ("MACs", operation.macs),
+            ("values", moved),
+            ("weights", operation.num_weights),
+        ):
             values[f"{group} {name}"] = values.get(f"{group} {name}", 0.0) + value
         if operation.path is Path.GATE:
             if before is not None and before.path is not Path.GATE:

@@ -26,6 +26,10 @@ _LEVEL = 0.1**2
 _MODE_ROWS = 320
 _STEPS = 30
 _BOUND = 12.0
+# Of the values of several fields, whose distances are worked out once.
+_COMBINATIONS = 400
+# Blocks that are predicted at a time, which bounds memory.
+_CHUNK = 2048
 
 
 class Structure(enum.Enum):
@@ -74,7 +78,11 @@ class Kernel:
 
     def __call__(self, one: Blocks, other: Blocks) -> Floats:
         """Covariances, shape (one, other); the nugget left out."""
-        return self.of_distances(distances(one, other))
+        if self.structure is Structure.ADDED:
+            return self.of_distances(distances(one, other))
+        apart = _weighted_distances(np.exp(self.theta[: self._width]), one, other)
+        covariances: Floats = np.exp(self.theta[self._width] - apart) + _LEVEL
+        return covariances
 
     def of_distances(self, apart: Floats) -> Floats:
         """Likewise, from distances of shape (fields, one, other)."""
@@ -105,6 +113,32 @@ def distances(one: Blocks, other: Blocks) -> Floats:
     numbers = [np.abs(a[:, None] - b[None, :]) for a, b in zip(one.numbers.T, other.numbers.T)]
     names = [(a[:, None] != b[None, :]) | (a[:, None] < 0) for a, b in zip(one.names.T, other.names.T)]
     return np.array([*(n * np.sqrt(n) for n in numbers), *names], dtype=float)
+
+
+def _weighted_distances(rates: Floats, one: Blocks, other: Blocks) -> Floats:
+    """Sum of rate * distance over the fields, shape (one, other).
+
+    Blocks have few values in each field: fields are taken together while they have few combinations, and each pair of
+    combinations is worked out once.
+    """
+    total = np.zeros((len(one), len(other)))
+    split = one.numbers.shape[1]
+    both = np.concatenate([np.hstack([b.numbers, b.names]) for b in (one, other)])
+    start, end = 0, both.shape[1]
+    while start < end:
+        stop = start + 1
+        combined, places = np.unique(both[:, start:stop], axis=0, return_inverse=True)
+        while stop < end:
+            wider, places_of = np.unique(both[:, start : stop + 1], axis=0, return_inverse=True)
+            if len(wider) > _COMBINATIONS:
+                break
+            combined, places, stop = wider, places_of, stop + 1
+        numbers, names = combined[:, : max(split - start, 0)], combined[:, max(split - start, 0) :].astype(np.int64)
+        values = Blocks(np.empty((len(combined), 0)), numbers, names)
+        table = np.tensordot(rates[start:stop], distances(values, values), 1)
+        total += table[places.ravel()[: len(one), None], places.ravel()[None, len(one) :]]
+        start = stop
+    return total
 
 
 @dataclass(frozen=True)
@@ -145,14 +179,14 @@ class GaussianProcess:
         from scipy.linalg import cho_solve
 
         noise = measured + kernel.nugget
-        factor = np.linalg.cholesky(kernel(blocks, blocks) + np.diag(noise))
+        factor: Floats = np.asarray(np.linalg.cholesky(kernel(blocks, blocks) + np.diag(noise)), dtype=float)
         return cls(kernel, blocks, noise, factor, cho_solve((factor, True), values))
 
     def predict(self, blocks: Blocks) -> tuple[Floats, Floats]:
         """Means and variances of blocks, the nugget included; both of the shape (blocks,)."""
         means, variances = np.empty(len(blocks)), np.empty(len(blocks))
-        for start in range(0, len(blocks), 1024):
-            part = slice(start, start + 1024)
+        for start in range(0, len(blocks), _CHUNK):
+            part = slice(start, start + _CHUNK)
             across = self.kernel(self.blocks, blocks[part])
             means[part] = across.T @ self.weights
             variances[part] = self.kernel.variance - (self.whitened(across) ** 2).sum(axis=0)

@@ -62,3 +62,8 @@ class WorkLaw:
         """Seconds by the law, shape (blocks,); above zero."""
         values: Floats = np.maximum(blocks.terms @ self.costs, self.floor_s)
         return values
+
+    def scaled(self, blocks: Blocks, seconds: Floats) -> WorkLaw:
+        """The same proportions at the level of a few rows."""
+        factor = float(np.median(seconds / self(blocks)))
+        return WorkLaw(self.costs * factor, self.floor_s * factor)
