@@ -17,7 +17,7 @@ from data import Data  # noqa: E402
 from networks import BLOCKS, CALIBRATION, HELD_OUT  # noqa: E402
 
 from hwbench.latency import BoundaryModel, Calibration, LatencyRow, LatencyTable, Role  # noqa: E402
-from hwbench.latency.calibration import Observation, Piece  # noqa: E402
+from hwbench.latency.pieces import Observation, Piece  # noqa: E402
 from hwbench.specs import Outcome, Precision, Workload  # noqa: E402
 
 Floats = NDArray[np.float64]

@@ -52,7 +52,7 @@ OUT = HERE / "results.json"
 
 @dataclass
 class Deals:
-    """The repetitions of one machine and precision: networks to calibrate with, and rows in the order of each choice."""
+    """The repetitions of one machine and precision: networks to calibrate with, and rows in the order of a choice."""
 
     machine: Machine
     drawn: list[Workload]
