@@ -6,6 +6,7 @@ python experiments/015-rows-needed/run.py tables      # the tables of README.md,
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ from evaluation import HERE, Filling, Machine, held_out_errors
 from networks import CLASSES, SPACE, draw, planned
 from tables import print_tables
 
-from hwbench.latency import AOptimal, ByUse, FilledRows, RandomChoice, macs
+from hwbench.latency import AOptimal, ByUse, FilledRows, RandomChoice, RowChoice, macs
 from hwbench.latency.gaussian import Structure
 from hwbench.latency.row_models import GaussianRows, OperatorRows, RowModel, TreeRows
 from hwbench.spaces import load_space
@@ -31,7 +32,7 @@ CALIBRATED = (4, 8, 20)
 # Networks that rows are chosen for: drawn as those of experiment 006, none of them among these.
 DRAWN, DRAWN_EACH = 400, 100
 # Rows after which a choice looks at what was measured; between two of them it goes on as it saw it.
-BATCHES = (50, 100, 200, 400)
+BATCHES = (100, 300, 400)
 MODELS: dict[str, Callable[[Sequence[Workload]], RowModel]] = {
     "gaussian": GaussianRows,
     "operators": OperatorRows,
@@ -40,7 +41,8 @@ MODELS: dict[str, Callable[[Sequence[Workload]], RowModel]] = {
 }
 # What is looked at, the most telling first: (choice, model, number of rows).
 CELLS = [
-    *[(choice, "gaussian", count) for count in (300, 100) for choice in ("a-optimal", "random", "by-use")],
+    *[("a-optimal", "gaussian", count) for count in (300, 100)],
+    *[(choice, "gaussian", count) for count in (300, 100) for choice in ("random", "by-use")],
     *[(choice, "operators", count) for count in (300, 100) for choice in ("a-optimal", "random", "by-use")],
     *[(choice, "gaussian", count) for count in (200, 50, 25, 400) for choice in ("a-optimal", "random", "by-use")],
     *[(choice, model, 300) for model in ("trees", "additive") for choice in ("random", "a-optimal", "by-use")],
@@ -51,38 +53,48 @@ OUT = HERE / "results.json"
 
 
 @dataclass
+class _Order:
+    choice: RowChoice
+    rows: list[int]
+
+
+@dataclass
 class Deals:
     """The repetitions of one machine and precision: networks to calibrate with, and rows in the order of a choice."""
 
     machine: Machine
     drawn: list[Workload]
-    _orders: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    _orders: dict[tuple[str, int], _Order] = field(default_factory=dict)
 
     def networks(self, repetition: int) -> tuple[list[int], list[int]]:
         """Those to calibrate with, and those held out; the same for every cell."""
         order = self.machine.dealt(np.random.default_rng([SEED, 1, repetition]))
         return order[: CALIBRATED[-1]], order[CALIBRATED[-1] :]
 
-    def rows(self, choice: str, repetition: int) -> list[int]:
-        """Places of rows; the first of them are one of each kind."""
+    def rows(self, choice: str, repetition: int, count: int) -> list[int]:
+        """Places of the first rows of a choice; those that begin are one of each kind."""
         key = choice, repetition
         if key not in self._orders:
-            self._orders[key] = self._chosen(choice, np.random.default_rng([SEED, 2, repetition]))
-        return self._orders[key]
-
-    def _chosen(self, choice: str, rng: np.random.Generator) -> list[int]:
-        parts = [self.machine.parts[at] for at in rng.permutation(len(self.machine.parts))]
-        places = {part: at for at, part in enumerate(self.machine.parts)}
-        drawn = [self.drawn[at] for at in rng.permutation(len(self.drawn))]
-        make = {
-            "random": lambda: RandomChoice(parts, seed=int(rng.integers(1 << 30))),
-            "by-use": lambda: ByUse(parts, drawn),
-            "a-optimal": lambda: AOptimal(parts, drawn[:DRAWN_EACH]),
-        }[choice]()
-        rows = [places[part] for part in {part.blocks[0].kind: part for part in parts}.values()]
+            self._orders[key] = self._order(choice, np.random.default_rng([SEED, 2, repetition]))
+        order = self._orders[key]
         for size in BATCHES:
-            rows += [places[part] for part in make.next(self.machine.table(rows), size - len(rows))]
-        return rows
+            if len(order.rows) < min(size, count):
+                batch = order.choice.next(self.machine.table(order.rows), size - len(order.rows))
+                order.rows += [self.places[part] for part in batch]
+        return order.rows[:count]
+
+    @functools.cached_property
+    def places(self) -> dict[Workload, int]:
+        """Of the blocks of the machine."""
+        return {part: at for at, part in enumerate(self.machine.parts)}
+
+    def _order(self, choice: str, rng: np.random.Generator) -> _Order:
+        parts = [self.machine.parts[at] for at in rng.permutation(len(self.machine.parts))]
+        drawn = [self.drawn[at] for at in rng.permutation(len(self.drawn))]
+        first = [self.places[part] for part in {part.blocks[0].kind: part for part in parts}.values()]
+        if choice == "random":
+            return _Order(RandomChoice(parts, seed=int(rng.integers(1 << 30))), first)
+        return _Order(ByUse(parts, drawn) if choice == "by-use" else AOptimal(parts, drawn[:DRAWN_EACH]), first)
 
     def filling(self, rows: Sequence[int], model: str) -> tuple[Filling, set[int]]:
         """All blocks as measured or filled, and those that are refused."""
@@ -97,7 +109,7 @@ class Deals:
         """One cell: means over the repetitions, by number of calibration networks."""
         outcomes: dict[int, list[list[float]]] = {number: [] for number in CALIBRATED}
         for repetition in range(REPETITIONS):
-            filling, refused = self.filling(self.rows(choice, repetition)[:count], model)
+            filling, refused = self.filling(self.rows(choice, repetition, count), model)
             self._note(outcomes, repetition, filling, refused)
         return summaries(outcomes)
 
