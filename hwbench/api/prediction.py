@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
@@ -93,6 +95,7 @@ def table_predictor(
         InvalidValue: It was taken under emulation, or ``filling`` is refused by ``check_filling``.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
+    from hwbench.api.occasions import tell_day
     from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
     from hwbench.spaces import open_space
 
@@ -112,7 +115,9 @@ def table_predictor(
         lacking = [part for part in parts if not table.is_measured(part)]
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
-    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size())
+    moment = datetime.now(UTC)
+    tell_day(table, moment, listener)
+    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size(), moment=moment)
     return predictor, num_classes
 
 
@@ -161,6 +166,7 @@ def measuring(
         from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
+        from hwbench.measure.store_types import RowPurpose
 
         place = load_device(workspace, target.device)
         with (
@@ -171,7 +177,7 @@ def measuring(
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
-            result = campaign.run(workloads, CampaignProgress(listener))
+            result = replace(campaign, purpose=RowPurpose.CONFIRMATION).run(workloads, CampaignProgress(listener))
             if keep is not None:
                 with MeasurementStore(workspace.store) as known:
                     known.take_over(store, keep)

@@ -63,6 +63,9 @@ class DeviceProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench profile --json`` prints."""
+        from hwbench.api.refresh import scale_values
+        from hwbench.latency import LatencyTable
+
         names = [str(path.relative_to(self.root)) for path in self.tables]
         return {
             "device": self.device,
@@ -73,6 +76,7 @@ class DeviceProfile:
             "table": names[0],
             "tables": names,
             "seconds": self.seconds,
+            "scales": [scale_values(LatencyTable.read(path)) for path in self.tables],
             "aa": self.aa and {**self.aa.found.as_json(), "made_on": self.aa.made_on},
         }
 
@@ -166,6 +170,10 @@ def _profile_each(request: ProfileRequest, workspace: Workspace, listener: Liste
 def _profile_device(
     request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
 ) -> DeviceProfile:
+    if request.refresh:
+        from hwbench.api.refresh import refresh_device
+
+        return refresh_device(request, workspace, place, listener, builder)
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.prediction import installed_target
     from hwbench.api.tables import publish_aa, published_aa, published_rows
@@ -223,7 +231,20 @@ class _Profiling:
 
     def run(self, space: StagedSpace, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
         """Measures what is missing; what was measured until a device is lost is published."""
-        limit = self.request.limit
+        from hwbench.api.campaigns import CampaignProgress
+        from hwbench.api.occasions import begin_occasion, end_occasion
+
+        limit, started = self.request.limit, time.monotonic()
+        self.campaign.store.claim(workloads, self.campaign.target)
+        watch, place = CampaignProgress(self.listener), (self.workspace, self.campaign)
+        begin_occasion(*place, self.campaign.missing(workloads), self.request.precisions, watch)
+        result = self._missing(space, workloads, variants, limit)
+        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+        return result
+
+    def _missing(
+        self, space: StagedSpace, workloads: Sequence[Workload], variants: Sequence[str], limit: int | None
+    ) -> CampaignResult:
         if self.request.remeasure:
             count = self.campaign.reopen(workloads[:limit])
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
