@@ -55,8 +55,8 @@ class RowSource:
         other = self.device or device, self.precision or precision, self.threads or threads
         if other == (device, precision, threads):
             raise InvalidValue(
-                f"--transfer-from {self.text}: rows of {device} in {precision}, {threads} threads, themselves are "
-                "missing; name another device, precision or number of threads, such as s9, fp32, t4"
+                f"--transfer-from {self.text}: rows of {device}/{precision}/t{threads} itself are missing; name "
+                "another device, precision or number of threads, such as s9, fp32, t4"
             )
 
     def of(self, target: Target, precision: Precision) -> tuple[Target, Precision]:

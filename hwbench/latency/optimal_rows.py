@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from hwbench.specs import Workload
 _NETWORKS = 250
 # Candidates that are weighed at a time: those that the networks have, the largest shares first, then others.
 _POOL = 3000
+# Candidates that are weighed at all; the others come after them, in the order of their use.
+_WEIGHED = 6000
 # Rows that the process is conditioned on; of more, those that came last in the order of keys are left out.
 _ROWS = 1200
 # Relative variance of a row that is measured.
@@ -51,6 +54,8 @@ class AOptimal:
         drawn = [Counter(networks[at].parts()) for at in some]
         used = Counter(part for network in networks for part in set(network.parts()))
         order = sorted(dict.fromkeys(candidates), key=lambda part: -used[part])
+        self._others = order[_WEIGHED:]
+        order = order[:_WEIGHED]
         self._parts = list(dict.fromkeys([*order, *(part for counts in drawn for part in counts)]))
         self._candidates = len(order)
         self._keys = [part.key for part in self._parts]
@@ -63,7 +68,10 @@ class AOptimal:
         """The blocks of the next batch, the one that takes most first."""
         tried = {row.workload.key for row in known}
         free = np.array([at for at in range(self._candidates) if self._keys[at] not in tried], dtype=np.int64)
-        if not len(free) or count < 1:
+        if len(free) < count:
+            others = (part for part in self._others if part.key not in tried)
+            return [*(self._parts[at] for at in free), *itertools.islice(others, count - len(free))]
+        if count < 1:
             return []
         measured = {row.workload.key: row.stats for row in known if row.stats is not None}
         belief = self._belief(known)

@@ -35,5 +35,5 @@ def test_what_names_nothing_or_two_is_refused(text):
 
 @pytest.mark.parametrize("text", ["s9", "int8", "t1", "s9/int8/t1"])
 def test_the_table_that_lacks_the_rows_does_not_stand_in_for_itself(text):
-    with pytest.raises(InvalidValue, match="rows of s9 in int8, 1 threads, themselves are missing; name another"):
+    with pytest.raises(InvalidValue, match="rows of s9/int8/t1 itself are missing; name another"):
         check_filling(False, text, "s9", "int8", 1)

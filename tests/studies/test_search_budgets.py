@@ -298,7 +298,7 @@ def test_a_limit_that_nothing_keeps_is_answered_with_the_least(workspace, bay, s
         ({"max_activations": "8"}, "--max-activations: expected a size with a unit"),
         (
             {"transfer_from": PHONE},
-            f"--transfer-from {PHONE}: rows of {PHONE} in int8, 1 threads, themselves are missing",
+            f"--transfer-from {PHONE}: rows of {PHONE}/int8/t1 itself are missing",
         ),
     ],
 )
