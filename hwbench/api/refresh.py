@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.campaigns import CampaignProgress, place_campaign
 from hwbench.api.listener import Listener
 from hwbench.api.occasions import anchors, describe_day, measure_anchors
 from hwbench.api.prediction import installed_target
@@ -36,6 +35,7 @@ def refresh_device(
         NotMeasured: There is no table, or none has whole networks, or its rows were taken under other conditions.
         DeviceError: The device does not answer; the same command goes on with what is left.
     """
+    from hwbench.api.campaigns import CampaignProgress, place_campaign
     from hwbench.api.profile import DeviceProfile
 
     started = time.monotonic()

@@ -14,7 +14,7 @@ from hwbench.api.study_supernet import StudySupernet
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
-    from hwbench.latency import Calibration
+    from hwbench.latency import AdditivePredictor
     from hwbench.measure.builder import Builder
     from hwbench.spaces.feasible import FeasibleSet
     from hwbench.specs import Target
@@ -62,7 +62,7 @@ def search(
     feasible = networks_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:
-            _tell_confidence(predictor.calibration, settings.confidence, listener)
+            _tell_confidence(predictor, settings.confidence, listener)
     for predictor in known:
         where = f" of {predictor.table.target.device}" if len(known) > 1 else ""
         listener.say(f"calibration{where}: {predictor.calibration.describe()}")
@@ -87,6 +87,7 @@ def search(
         settings=settings,
         feasible=feasible,
         spread=first.spread,
+        occasion=first.occasion,
         measure=first.measure,
         trainer=data.top1,
         losses=data.losses,
@@ -138,11 +139,11 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     listener.say(f"score: {describe(evaluator)}")
 
 
-def _tell_confidence(calibration: Calibration, confidence: float, listener: Listener) -> None:
-    """Says what room below the budget the confidence takes, and whether so few networks can promise it."""
-    margin, known = calibration.margin(confidence), calibration.count / (calibration.count + 1)
-    short = f"; {calibration.count} calibration networks promise no more than {known:.0%}" if known < confidence else ""
-    listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{short}")
+def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: Listener) -> None:
+    """Says what room below the budget the confidence takes, and what of it is for another occasion."""
+    margin, within = predictor.margin(confidence), predictor.calibration.margin(confidence)
+    day = f", of which {margin - within:.1%} are for another occasion" if margin - within > 0.001 else ""
+    listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
 
 
 def _tell_feasible(feasible: FeasibleSet, settings: Settings, listener: Listener) -> None:

@@ -92,5 +92,6 @@ def device_budgets(
         else:
             latencies = space_latencies(space, predictor, precision, settings.num_classes)
         limit_s = settings.budgets_ms[target.device] / 1e3
-        devices.append(DeviceBudget(target.device, limit_s, predictor.spread, latencies, measure_on(target)))
+        measure, occasion = measure_on(target), predictor.occasion.deviation
+        devices.append(DeviceBudget(target.device, limit_s, predictor.spread, latencies, measure, occasion))
     return devices

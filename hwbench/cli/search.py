@@ -36,11 +36,11 @@ def _print(result: SearchResult) -> None:
     device, ordered = result.settings.device, sorted(front, key=lambda key: front[key].predicted_s)
     rows = [_cells(front[key], key == best, device) for key in ordered]
     title = f"{result.study}: {result.trials} trials within {result.settings.budgets_text()}"
-    print_table(("", "score", "predicted", "measured", "architecture"), rows, title=title)
+    print_table(("", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
 
 
 def _cells(candidate: Candidate, best: bool, device: str) -> tuple[str, ...]:
-    """Latencies stand in the order of the devices."""
+    """Latencies stand in the order of the devices; ``within`` is the probability to fit of what was not measured."""
     predicted = candidate.predicted(device)
     measured = candidate.measured(device)
     times = [format_duration(measured[name]) if name in measured else "-" for name in predicted]
@@ -49,6 +49,7 @@ def _cells(candidate: Candidate, best: bool, device: str) -> tuple[str, ...]:
         f"{candidate.score:.4g}",
         ", ".join(format_duration(seconds) for seconds in predicted.values()),
         ", ".join(times),
+        "-" if candidate.chance is None else f"{candidate.chance:.0%}",
         candidate.architecture,
     )
 

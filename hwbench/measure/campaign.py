@@ -17,7 +17,7 @@ from hwbench.errors import DeviceLost, DeviceUnreachable
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.drift import OnDrift, Undisturbed, by_clock
 from hwbench.measure.failures import MeasurementFailure
-from hwbench.measure.quality import doubt, sessions_needed, verdict
+from hwbench.measure.quality import doubt, sessions_needed, usual_cores, verdict
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import RowPurpose, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
@@ -242,7 +242,7 @@ class Campaign:
             row = rows[artifact.workload]
             clocks.append(session.clock_hz)
             undisturbed.add(session)
-            suspect = self._doubt(session, clocks, undisturbed)
+            suspect = self._doubt(session, clocks, undisturbed, row)
             row.add(session, suspect, self.store.add_session(row.id, session, suspect=suspect, run=run))
             watch.visited(artifact.workload)
 
@@ -250,7 +250,7 @@ class Campaign:
             row = rows[artifact.workload]
             place, stored = row.fresh[first[artifact.workload] + number]
             corrected = replace(row.sessions[place][0], drift=drift)
-            suspect = self._doubt(corrected, clocks, undisturbed)
+            suspect = self._doubt(corrected, clocks, undisturbed, row)
             self.store.correct_session(stored, drift, suspect=suspect)
             row.sessions[place] = (corrected, suspect)
 
@@ -269,15 +269,16 @@ class Campaign:
                 drift = by_clock(session.probe_s, clock_s, follow) if session.probe_s and clock_s else session.drift
                 moved = abs(drift - session.drift) > SAME_DRIFT
                 judged = replace(session, drift=drift) if moved else session
-                suspect = suspect or self._doubt(judged, clocks, undisturbed)
+                suspect = suspect or self._doubt(judged, clocks, undisturbed, row)
                 if moved or suspect != row.sessions[place][1]:
                     self.store.correct_session(number, judged.drift, suspect=suspect)
                     row.sessions[place] = (judged, suspect)
         return failures
 
-    def _doubt(self, session: Session, clocks: Sequence[float], undisturbed: Undisturbed) -> str:
+    def _doubt(self, session: Session, clocks: Sequence[float], undisturbed: Undisturbed, row: _Row) -> str:
         """Why a session cannot be trusted; under emulation none is a latency, and all are as good as another."""
-        return "" if self.emulated else doubt(session, statistics.median(clocks), undisturbed)
+        usual = usual_cores([one for one, _ in row.sessions]) if self.target.threads > 1 else 1.0
+        return "" if self.emulated else doubt(session, statistics.median(clocks), undisturbed, usual)
 
     def _close_done(self, rows: dict[Workload, _Row], watch: CampaignWatch) -> None:
         for workload in [w for w, row in rows.items() if not sessions_needed(row.sessions, self.timing)]:

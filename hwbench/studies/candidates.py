@@ -42,6 +42,7 @@ class DeviceBudget:
         spread: Factor of the prediction interval there.
         latencies: What networks are predicted to take there.
         measure: Measures networks there.
+        occasion: Standard deviation of what all networks share there today, relative (``PredictionError.of``).
     """
 
     device: str
@@ -49,6 +50,7 @@ class DeviceBudget:
     spread: float
     latencies: SpaceSums
     measure: MeasureNetworks
+    occasion: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ class Candidate:
     """A network that was evaluated: its score, its predicted latency and, once measured, its latency (or a failure).
 
     ``further`` are its latencies on the further devices of a study, in their order. ``sizes`` are bytes that have a
-    budget, by the key that ``--json`` prints.
+    budget, by the key that ``--json`` prints. ``chance`` is the probability that it is within all budgets, by what was
+    measured of others; None: it was measured itself, or nothing is known.
     """
 
     architecture: str
@@ -76,6 +79,7 @@ class Candidate:
     trial: int = -1
     further: tuple[FurtherLatency, ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    chance: float | None = None
 
     def predicted(self, device: str) -> dict[str, float]:
         """Seconds by device, the first of which is ``device``."""
@@ -107,7 +111,8 @@ class Candidate:
             "measured_ms": measured or None,
             "score": self.score,
         }
-        return values | dict(self.sizes)
+        chance = {} if self.chance is None else {"chance": round(self.chance, 4)}
+        return values | dict(self.sizes) | chance
 
 
 def candidates_frame(candidates: Iterable[Candidate], spread: float) -> pandas.DataFrame:
@@ -175,20 +180,24 @@ class PredictionError:
     deviation: float
 
     @classmethod
-    def of(cls, logs: Sequence[float], spread: float) -> PredictionError:
+    def of(cls, logs: Sequence[float], spread: float, occasion: float = 0.0) -> PredictionError:
         """What the calibration promises, corrected by what was measured.
 
-        The prior of the shift has twice the deviation of a single network, since a device drifts between occasions; the
-        prior of the variance counts as one network.
+        What networks share, the occasion among it, cancels as soon as some of them are measured: those are ranked with
+        the rest of the error alone. The prior of the variance counts as one network.
 
         Args:
             logs: log(measured / predicted) of the networks that were measured.
-            spread: Factor of the interval that holds nine networks in ten.
+            spread: Factor of the interval that holds nine networks in ten, whatever the occasion.
+            occasion: Deviation of what they share, as the table knows it; 0: it does not, and twice the deviation of a
+                single network is assumed.
         """
-        prior = max(math.log(spread) / _NINE_IN_TEN, _LEAST_DEVIATION)
-        mean = math.fsum(logs) / (len(logs) + _SHIFT_WEIGHT)
+        total = math.log(spread) / _NINE_IN_TEN
+        prior = max(math.sqrt(max(total**2 - occasion**2, 0.0)), _LEAST_DEVIATION)
+        weight = (prior / occasion) ** 2 if occasion else _SHIFT_WEIGHT
+        mean = math.fsum(logs) / (len(logs) + weight)
         variance = (prior**2 + math.fsum((log - mean) ** 2 for log in logs)) / (1 + len(logs))
-        return cls(mean, math.sqrt(variance * (1 + 1 / (len(logs) + _SHIFT_WEIGHT))))
+        return cls(mean, math.sqrt(variance * (1 + 1 / (len(logs) + weight))))
 
     def chance(self, room: float) -> float:
         """The probability that a network takes at most ``room`` times what is predicted."""
@@ -211,6 +220,7 @@ class Confirmation:
         count: Candidates to measure at once.
         emulated: Timings taken under emulation confirm as well.
         further: Further devices, each with its budget. Only what is within the budgets before is measured there.
+        occasion: Deviation of what all networks share today (``PredictionError.of``).
     """
 
     measure: MeasureNetworks
@@ -220,6 +230,7 @@ class Confirmation:
     count: int
     emulated: bool = False
     further: Sequence[DeviceBudget] = ()
+    occasion: float = 0.0
     measured: dict[str, Candidate] = field(default_factory=dict)
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
@@ -235,6 +246,11 @@ class Confirmation:
             self._measure(chosen)
             chosen = self._next(ranked)
         return self._best()
+
+    def with_chances(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """Candidates as they were measured; those that were not, with the probability that they fit."""
+        errors = self._errors()
+        return [self.measured.get(c.architecture) or replace(c, chance=self._chance(c, errors)) for c in candidates]
 
     def _best(self) -> Candidate | None:
         within = [c for c in self.measured.values() if self._is_within(c)]
@@ -286,7 +302,8 @@ class Confirmation:
         for other in zip(*(c.further for c in self.measured.values()), strict=True):
             pairs.append([(latency.predicted_s, latency.measured_s) for latency in other])
         known = [[math.log(m / p) for p, m in by_device if m is not None] for by_device in pairs]
-        return [PredictionError.of(logs, spread) for logs, spread in zip(known, spreads, strict=True)]
+        occasions = [self.occasion, *(other.occasion for other in self.further)]
+        return [PredictionError.of(*promised) for promised in zip(known, spreads, occasions, strict=True)]
 
     def _measure(self, chosen: Sequence[Candidate]) -> None:
         going_on = list(chosen)

@@ -124,6 +124,7 @@ class Search:
         clips: Clips of the data, for evaluators that look at some.
         inherited: Top-1 with the weights of a supernet.
         watch: Hears of every trial.
+        occasion: Standard deviation of what all networks share today, relative.
     """
 
     workspace: Workspace
@@ -142,6 +143,7 @@ class Search:
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
     storage: StudyStorage | None = None
+    occasion: float = 0.0
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -212,11 +214,12 @@ class Search:
             max(measure, 1),
             emulated=self.settings.emulated,
             further=self.further,
+            occasion=self.occasion,
         )
         best = confirmation.run(distinct)
         if best is None:
             raise over_budget(self.name, self.settings, list(confirmation.measured.values()))
-        known = [confirmation.measured.get(c.architecture, c) for c in distinct]
+        known = confirmation.with_chances(distinct)
         return SearchResult(
             study=self.name,
             settings=self.settings,

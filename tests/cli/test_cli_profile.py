@@ -63,7 +63,7 @@ def test_a_space_is_measured_and_its_tables_are_published(workspace, fake, capsy
     assert status == 0
     values = json.loads(out)
     rows = needed(workspace) | needed(workspace, Precision.INT8)
-    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds", "aa"}
+    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds", "scales", "aa"}
     assert values["aa"] is None
     assert (values["device"], values["target"]) == ("local", TARGET.key)
     assert (values["ok"], values["failed"], values["skipped"]) == (len(rows), 0, 0)

@@ -63,7 +63,7 @@ def test_a_device_as_it_was(table, fake, capsys):
     assert values["device_change_low"] <= values["device_change"] <= values["device_change_high"]
     assert abs(values["device_change"]) < 0.003
     assert "than when its table was taken" not in err
-    assert values["nominal"] == min(0.9, len(calibrating(table)) / (len(calibrating(table)) + 1))
+    assert values["nominal"] == 0.9
 
 
 def test_a_slower_device_is_no_wrong_prediction(workspace, table, fake, capsys):

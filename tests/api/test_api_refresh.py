@@ -1,0 +1,179 @@
+"""``hwbench profile --refresh`` and rows of several occasions, on a device whose speed is known."""
+
+import sqlite3
+
+import pytest
+from measured import CONDITIONS, TARGET, Ears, fake_device
+from micro_workspace import SPACE
+
+import hwbench
+from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
+from hwbench.measure.store_types import RowPurpose, fingerprint
+from hwbench.spaces import load_space
+from hwbench.specs import Precision
+from hwbench.testing.tables import space_table, work
+from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
+PROFILE = {"space": "micro", "precision": "int8", "classes": 8, "aa": False}
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    made = Workspace.create(tmp_path / "bench")
+    several = SPACE.replace("width = [8, 16]", "width = [8, 12, 16, 20]").replace("[1, 2]", "[1, 2, 3]")
+    (made.root / "search_spaces" / "micro.toml").write_text(several)
+    wider = SPACE.replace('"micro"', '"wider"').replace("[8, 16]", "[24]").replace("[1, 2]", "[1]")
+    (made.root / "search_spaces" / "wider.toml").write_text(wider)
+    return made
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch, tmp_path):
+    return fake_device(monkeypatch, tmp_path / "files")
+
+
+def profile(workspace, listener=None, **options):
+    request = hwbench.ProfileRequest(**PROFILE | options)
+    return hwbench.profile(request, listener or Ears(), workspace=workspace)
+
+
+def table(workspace):
+    return LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+
+
+def a_day_passes(workspace):
+    """All that was measured so far was so a day ago, before the host was started."""
+    with sqlite3.connect(workspace.store) as db:
+        db.execute(
+            "UPDATE sessions SET boot = '', taken_at = replace(strftime('%Y-%m-%dT%H:%M:%f', taken_at, '-1 day'), "
+            "' ', 'T') || '+00:00'"
+        )
+
+
+def slower(fake, factor):
+    fake.law = lambda workload: factor * work(workload)
+
+
+def network(workspace, seed=0):
+    import numpy as np
+
+    space = load_space(workspace, "micro")
+    return space.network(space.random(np.random.default_rng(seed)), 8).workload(INT8)
+
+
+def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fake):
+    profile(workspace)
+    before, visits = table(workspace), len(fake.visits)
+    assert (before.scale.factor, before.scale.occasions) == (1.0, 1)
+    a_day_passes(workspace)
+    slower(fake, 1.06)
+    ears = Ears()
+    result = profile(workspace, ears, refresh=True)
+    after = table(workspace)
+    anchors = set(fake.visits[visits:])
+    assert anchors <= {row.workload for row in before.rows(Role.NETWORK)}
+    assert result.devices[0].ok == len(anchors) == 4
+    assert after.scale.factor == pytest.approx(1.06, rel=0.005)
+    assert after.scale.low < 1.06 < after.scale.high < 1.09
+    assert after.scale.occasions == 2
+    assert after.scale.at > before.scale.at or after.scale.at[:10] >= before.scale.at[:10]
+    # Rows stay as measured, the anchors on the scale of the others.
+    for row in after:
+        assert row.stats.median_s == pytest.approx(before[row.workload].median_s, rel=0.005)
+    true = 1.06 * work(network(workspace))
+    predicted = AdditivePredictor.fit(after).predict(network(workspace)).seconds
+    assert predicted / AdditivePredictor.fit(before).predict(network(workspace)).seconds == pytest.approx(
+        1.06, rel=5e-3
+    )
+    assert predicted == pytest.approx(true, rel=0.2)
+    assert any("+6." in line and "beside the rows" in line for line in ears.said)
+    values = result.to_json()
+    assert values["scales"][0]["scale"] == pytest.approx(after.scale.factor, abs=1e-4)
+
+
+def test_rows_of_another_occasion_are_joined_on_the_scale_of_most_rows(workspace, fake):
+    profile(workspace)
+    old = {row.workload for row in table(workspace)}
+    a_day_passes(workspace)
+    slower(fake, 1.08)
+    visits = len(fake.visits)
+    profile(workspace, space="wider")
+    after = table(workspace)
+    assert set(fake.visits[visits:]) & old  # the anchors, before what is new
+    fresh = [row for row in after if row.workload not in old and row.role is Role.BLOCK]
+    assert fresh
+    for row in fresh:
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.08 times that
+    assert after.scale.factor == pytest.approx(1.08, rel=0.005)
+
+
+def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspace, fake):
+    made = space_table(
+        load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions=fingerprint(CONDITIONS)
+    )
+    made.write(table_path(workspace.root, TARGET, INT8))
+    slower(fake, 0.95)
+    profile(workspace, refresh=True)
+    first = table(workspace)
+    assert first.scale.factor == pytest.approx(0.95, rel=0.005)
+    assert len(first) == len(made)
+    profile(workspace, refresh=True)
+    assert table(workspace).scale.factor == pytest.approx(0.95, rel=0.005)
+
+
+def test_a_shift_that_is_not_common_is_told_with_the_rows_to_measure_anew(workspace, fake):
+    profile(workspace)
+    a_day_passes(workspace)
+    networks = [row.workload for row in table(workspace).rows(Role.NETWORK)]
+    fake.law = lambda w: work(w) * (1.25 if w in networks[::2] else 1.0)
+    ears = Ears()
+    profile(workspace, ears, refresh=True)
+    (line,) = [line for line in ears.said if "moved apart" in line]
+    assert "--remeasure" in line
+    assert "x3d_" in line.split("measure anew at first:")[1]
+    assert table(workspace).scale.high / table(workspace).scale.low > 1.1
+
+
+def test_networks_of_validate_calibrate_no_table_until_a_profile_asks_for_them(workspace, fake):
+    profile(workspace)
+    before = {row.workload for row in table(workspace).rows(Role.NETWORK)}
+    request = hwbench.ValidateRequest(space="micro", networks=3, precision="int8")
+    result = hwbench.validate(request, Ears(), workspace=workspace)
+    from hwbench.measure.store import MeasurementStore
+
+    with MeasurementStore(workspace.store) as store:
+        purposes = {row.measurement.workload: row.purpose for row in store.rows(TARGET)}
+    assert list(purposes.values()).count(RowPurpose.CONFIRMATION) == len(result.comparisons) == 3
+    profile(workspace)
+    assert {row.workload for row in table(workspace).rows(Role.NETWORK)} == before
+    profile(workspace, calibrate=10)
+    claimed = {row.workload for row in table(workspace).rows(Role.NETWORK)}
+    assert claimed > before
+
+
+def test_validate_tells_the_errors_before_and_after_a_refresh(workspace, fake):
+    profile(workspace)
+    slower(fake, 1.07)
+    request = hwbench.ValidateRequest(space="micro", networks=4, precision="int8")
+    result = hwbench.validate(request, Ears(), workspace=workspace)
+    values = result.to_json()
+    assert values["scale_today"] == pytest.approx(1.07, rel=0.005)
+    assert values["scale_today_low"] < 1.07 < values["scale_today_high"]
+    assert values["median_error_refreshed"] < values["median_error"] - 0.03
+    assert "--refresh" in result.change
+
+
+def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
+    with pytest.raises(NotMeasured, match=r"has none .*; measure one: hwbench profile --device local --space micro"):
+        profile(workspace, refresh=True)
+    profile(workspace, calibrate=0)
+    with pytest.raises(NotMeasured, match="has no whole network to tell the scale by; measure some: hwbench profile"):
+        profile(workspace, refresh=True)
+    made = space_table(load_space(workspace, "micro"), INT8, target=TARGET, calibration=4, conditions="other")
+    made.write(table_path(workspace.root, TARGET, INT8))
+    with pytest.raises(NotMeasured, match=r"under other conditions \(other, now"):
+        profile(workspace, refresh=True)
+    with pytest.raises(InvalidValue, match="leave --remeasure out"):
+        hwbench.ProfileRequest(refresh=True, remeasure=True)

@@ -1,0 +1,175 @@
+"""Occasions: shifts that rows have in common, the scale of a table, and what intervals make of it."""
+
+import math
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pytest
+
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.latency import AdditivePredictor, LatencyTable
+from hwbench.latency.anchors import anchor_rows
+from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale, occasion_shifts, occasion_uncertainty
+from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
+from hwbench.spaces import read_space
+from hwbench.specs import LatencyStats, Precision
+from hwbench.testing.tables import CLASSES, space_table
+from hwbench.workspace import shipped
+
+SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
+AT = "2026-01-31T22:15Z"
+THEN = datetime(2026, 1, 31, 22, 15, tzinfo=UTC)
+
+
+def stats(seconds, half=0.003):
+    return LatencyStats(seconds, 0.99 * seconds, 1.01 * seconds, (1 - half) * seconds, (1 + half) * seconds, 5, 50)
+
+
+def on_occasions(rng, shifts, rows, own=0.004):
+    """Rows whose logarithms move by the shifts, and each by itself."""
+    return [
+        {at: stats(1e-3 * (row + 1) * math.exp(shift + rng.normal(0, own))) for at, shift in enumerate(shifts)}
+        for row in range(rows)
+    ]
+
+
+def test_shifts_are_found_and_their_intervals_hold():
+    rng = np.random.default_rng(0)
+    held, errors = [], []
+    for _ in range(100):
+        true = [0.0, *rng.uniform(-0.1, 0.1, int(rng.integers(1, 4)))]
+        found = occasion_shifts(on_occasions(rng, true, 4), reference=0)
+        for at, shift in found.by_occasion.items():
+            held.append(abs(shift.log - true[at]) <= shift.half)
+            errors.append(abs(shift.log - true[at]))
+    assert np.mean(held) >= 0.93
+    assert max(errors) < 0.015
+
+
+def test_rows_that_moved_apart_have_no_shift_in_common():
+    rng = np.random.default_rng(1)
+    together = occasion_shifts(on_occasions(rng, [0.0, 0.06], 4), 0)
+    assert not together.apart
+    rows = on_occasions(rng, [0.0, 0.0], 4)
+    rows = [{0: row[0], 1: stats(row[1].median_s * (1.12 if at % 2 else 1.0))} for at, row in enumerate(rows)]
+    apart = occasion_shifts(rows, 0)
+    assert apart.apart
+    assert apart.by_occasion[1].half > 3 * together.by_occasion[1].half
+    assert apart.residuals[1, 1] > 0.02 > -0.02 > apart.residuals[0, 1]
+
+
+def test_occasions_are_tied_by_way_of_others_and_what_nothing_ties_has_no_shift():
+    rows = [{0: stats(1.0), 1: stats(1.05)}, {1: stats(2.0), 2: stats(2.2)}, {3: stats(1.0), 4: stats(1.0)}]
+    shifts = occasion_shifts(rows, 0).by_occasion
+    assert set(shifts) == {0, 1, 2}
+    assert shifts[2].factor == pytest.approx(1.05 * 1.1, rel=0.02)
+    assert shifts[2].half > shifts[1].half
+    nothing = occasion_shifts([{0: stats(1.0)}], 0)
+    assert (dict(nothing.by_occasion).keys(), nothing.between) == ({0}, BETWEEN_OCCASIONS)
+
+
+def test_occasions_soon_say_more_of_the_next_one_than_the_prior():
+    rng = np.random.default_rng(2)
+    quiet = occasion_shifts(on_occasions(rng, [0.001 * at for at in range(12)], 4), 0)
+    wild = occasion_shifts(on_occasions(rng, rng.normal(0, 0.1, 12), 4), 0)
+    assert quiet.between.deviation < 0.03 < BETWEEN_OCCASIONS.deviation < wild.between.deviation
+    assert quiet.between.degrees == 15
+
+
+def test_a_scale_stands_in_the_first_line_and_older_readers_pass_over_it(tmp_path):
+    table, path = space_table(SPACE, Precision.INT8), tmp_path / "t.csv"
+    scale = Scale(1.0621, 1.0512, 1.0734, AT, Uncertainty.of_deviation(0.043, 6.0), 3)
+    LatencyTable(table.target, table.precision, table, scale=scale).write(path)
+    first = path.read_text().splitlines()[0]
+    assert f"; scale:1.0621; scale_low:1.0512; scale_high:1.0734; scale_at:{AT}; occasion_sd:0.043; occ" in first
+    # What readers of before took for keys, and refused where they did not know one.
+    assert {pair.split("=", 1)[0] for pair in first.split("; ")[1:] if "=" in pair} == {
+        "schema", "target", "precision", "emulated",
+    }  # fmt: skip
+    again = LatencyTable.read(path)
+    assert again.scale == scale
+    assert again.text == path.read_text()
+    assert again.with_aa(None).scale == scale
+    assert [row.stats for row in again] == [row.stats for row in LatencyTable.read(write(table, tmp_path))]
+
+
+def write(table, folder):
+    table.write(folder / "plain.csv")
+    return folder / "plain.csv"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["scale:1.2", "scale:nan", "scale_at:yesterday", "occasions:0", "occasion_sd:-1", "scale_low:2"]
+)
+def test_a_damaged_scale_is_refused(tmp_path, wrong):
+    path = tmp_path / "t.csv"
+    table = space_table(SPACE, Precision.INT8)
+    LatencyTable(table.target, table.precision, table, scale=Scale(1.06, 1.05, 1.07, AT)).write(path)
+    name = wrong.split(":")[0]
+    first, _, rows = path.read_text().partition("\n")
+    pairs = [wrong if pair.startswith(f"{name}:") else pair for pair in first.split("; ")]
+    path.write_text("; ".join(pairs) + "\n" + rows)
+    with pytest.raises(InvalidFile, match="scale"):
+        LatencyTable.read(path)
+    with pytest.raises(InvalidValue, match="inside its interval"):
+        Scale(1.0, 1.1, 1.2, AT)
+
+
+def test_predictions_speak_of_the_day_of_the_scale_and_widen_for_another_occasion():
+    table = space_table(SPACE, Precision.INT8)
+    scaled = LatencyTable(table.target, table.precision, table, scale=Scale(1.06, 1.05, 1.07, AT))
+    network = SPACE.network(SPACE.random(np.random.default_rng(3)), CLASSES).workload(Precision.INT8)
+    plain = AdditivePredictor.fit(table)
+    same = AdditivePredictor.fit(scaled, moment=THEN + timedelta(minutes=9))
+    other = AdditivePredictor.fit(scaled, moment=THEN + timedelta(hours=1))
+    assert same.predict(network).seconds == pytest.approx(1.06 * plain.predict(network).seconds)
+    assert other.predict(network).seconds == same.predict(network).seconds
+    assert plain.spread < same.spread < other.spread
+    assert 1.08 < other.spread < 1.15
+    assert same.on_day(Scale(1.0, 1.0, 1.0, AT)).predict(network) == plain.predict(network)
+    assert occasion_uncertainty(None, None) == CERTAIN
+    assert occasion_uncertainty(None, THEN) == BETWEEN_OCCASIONS
+
+
+def test_the_difference_of_two_networks_is_surer_than_either_on_another_day():
+    table = space_table(SPACE, Precision.INT8)
+    scaled = LatencyTable(table.target, table.precision, table, scale=Scale(1.06, 1.05, 1.07, AT))
+    same, other = (AdditivePredictor.fit(scaled, moment=THEN + timedelta(hours=h)) for h in (0, 24))
+    rng = np.random.default_rng(4)
+    first, second = (SPACE.network(SPACE.random(rng), CLASSES).workload(Precision.INT8) for _ in range(2))
+    ours, theirs = other.predict(first), other.predict(second)
+    difference = other.difference(first, second)
+    assert difference.seconds == pytest.approx(ours.seconds - theirs.seconds)
+    assert difference.low_s < difference.seconds < difference.high_s
+    assert difference == same.difference(first, second)  # the occasion cancels
+    assert difference.high_s - difference.low_s < (ours.high_s - theirs.low_s) - (ours.low_s - theirs.high_s)
+    assert (difference.chance < 0.5) == (difference.seconds > 0)
+    assert difference.chance + other.difference(second, first).chance == pytest.approx(1.0, abs=1e-6)
+    assert other.difference(first, first).chance == pytest.approx(0.5)
+
+
+def test_anchors_are_few_spread_and_the_same_at_every_call():
+    table = space_table(SPACE, Precision.INT8, calibration=12)
+    rows = anchor_rows(table)
+    assert rows == anchor_rows(table)
+    assert len(rows) == len({row.workload for row in rows}) == 4
+    seconds = sorted(row.stats.median_s for row in table.rows(rows[0].role))
+    assert rows[0].stats.median_s == seconds[0]
+    assert rows[-1].stats.median_s >= seconds[-3]
+    assert anchor_rows(LatencyTable(table.target, table.precision, ())) == []
+
+
+def test_quantiles_and_sums_of_uncertainties():
+    assert student_t(0.95, 4.0) == pytest.approx(2.1318, abs=1e-3)
+    assert student_t(0.975, math.inf) == pytest.approx(1.96, abs=0.01)
+    assert student_t(0.5, 3.0) == pytest.approx(0.0, abs=1e-6)
+    one = Uncertainty.of_deviation(0.03, 4.0) + Uncertainty.of_deviation(0.04, 4.0)
+    assert one.deviation == pytest.approx(0.05)
+    assert 4.0 < one.degrees < 8.0
+    assert one + CERTAIN == one
+    assert CERTAIN.spread(0.9) == CERTAIN.margin(0.9) == 1.0
+    assert one.chance(math.log(one.margin(0.9))) == pytest.approx(0.9, abs=1e-3)
+    assert one.chance(-math.log(one.margin(0.9))) == pytest.approx(0.1, abs=1e-3)
+    updated = Uncertainty.of_deviation(0.02, 2.0).updated([0.04] * 6, 6.0)
+    assert updated.variance == pytest.approx((2 * 0.02**2 + 6 * 0.04**2) / 8)
+    assert updated.degrees == 8.0
