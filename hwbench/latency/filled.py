@@ -57,6 +57,7 @@ class FilledTable(LatencyTable):
             for workload, value in seconds.items()
             if super(FilledTable, self).latency(workload) is None
         }
+        self.largest_deviation = max((deviation for _, deviation in self._filled.values()), default=0.0)
         self._refused = {workload.key: why for workload, why in (refused or {}).items()}
 
     @property

@@ -196,8 +196,9 @@ class LatencyTable:
     # Factor of the interval of rows that are filled in, and what they are; see ``FilledTable``.
     filled_spread = 1.0
     how = ""
-    # Correlation of the errors of filled rows.
+    # Correlation of the errors of filled rows, and the largest of their standard deviations.
     common_share = 0.0
+    largest_deviation = 0.0
 
     @property
     def boundary_rows(self) -> LatencyTable:
