@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +29,7 @@ from hwbench.specs import Precision, Workload
 from hwbench.workspace import Workspace
 
 SEED, REPETITIONS = 15, 20
-MACHINES = ("intel", "amd", "amd-zen4", "intel-read-once")
+MACHINES = ("amd-zen4", "amd", "intel", "intel-read-once")
 PRECISIONS = (Precision.FP32, Precision.INT8)
 CALIBRATED = (4, 8, 20)
 # Networks that rows are chosen for: drawn as those of experiment 006, none of them among these.
@@ -43,6 +44,7 @@ MODELS: dict[str, Callable[[Sequence[Workload]], RowModel]] = {
 }
 # What is looked at, the most telling first: (choice, model, number of rows).
 SECOND = "second precision"
+CELLS_FIRST = "a-optimal gaussian 300"
 CELLS = [
     ("a-optimal", "gaussian", 300),
     (SECOND, "transfer", 100),
@@ -59,6 +61,9 @@ CELLS = [
 ]
 # Orders of rows of each choice; the repetitions, each with networks of its own to calibrate with, take them in turn.
 ORDERS = {"random": 10, "by-use": 5, "a-optimal": 5, SECOND: 5}
+# By their names; None: all rows are measured.
+NAMES: dict[str, tuple[str, str, int] | None] = {" ".join(map(str, cell)): cell for cell in CELLS}
+NAMES = {CELLS_FIRST: NAMES[CELLS_FIRST], "all": None} | NAMES
 OUT = HERE / "results.json"
 
 
@@ -190,39 +195,29 @@ def drawn_networks() -> list[Workload]:
     return [Workload.parse(k) for k in draw(space, sums, {"": DRAWN // 5}, np.random.default_rng([SEED]), seen)[""]]
 
 
-def cells(done: dict[str, object]) -> Iterator[tuple[str, tuple[str, str, int] | None]]:
-    """The names of cells that are not done, with what they are; None: all rows."""
-    for cell in (None, *CELLS):
-        name = "all" if cell is None else " ".join(map(str, cell))
-        if name not in done:
-            yield name, cell
-
-
 def run(machines: Sequence[str], precisions: Sequence[Precision], afresh: bool) -> None:
     """Works out what ``results.json`` lacks; it is written after every cell."""
     results: dict[str, dict[str, dict[str, object]]] = {}
     if OUT.exists() and not afresh:
         results = json.loads(OUT.read_text())
     drawn = drawn_networks()
-    deals: dict[tuple[str, Precision], Deals] = {}
-    # Cell by cell over all machines, so that what is there after any time tells of each of them.
-    for machine in machines:
-        for precision in precisions:
-            results.setdefault(machine, {}).setdefault(precision.value, {})
-            whole = [Workload(w.blocks, w.input, precision) for w in drawn]
-            deals[machine, precision] = Deals(Machine.read(machine, precision), whole)
-    for (machine, precision), of_machine in deals.items():
-        (other,) = (one for one in PRECISIONS if one is not precision)
-        of_machine.other = deals.get((machine, other))
+
+    @functools.cache
+    def deals(machine: str, precision: Precision) -> Deals:
+        networks = [Workload(network.blocks, network.input, precision) for network in drawn]
+        return Deals(Machine.read(machine, precision), networks)
+
     start = time.process_time()
-    for name, cell in cells({}):
-        for (machine, precision), of_machine in deals.items():
-            done = results[machine][precision.value]
-            if name in done or (cell and cell[0] == SECOND and of_machine.other is None):
-                continue
-            done[name] = of_machine.evaluate_all() if cell is None else of_machine.evaluate(*cell)
-            OUT.write_text(json.dumps(results, indent=1) + "\n")
-            print(f"{time.process_time() - start:.0f} s: {machine} {precision} {name}: {done[name]}", flush=True)
+    # Cell by cell over all machines, so that what is there after any time tells of each of them.
+    for (name, cell), machine, precision in itertools.product(NAMES.items(), machines, precisions):
+        done = results.setdefault(machine, {}).setdefault(precision.value, {})
+        if name in done:
+            continue
+        of_machine = deals(machine, precision)
+        of_machine.other = deals(machine, *(one for one in PRECISIONS if one is not precision))
+        done[name] = of_machine.evaluate_all() if cell is None else of_machine.evaluate(*cell)
+        OUT.write_text(json.dumps(results, indent=1) + "\n")
+        print(f"{time.process_time() - start:.0f} s: {machine} {precision} {name}: {done[name]}", flush=True)
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ for both: its bytes are those of the working set, up to 4 MiB, for what is large
 (experiment 006).
 
 ``shrunk`` has all of these terms, held near zero by a prior: from eight networks it is off by 0.7 to 2.0 % where a
-ratio is off by 1.2 to 4.1 % (experiment 015). It is taken where it predicts networks that are left out better at all.
+ratio is off by 1.2 to 4.1 % (experiment 015). It is taken unless networks that are left out speak for the ratio.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _FAMILY_NETWORKS = 35
 _NETWORKS_PER_TERM = 5
 # A richer form must lower the leave-one-out error by this share of it, and by one standard error of the difference.
 _GAIN = 0.05
-# Where that is no hurdle: what a ratio leaves over may be rounding.
-_LEAST_GAIN = 1e-6
+# Errors below this one are of arithmetic.
+_ROUNDING = 1e-6
 # Ridge: networks scatter by about 2 % around any form, and terms beyond the ratio are worth about 10 % of a network.
 _RIDGE = (0.02 / 0.1) ** 2
 # Likewise of ``shrunk``: each of its terms is worth about 2 % of a network, beside a scatter of 1.5 %. Of 0.5, 1, 2 and
@@ -287,13 +287,14 @@ def _medians(values: Floats, masks: Masks) -> Floats:
 def _choose(errors: Mapping[str, Floats]) -> str:
     """The simplest form that no richer one beats clearly: by 5 % of the error, and by one standard error.
 
-    ``shrunk`` need not beat the ratio by a standard error, for its prior is the ratio.
+    Of few networks it is ``shrunk``, whose prior is the ratio, unless the ratio beats it clearly or is exact.
     """
     (chosen, *richer) = errors
+    if "shrunk" in errors and float(np.mean(errors["ratio"])) > _ROUNDING:
+        chosen, richer = "shrunk", [form for form in errors if form != "shrunk"]
     for form in richer:
         gained = errors[chosen] - errors[form]
         standard_error = np.std(gained, ddof=1) / math.sqrt(len(gained))
-        least = max(_GAIN * float(np.mean(errors[chosen])), float(standard_error) if form != "shrunk" else _LEAST_GAIN)
-        if float(np.mean(gained)) > least:
+        if float(np.mean(gained)) > max(_GAIN * float(np.mean(errors[chosen])), float(standard_error)):
             chosen = form
     return chosen
