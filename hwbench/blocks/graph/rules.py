@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
-from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Reorder, Value, reorder, sizes, spec_of
+from hwbench.blocks.graph.values import (
+    FOLDED,
+    MAX_AXES,
+    NCTHW,
+    Clip,
+    Plain,
+    Reorder,
+    Unsplit,
+    Value,
+    reorder,
+    sizes,
+    spec_of,
+)
 from hwbench.errors import UnsupportedModule
 from hwbench.registry import Registry
 from hwbench.specs import TensorSpec
@@ -73,9 +86,23 @@ class Call:
         found = self.node.meta["val"]
         return tuple(tuple(int(s) for s in t.shape) for t in (found if isinstance(found, list | tuple) else (found,)))
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the arguments, in the order of the operation's schema."""
+        return self._schema
+
     def __getitem__(self, name: str) -> Any:
         """An argument: a value, a list of values, or a number, text or list as it stands."""
-        return self._rewriter.resolved(self._arguments[name])
+        found = self._rewriter.resolved(self._arguments[name])
+        return pytree.tree_map_only(Unsplit, self._split, found, is_leaf=lambda x: isinstance(x, Unsplit))
+
+    def unsplit(self) -> Clip | Plain:
+        """The first argument; a tensor of many axes as it is stored."""
+        value = self._rewriter.resolved(self._arguments[self._schema[0]])
+        return value if isinstance(value, Unsplit) else self.tensor()
+
+    def _split(self, value: Unsplit) -> Plain:
+        return Plain(self.emit(Reorder((), (), value.shape), value.node), value.shape)
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
@@ -124,10 +151,33 @@ class Call:
                 return Plain(node, shape)
             if len(shape) == 5 and _same_order(value.spec, value.order):
                 return self._folded(node, shape)
+            if len(shape) > MAX_AXES:
+                return Unsplit(self.emit(reorder(value.spec, FOLDED, value.order, value.shape), node), shape)
             node = self.emit(reorder(value.spec, FOLDED, value.order, shape), node)
+        elif len(shape) > MAX_AXES:
+            return Unsplit(node, shape)
         elif len(shape) != 5:
             node = self.emit(Reorder((), (), shape), node)
         return self._folded(node, shape) if len(shape) == 5 else Plain(node, shape)
+
+    def natural(self, value: Clip | Plain) -> fx.Node:
+        """A node with the axes of the original, for an operation that has no form on folded clips."""
+        if isinstance(value, Plain):
+            return value.node
+        return self.emit(reorder(value.spec, FOLDED, value.order, value.shape), value.node)
+
+    def from_natural(self, node: fx.Node) -> Clip | Plain:
+        """A node with the axes of the original as the result of this call."""
+        return self._folded(node, self.shape) if len(self.shape) == 5 else Plain(node, self.shape)
+
+    def refolded(self, value: Clip, order: str) -> Clip:
+        """The same clip with its axes named otherwise, and stored accordingly."""
+        if value.order == order:
+            return value
+        names = dict(zip(order, value.order, strict=True))
+        spec = spec_of(value.shape, order)
+        moved = "".join(names[axis] for axis in FOLDED)
+        return Clip(self.emit(reorder(value.spec, FOLDED, moved, spec.folded), value.node), spec, order)
 
     def _folded(self, node: fx.Node, shape: tuple[int, ...]) -> Clip:
         spec = spec_of(shape)
