@@ -172,13 +172,9 @@ def describe_day(table: LatencyTable, moment: datetime | None = None) -> str:
     if table.scale is None:
         dates = [row.measured_on for row in table if row.stats is not None]
         return f"latencies of {where} are those of {max(dates, default='an unknown day')}"
-    scale = table.scale
-    text = f"latencies of {where} are those of {scale.at.replace('T', ' ').replace('Z', ' UTC')}"
-    if moment is not None and (age := scale.age_s(moment)) > APART_S:
-        text += f", {_ago(age)} ago"
-    if scale.factor != 1.0:
-        text += f", {scale.factor - 1:+.1%} beside the rows ({scale.low - 1:+.1%} to {scale.high - 1:+.1%})"
-    return text
+    text = f"latencies of {where} are those of {table.scale}"
+    age = table.scale.age_s(moment) if moment is not None else 0.0
+    return f"{text}, {_ago(age)} ago" if age > APART_S else text
 
 
 def moved_apart(path: Path, one: OneScale, command: str) -> str | None:

@@ -79,6 +79,13 @@ class Scale:
         """Of the factor."""
         return Uncertainty.of_deviation(math.log(self.high / self.low) / 2 / student_t95(1000))
 
+    def __str__(self) -> str:
+        """The day, and how far it is from that of the rows."""
+        text = f"{self.at.replace('T', ' ').replace('Z', ' UTC')}"
+        if self.factor == 1.0:
+            return text
+        return f"{text}, {self.factor - 1:+.1%} beside the rows ({self.low - 1:+.1%} to {self.high - 1:+.1%})"
+
     def age_s(self, moment: datetime) -> float:
         """Seconds since the occasion."""
         return (moment - datetime.strptime(self.at, _TIME).replace(tzinfo=UTC)).total_seconds()
@@ -92,6 +99,14 @@ class Scale:
         if moment is None or self.age_s(moment) <= APART_S:
             return self.uncertainty
         return self.uncertainty + self.between
+
+
+def scale_words(scale: Scale | None) -> str:
+    """The day that predictions speak of, and what another one may change, for a page."""
+    if scale is None:
+        return "that of the rows; the table does not say when its last occasion ended"
+    known = f"{scale.occasions} occasion{'s' if scale.occasions != 1 else ''}"
+    return f"{scale}; another one may differ by ±{scale.between.spread(0.9) - 1:.0%} (90 %, by {known} and a prior)"
 
 
 def occasion_uncertainty(scale: Scale | None, moment: datetime | None) -> Uncertainty:

@@ -59,7 +59,7 @@ def doubt(
     session: Session,
     usual_clock_hz: float = 0.0,
     undisturbed: Undisturbed | None = None,
-    usual: float = 1.0,
+    busy_cores: float = 1.0,
 ) -> str:
     """Why the median of a session cannot be trusted, in words; empty where nothing speaks against it.
 
@@ -67,24 +67,24 @@ def doubt(
         session: One visit.
         usual_clock_hz: Clock at which the other sessions were taken; 0: unknown.
         undisturbed: What other sessions told of core and memory while nothing else used them; None: unknown.
-        usual: ``usual_cores`` of the file: of several threads, those that wait take no processor time while the others
-            go on, so that one session alone does not tell.
+        busy_cores: ``usual_cores`` of the file: of several threads, those that wait take no processor time while the
+            others go on, so that one session alone does not tell.
     """
     samples, centre = len(session.samples_s), statistics.median(session.samples_s)
     if session.involuntary_switches > max(1.0, SWITCHES_PER_SAMPLE * samples):
         share = f", on the processor for {session.cpu_s / session.wall_s:.0%} of the time" if session.wall_s else ""
         return f"preempted {session.involuntary_switches} times in {samples} samples{share}"
     # CPU time is that of all samples and threads: less of it than the typical sample takes says that this one waited.
-    waiting = WAITING if usual == 1.0 else THREADS_WAITING
-    if session.cpu_s and cores_used(session) < (1 - waiting) * usual:
-        share = 1 - cores_used(session) / usual
-        of = "" if usual == 1.0 else f", by the {usual:.1f} cores that this file keeps busy otherwise"
-        return f"waited for the processor for {share:.0%} of a typical sample{of}"
+    waiting = WAITING if busy_cores == 1.0 else THREADS_WAITING
+    if session.cpu_s and cores_used(session) < (1 - waiting) * busy_cores:
+        waited = 1 - cores_used(session) / busy_cores
+        of = "" if busy_cores == 1.0 else f", by the {busy_cores:.1f} cores that this file keeps busy otherwise"
+        return f"waited for the processor for {waited:.0%} of a typical sample{of}"
     lowest = undisturbed or Undisturbed()
-    if (quiet := lowest.crowding.usual) and session.crowding > CROWDED * quiet:
-        return f"another program shared the core: independent work took {session.crowding / quiet - 1:.0%} longer"
-    if (quiet := lowest.memory.usual) and session.memory > MEMORY_USED * quiet:
-        return f"others used the memory: a sweep over it took {session.memory / quiet - 1:.0%} longer"
+    if (usual := lowest.crowding.usual) and session.crowding > CROWDED * usual:
+        return f"another program shared the core: independent work took {session.crowding / usual - 1:.0%} longer"
+    if (usual := lowest.memory.usual) and session.memory > MEMORY_USED * usual:
+        return f"others used the memory: a sweep over it took {session.memory / usual - 1:.0%} longer"
     # What the clock itself says holds for the session; the sentinel stands for other work, at another time.
     if abs(session.drift - 1) > (OWN_CLOCK if session.probe_s else DRIFT):
         return f"the {'clock' if session.probe_s else 'sentinel'} moved by {session.drift - 1:+.1%}"

@@ -17,13 +17,15 @@ from hwbench.specs import Estimate, Outcome, Workload
 class Group:
     """Networks of one origin, ``note`` says which and how they were predicted. ``summary`` needs two networks.
 
-    ``workloads`` are what was compared, in the same order; empty where that is not known.
+    ``workloads`` are what was compared, in the same order; empty where that is not known. ``held_out`` says that the
+    intervals knew nothing of these networks, so that their share in them is a coverage.
     """
 
     name: str
     note: str
     comparisons: tuple[Comparison, ...]
     workloads: tuple[Workload, ...] = ()
+    held_out: bool = True
 
     @property
     def summary(self) -> Validation | None:
@@ -43,8 +45,8 @@ def calibration_group(predictor: AdditivePredictor, candidates: Collection[Workl
             seconds = row.stats.median_s / math.exp(error)
             comparisons.append(Comparison(_name(row.workload), interval(seconds, spread), row.stats.median_s))
             workloads.append(row.workload)
-    note = "networks that calibrate the table, each predicted by a fit to the others"
-    return Group("calibration", note, tuple(comparisons), tuple(workloads))
+    note = "networks that calibrate the table, each predicted by a fit to the others; the interval is made from them"
+    return Group("calibration", note, tuple(comparisons), tuple(workloads), held_out=False)
 
 
 def candidate_group(result: StoredResult, spread: float) -> Group:

@@ -8,6 +8,7 @@ from statistics import median
 
 from hwbench import __version__
 from hwbench.latency import Role
+from hwbench.latency.occasions import scale_words
 from hwbench.reports.device import DeviceReport, TargetReport
 from hwbench.reports.fragments import DASH, code, facts, missing, reproduce, tile
 from hwbench.reports.markup import Html, element, table
@@ -97,7 +98,8 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     if not isinstance(profiled.predictor, Missing):
         fit = profiled.predictor.calibration
         yield "Calibration", fit.describe()
-        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
+        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}, on the occasion of the table"
+        yield "Day of the predictions", scale_words(profiled.table.scale)
 
 
 def _failures(profiled: Profiled, again: str) -> Iterator[Html]:

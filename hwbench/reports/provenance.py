@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from hwbench import __version__
 from hwbench.latency import Role
+from hwbench.latency.occasions import scale_words
 from hwbench.reports import commands
 from hwbench.reports.fragments import DASH, code, facts, missing, ms, number, reproduce
 from hwbench.reports.markup import Html, element, table
@@ -88,7 +89,8 @@ def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
     else:
         fit = profiled.predictor.calibration
         yield "Calibration", fit.describe()
-        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}"
+        yield "Prediction interval", f"× and ÷ {fit.spread:.4f}, on the occasion of the table"
+        yield "Day of the predictions", scale_words(profiled.table.scale)
 
 
 def _measurement_facts(winner: Winner) -> Iterator[tuple[str, str]]:

@@ -197,12 +197,12 @@ def _further_columns(devices: Sequence[str]) -> tuple[str, ...]:
 
 
 def group_sentence(group: Group, with_interval: bool) -> str:
-    """How far the predictions of a group are off; coverage only where there is an interval."""
+    """How far the predictions of a group are off; coverage only where an interval was not made from the group."""
     summary = group.summary
     if summary is None:
         (one,) = group.comparisons
         return f"{group.name.capitalize()} ({group.note}): one network, error {one.error:+.2%}."
-    held = f", {summary.coverage:.0%} within the interval" if with_interval else ""
+    held = f", {summary.coverage:.0%} within the interval" if with_interval and group.held_out else ""
     return f"{group.name.capitalize()} ({group.note}): {summary.networks} networks, MAPE {summary.mape:.2%}{held}."
 
 
@@ -212,7 +212,7 @@ def group_row(group: Group, with_interval: bool) -> tuple[str, ...]:
     if s is None:
         return (group.name, str(len(group.comparisons)), *[DASH] * 6)
     shares = [f"{s.within_5:.0%}", f"{s.within_10:.0%}", f"{s.spearman:.3f}"]
-    held = f"{s.coverage:.0%}" if with_interval else DASH
+    held = f"{s.coverage:.0%}" if with_interval and group.held_out else DASH
     return (group.name, str(s.networks), f"{s.median_error:.2%}", f"{s.mape:.2%}", *shares, held)
 
 

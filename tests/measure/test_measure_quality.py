@@ -13,6 +13,7 @@ from hwbench.measure.quality import (
     narrow_enough,
     robust_half_width,
     sessions_needed,
+    usual_cores,
     verdict,
 )
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
@@ -172,3 +173,15 @@ def test_the_robust_interval_is_that_of_a_normal_distribution():
     sessions = [one for one, _ in clean(*(0.001 * (1 + 0.01 * z) for z in (-1.15, -0.67, -0.32, 0, 0.32, 0.67, 1.15)))]
     assert robust_half_width(sessions) == pytest.approx(half_width(sessions), rel=0.35)
     assert robust_half_width(sessions[:1]) == half_width(sessions[:1])
+
+
+def test_of_several_threads_those_that_wait_take_no_processor_time():
+    """Three sessions in which two threads were busy, and one in which the second waited for a third of the time."""
+    busy, waiting = session(cpu_s=0.0382, wall_s=0.02), session(cpu_s=0.0320, wall_s=0.02)
+    assert usual_cores([busy, busy, waiting]) == pytest.approx(1.91)
+    assert usual_cores([]) == usual_cores([session(cpu_s=0.019)]) == 1.0
+    assert doubt(busy, busy_cores=1.91) == ""
+    assert doubt(waiting, busy_cores=1.91) == (
+        "waited for the processor for 16% of a typical sample, by the 1.9 cores that this file keeps busy otherwise"
+    )
+    assert doubt(waiting) == ""  # by itself it looks as if nothing waited
