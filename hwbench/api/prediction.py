@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.row_source import RowSource
+from hwbench.api.table_source import TableSource
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def check_filling(interpolate: bool, transfer_from: str | None, device: str, pre
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
     if transfer_from:
-        RowSource.parse(transfer_from).check(device, precision, threads)
+        TableSource.parse(transfer_from).check(device, precision, threads)
 
 
 def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
@@ -49,7 +49,7 @@ def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
     """
     from hwbench.devices import load_device
 
-    device = RowSource.parse(transfer_from).device if transfer_from else None
+    device = TableSource.parse(transfer_from).device if transfer_from else None
     if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
         load_device(workspace, device)
 
@@ -87,7 +87,7 @@ def table_predictor(
         space: Name of the space.
         classes: Of the heads; default: those of the table.
         allow_emulated: Take a table that was taken under emulation.
-        filling: Whether missing rows are interpolated, and whose rows are taken for them (``RowSource``).
+        filling: Whether missing rows are interpolated, and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
 
     Raises:
@@ -101,7 +101,7 @@ def table_predictor(
 
     interpolate, other = filling
     check_filling(interpolate, other, target.device, precision, target.threads)
-    source = RowSource.parse(other).of(target, precision) if other else (target, precision)
+    source = TableSource.parse(other).of(target, precision) if other else (target, precision)
     known = load_table(workspace, *source, space)
     table = load_table(workspace, target, precision, space) if other else known
     num_classes = classes or profiled_classes(known, space)

@@ -290,7 +290,9 @@ def _choose(errors: Mapping[str, Floats]) -> str:
     Of few networks it is ``shrunk``, whose prior is the ratio, unless the ratio beats it clearly or is exact.
     """
     (chosen, *richer) = errors
-    if "shrunk" in errors and float(np.mean(errors["ratio"])) > _ROUNDING:
+    if "shrunk" in errors and float(np.mean(errors["ratio"])) <= _ROUNDING:
+        return "ratio"
+    if "shrunk" in errors:
         chosen, richer = "shrunk", [form for form in errors if form != "shrunk"]
     for form in richer:
         gained = errors[chosen] - errors[form]

@@ -181,7 +181,7 @@ class FilledRows:
         learnt = _Rows.of([part for part, _ in rows], [stats for _, stats in rows])
         faults = learnt.faults()
         kept = learnt.without(faults)
-        trials = [_Trial.of(model, kept) for model in models(kept.parts)]
+        trials = [_CrossValidated.of(model, kept) for model in models(kept.parts)]
         best = min(trials, key=lambda trial: trial.mean_error)
         off = np.abs(best.errors)
         rank = min(math.ceil((len(off) + 1) * nominal), len(off)) - 1
@@ -245,7 +245,7 @@ class _Rows:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class _CrossValidated:
     """One model by fivefold cross-validation: errors log(measured / predicted) and their standard deviations."""
 
     model: RowModel
@@ -256,7 +256,7 @@ class _Trial:
     folds: NDArray[np.int64]
 
     @classmethod
-    def of(cls, model: RowModel, rows: _Rows) -> _Trial:
+    def of(cls, model: RowModel, rows: _Rows) -> _CrossValidated:
         encoded = model.encode(rows.parts)
         state = model.start(encoded, rows.seconds, rows.noise)
         folds = np.random.default_rng(0xB005).permutation(len(rows.parts)) % _FOLDS

@@ -3,7 +3,7 @@
 import pytest
 
 from hwbench.api.prediction import check_filling
-from hwbench.api.row_source import RowSource
+from hwbench.api.table_source import TableSource
 from hwbench.errors import InvalidValue
 from hwbench.specs import Precision, Target
 
@@ -22,7 +22,7 @@ PHONE = Target("s9", "executorch", "1.5.1", 1)
     ],
 )
 def test_what_is_not_named_is_the_same(text, device, precision, threads):
-    target, other = RowSource.parse(text).of(PHONE, Precision.INT8)
+    target, other = TableSource.parse(text).of(PHONE, Precision.INT8)
     assert target == Target(device, "executorch", "1.5.1", threads)
     assert other is precision
 
@@ -30,7 +30,7 @@ def test_what_is_not_named_is_the_same(text, device, precision, threads):
 @pytest.mark.parametrize("text", ["", "/", "fp32/int8", "t2/t4", "pi/s9", "pi//t4"])
 def test_what_names_nothing_or_two_is_refused(text):
     with pytest.raises(InvalidValue, match="expected a device, a precision, a number of threads such as t4"):
-        RowSource.parse(text)
+        TableSource.parse(text)
 
 
 @pytest.mark.parametrize("text", ["s9", "int8", "t1", "s9/int8/t1"])

@@ -15,7 +15,7 @@ _EXPECTED = "expected a device, a precision, a number of threads such as t4, or 
 
 
 @dataclass(frozen=True)
-class RowSource:
+class TableSource:
     """Where a table differs from the one that lacks rows; what is None is the same in both."""
 
     text: str
@@ -24,7 +24,7 @@ class RowSource:
     threads: int | None = None
 
     @classmethod
-    def parse(cls, text: str) -> RowSource:
+    def parse(cls, text: str) -> TableSource:
         """Reads ``DEVICE``, ``PRECISION``, ``tTHREADS``, or some of them with ``/`` between.
 
         Raises:
