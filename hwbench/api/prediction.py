@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
+from hwbench.api.table_source import TableSource
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
@@ -17,30 +18,38 @@ if TYPE_CHECKING:
     from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.workspace import Workspace
 
-INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
-TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
+INTERPOLATE = (
+    "Fill in rows that were not measured from those that were, by the model that is best at rows which are left out; "
+    "intervals widen."
+)
+TRANSFER = (
+    "Whose table stands in for rows that were not measured: a device, another precision or number of threads (t4) of "
+    "this one, or some of them, as s9/fp32; intervals widen."
+)
 
 
-def check_filling(interpolate: bool, transfer_from: str | None, device: str) -> None:
-    """Refuses rows that would be filled in by two sources, or by those of the device that lacks them.
+def check_filling(interpolate: bool, transfer_from: str | None, device: str, precision: str, threads: int) -> None:
+    """Refuses rows that would be filled in by two sources, or by those of the table that lacks them.
 
     Raises:
         InvalidValue: Says what to choose.
     """
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
-    if transfer_from == device:
-        raise InvalidValue(f"--transfer-from {device}: rows of {device} itself are missing; name another device")
+    if transfer_from:
+        TableSource.parse(transfer_from).check(device, precision, threads)
 
 
-def check_donor(workspace: Workspace, device: str | None) -> None:
+def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
     """Refuses a device for ``--transfer-from`` that has neither a table nor a file.
 
     Raises:
+        InvalidValue: It does not parse.
         UnknownName: The nearest known devices are listed.
     """
     from hwbench.devices import load_device
 
+    device = TableSource.parse(transfer_from).device if transfer_from else None
     if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
         load_device(workspace, device)
 
@@ -78,7 +87,7 @@ def table_predictor(
         space: Name of the space.
         classes: Of the heads; default: those of the table.
         allow_emulated: Take a table that was taken under emulation.
-        filling: Whether missing rows are interpolated, and the device whose rows are taken for them.
+        filling: Whether missing rows are interpolated, and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
 
     Raises:
@@ -91,8 +100,9 @@ def table_predictor(
     from hwbench.spaces import open_space
 
     interpolate, other = filling
-    check_filling(interpolate, other, target.device)
-    known = load_table(workspace, replace(target, device=other or target.device), precision, space)
+    check_filling(interpolate, other, target.device, precision, target.threads)
+    source = TableSource.parse(other).of(target, precision) if other else (target, precision)
+    known = load_table(workspace, *source, space)
     table = load_table(workspace, target, precision, space) if other else known
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes)
@@ -100,7 +110,7 @@ def table_predictor(
     if interpolate:
         table = interpolated(table, parts)
     elif other:
-        table = transferred(known, table)
+        table = transferred(known, table, parts)
     if parts:
         lacking = [part for part in parts if not table.is_measured(part)]
         share = sum(part in table for part in lacking) / len(parts)

@@ -57,7 +57,7 @@ class ValidateRequest:
     def validate(self) -> None:
         """Raises InvalidValue where a text does not parse, or fields do not go together."""
         Precision.parse(self.precision)
-        check_filling(self.interpolate, self.transfer_from, self.device)
+        check_filling(self.interpolate, self.transfer_from, self.device, self.precision, self.threads)
 
 
 @dataclass(frozen=True)

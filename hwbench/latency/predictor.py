@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Collection
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from statistics import fmean
 
 import numpy as np
 
@@ -41,22 +42,23 @@ class Position(enum.Enum):
 
 @dataclass(frozen=True)
 class PredictionInterval:
-    """How far off predictions may be: calibration, occasion and filling independently of each other, and rows that are
-    filled in all to the same side.
+    """How far off predictions may be: calibration, occasion and filling independently of each other.
 
     Attributes:
         quantile: Scales on either side that hold the promised share.
         variance: Of the logarithm of a network whose rows were all measured.
-        filled_variance: Of that of rows that are filled in.
+        together: What is left of the variance of rows that are filled in, in parts of what it would be if all of them
+            were off to the same side.
     """
 
     quantile: float
     variance: float
-    filled_variance: float
+    together: float
 
-    def spread(self, filled: Floats | float) -> Floats:
-        """Factors of the intervals of networks of whose latency these shares are filled in."""
-        variances = self.variance + np.square(filled) * self.filled_variance
+    def spread(self, off: Floats | float) -> Floats:
+        """Factors of the intervals of networks. ``off`` is a standard deviation: what the filled rows of each are off
+        by, all to the same side, in parts of its latency."""
+        variances = self.variance + np.square(off) * self.together
         return np.asarray(np.exp(self.quantile * np.sqrt(variances)))
 
 
@@ -155,26 +157,34 @@ class AdditivePredictor:
     @property
     def spread(self) -> float:
         """Factor of the interval of any network, filled rows or not; ``predict`` gives narrower ones for each."""
-        return float(self.interval.spread(1.0))
+        return float(self.interval.spread(self.table.largest_deviation))
 
     @property
     def uncertainty(self) -> Uncertainty:
         """Of log(latency / prediction) of a network whose rows were all measured: calibration and occasion."""
         return self.calibration.uncertainty + self.occasion
 
-    @property
-    def filled_variance(self) -> float:
-        """Of the logarithm of rows that are filled in: 90 % of them lie within a factor of ``filled_spread``."""
-        return (math.log(self.table.filled_spread) / NINE_IN_TEN) ** 2
+    @functools.cached_property
+    def together(self) -> float:
+        """How far rows that are filled in are off together in a network: its variance by ``FilledTable``, in parts of
+        that of rows which are all off to the same side. The mean of the calibration networks, so that predictions stay
+        sums over blocks; 1 where none of them has a filled row."""
+        shares = []
+        for row in self.table.rows(Role.NETWORK):
+            costs = [(part, stats.median_s) for part in row.workload.parts() if (stats := self.table.latency(part))]
+            seconds = sum(cost for _, cost in costs)
+            if len(costs) == len(row.workload.blocks) and (off := self._off(costs) / seconds):
+                shares.append(self.table.filled_variance(part for part, _ in costs) / off**2)
+        return fmean(shares) if shares else 1.0
 
     @functools.cached_property
     def interval(self) -> PredictionInterval:
         """How wide intervals are; of one network that calibrates for itself, as wide as its filled rows make them."""
         if not self.calibration.promised:
-            return PredictionInterval(NINE_IN_TEN, 0.0, self.filled_variance)
+            return PredictionInterval(NINE_IN_TEN, 0.0, self.together)
         known = self.uncertainty
         quantile = student_t((1 + self.calibration.promised) / 2, known.degrees)
-        return PredictionInterval(quantile, known.variance, self.filled_variance)
+        return PredictionInterval(quantile, known.variance, self.together)
 
     def margin(self, confidence: float) -> float:
         """Factor on a prediction below which a network with measured rows is with this probability; at least 1."""
@@ -209,7 +219,7 @@ class AdditivePredictor:
         costs = self._costs(network)
         seconds = sum(cost for _, cost in costs) + self.constant_s
         filled = sum(cost for part, cost in costs if not self.table.is_measured(part)) / seconds
-        spread = float(self.interval.spread(filled))
+        spread = float(self.interval.spread(self._off(costs) / seconds))
         return Estimate(seconds, seconds / spread, seconds * spread, 1 - filled)
 
     def difference(self, first: Workload, second: Workload) -> LatencyDifference:
@@ -224,18 +234,29 @@ class AdditivePredictor:
         sides = [self._costs(network) for network in (first, second)]
         seconds = [sum(cost for _, cost in costs) + self.constant_s for costs in sides]
         keys = [{part for part, _ in costs} for costs in sides]
-        filled = [self._filled_beside(costs, other) / s for costs, other, s in zip(sides, reversed(keys), seconds)]
+        beside = [[one for one in costs if one[0] not in other] for costs, other in zip(sides, reversed(keys))]
+        off = [self._off(costs) / s for costs, s in zip(beside, seconds)]
         # The error of a new network holds that of the gain, one in ``count`` of its own; this is left out here.
         own = self.calibration.uncertainty.times(2 * self.calibration.count / (self.calibration.count + 1))
-        variance = own.variance + self.filled_variance * math.fsum(share**2 for share in filled)
+        variance = own.variance + self.together * math.fsum(share**2 for share in off)
         log, total = math.log(seconds[0] / seconds[1]), Uncertainty(variance, own.degrees)
         spread = total.spread(self.calibration.promised or NOMINAL)
         low, high = (seconds[1] * (math.exp(log) * factor - 1) for factor in (1 / spread, spread))
         return LatencyDifference(seconds[0] - seconds[1], low, high, total.chance(-log))
 
-    def _filled_beside(self, costs: Collection[tuple[Workload, float]], others: Collection[Workload]) -> float:
-        """Seconds of the rows that are filled in and that the other network does not have."""
-        return sum(cost for part, cost in costs if part not in others and not self.table.is_measured(part))
+    def row_off(self, part: Workload, cost: float) -> float:
+        """Standard deviation of what a block adds, in seconds: 0 unless its row is filled in."""
+        return cost * self.table.deviation(part)
+
+    def row_margin(self, part: Workload, confidence: float) -> float:
+        """Factor on what a block adds whose row is filled in, so that the networks that have it are below their
+        prediction with this probability; 1 for a measured row."""
+        deviation = math.sqrt(self.together) * self.table.deviation(part)
+        return Uncertainty.of_deviation(deviation).margin(confidence) if deviation else 1.0
+
+    def _off(self, costs: Iterable[tuple[Workload, float]]) -> float:
+        """What the filled rows among blocks are off by, all to the same side: a standard deviation, in seconds."""
+        return math.fsum(self.row_off(part, cost) for part, cost in costs)
 
     def _costs(self, network: Workload) -> list[tuple[Workload, float]]:
         """The blocks of a network with what each adds, in seconds."""

@@ -123,14 +123,12 @@ def space_latencies(
         confidence: Above 1/2 what a network takes at most with this probability: a margin on all of it, by the
             calibration networks, and on rows that were filled in the end of their interval.
     """
-    margin, row_margin = 1.0, 1.0
-    if confidence > EVEN:
-        margin, row_margin = predictor.margin(confidence), predictor.table.filled_spread
+    margin = predictor.margin(confidence) if confidence > EVEN else 1.0
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, precision)
         cost = margin * predictor.row_cost(part, row_position(block))
-        return cost if row_margin == 1.0 or predictor.table.is_measured(part) else row_margin * cost
+        return cost if confidence <= EVEN else cost * predictor.row_margin(part, confidence)
 
     return SpaceSums.of(space, latency, num_classes=num_classes, constant=margin * predictor.constant_s)
 
@@ -150,7 +148,7 @@ class SpacePredictor:
 
     sums: SpaceSums
     interval: PredictionInterval
-    filled: SpaceSums | None = None
+    off: SpaceSums | None = None
 
     def predict_many(self, codes: NDArray[np.int64]) -> Predictions:
         """The latencies of networks given as ``StagedSpace.encode`` writes them.
@@ -161,8 +159,8 @@ class SpacePredictor:
             InvalidValue: The codes are not of this space.
         """
         seconds = self.sums.totals(codes)
-        filled = 0.0 if self.filled is None else np.where(np.isinf(seconds), 0.0, self.filled.totals(codes)) / seconds
-        spread = self.interval.spread(filled)
+        off = 0.0 if self.off is None else np.where(np.isinf(seconds), 0.0, self.off.totals(codes)) / seconds
+        spread = self.interval.spread(off)
         return Predictions(seconds, seconds / spread, seconds * spread)
 
 
@@ -174,12 +172,11 @@ def compile_predictor(
     if predictor.table.filled_spread == 1.0:
         return SpacePredictor(sums, predictor.interval)
 
-    def filled(block: BlockSpec, x: TensorSpec) -> float:
+    def off(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, precision)
-        cost = predictor.row_cost(part, row_position(block))
-        return 0.0 if predictor.table.is_measured(part) else cost
+        return predictor.row_off(part, predictor.row_cost(part, row_position(block)))
 
-    return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, filled, num_classes=num_classes))
+    return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, off, num_classes=num_classes))
 
 
 def choices_digest(space: StagedSpace) -> str:

@@ -50,16 +50,16 @@ def test_rows_are_filled_in_only_when_asked_and_this_is_said(workspace, talk):
     for target in (PHONE, TARGET):
         with pytest.raises(NotMeasured, match="calibration networks, at least 3"):
             table_predictor(workspace, target, INT8, "x3d-tiny", 8, listener=talk)
-    assert talk.lines == []
+    assert not any("rows of the space" in line for line in talk.lines)
     _, classes = table_predictor(workspace, TARGET, INT8, "x3d-tiny", filling=(True, None), listener=talk)
-    (line,) = talk.lines
+    (line,) = [line for line in talk.lines if "rows of the space" in line]
     assert "22.2% of 27 rows of the space were not measured: interpolated from 21 measured blocks" in line
     assert classes == 8
 
 
 def test_another_device_stands_in(workspace, talk):
     predictor, classes = table_predictor(workspace, PHONE, INT8, "x3d-tiny", filling=(False, "local"), listener=talk)
-    (line,) = talk.lines
+    (line,) = [line for line in talk.lines if "rows of the space" in line]
     assert "77.8% of 27 rows of the space were not measured: transferred from local/" in line
     assert classes == 8
     assert predictor.table.target == PHONE
