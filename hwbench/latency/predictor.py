@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hwbench.errors import InvalidValue, NotMeasured
@@ -49,6 +50,7 @@ class AdditivePredictor:
         nominal: float = NOMINAL,
         emulated: bool = False,
         members: int | None = None,
+        left_out: Collection[Workload] = (),
     ) -> AdditivePredictor:
         """Learns boundaries from the chains of a table and the calibration from its networks.
 
@@ -58,6 +60,7 @@ class AdditivePredictor:
             nominal: Share of networks that the interval is to hold.
             emulated: Accept a table that was taken under emulation.
             members: Number of networks of the space; of fewer than three no more can be asked for.
+            left_out: Networks that take no part, so that they can be predicted like any other.
 
         Raises:
             NotMeasured: Fewer than three calibration networks, or fewer than the space has, have a latency and rows for
@@ -74,7 +77,8 @@ class AdditivePredictor:
             Observation(row.stats.median_s, pieces)
             for row in table
             if row.role is Role.NETWORK or row.workload.blocks[0].role is BlockRole.NETWORK
-            if row.stats is not None and (pieces := _pieces(table, boundary, row.workload)) is not None
+            if row.stats is not None and row.workload not in left_out
+            if (pieces := _pieces(table, boundary, row.workload)) is not None
         ]
         least = min(MIN_NETWORKS, members or MIN_NETWORKS)
         if len(networks) < least:

@@ -1,0 +1,240 @@
+"""Adaptive profiling: which rows of a space are measured, in which order, and how good their table is by then.
+
+A walk over a space is a fixed sequence of batches. Each batch holds single blocks, which a ``RowChoice`` picks from what
+the batches before it showed, and whole networks, which are drawn like those that a user can choose. The networks
+calibrate the table, and each of them, left out, is a judge of it: blocks are never measured because a judge has them.
+
+    first batch    boundary probes, 8 networks, 96 blocks
+    each further   48 blocks, or a quarter of those so far; a network for every 24 blocks, at most 40 in all
+
+The walk depends on the rows of its own batches alone. So the same store gives the same next batch, whether the campaign
+was interrupted, and whatever else was measured meanwhile; a row that is there already costs nothing.
+
+Loads no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hwbench.errors import NotMeasured
+from hwbench.latency import (
+    Accuracy,
+    ByUse,
+    LatencyTable,
+    Role,
+    RowChoice,
+    context_chains,
+    interpolated,
+    left_out_errors,
+)
+from hwbench.spaces import StagedSpace
+from hwbench.specs import Architecture, Outcome, Precision, Workload
+from hwbench.studies.profiling_plan import DRAWS, first_workloads, reachable_within
+
+# A batch of a campaign: a row's sessions lie a round of it apart.
+FIRST_ROWS = 96
+# Fitting what fills rows takes seconds, as measuring three rows does.
+BATCH_ROWS = 48
+BATCH_SHARE = 4
+# Eight networks bound their median error by 1.7 times what is seen of it, twenty by 1.4, forty by 1.2.
+FIRST_NETWORKS = 8
+ROWS_PER_NETWORK = 24
+MOST_NETWORKS = 40
+# Boundaries whose cost tells that of the others: two rows each, and the cost grows smoothly with their size.
+BOUNDARIES = 12
+# Below so many rows a space is measured whole: choosing could not save half of them.
+WHOLE_ROWS = 2 * FIRST_ROWS
+# Half as many rows must have been this much worse, or more rows do not help.
+LEVEL = 0.95
+_DRAW_SEED, _JUDGE_SEED = 0xB10C, 0x10D6E
+
+MakeChoice = Callable[[Sequence[Workload], Sequence[Workload]], RowChoice]
+"""From the blocks of a space and networks drawn from it."""
+
+
+def is_worth_choosing(space: StagedSpace, precision: Precision, num_classes: int) -> bool:
+    """Whether a space has so many rows that some of them are measured and the others are filled in."""
+    parts = space.parts(precision, num_classes=num_classes)
+    return sum(1 for _ in zip(parts, range(WHOLE_ROWS + 1))) > WHOLE_ROWS
+
+
+class ProfilingWalk:
+    """The batches of a space in one precision, and what they are worth.
+
+    Args:
+        space: What is profiled.
+        precision: Of the rows.
+        num_classes: Width of the heads.
+        budget_s: Only networks within it, in seconds, and what they are made of; None: all of the space.
+        networks: Whole networks in the first batch, at least ``FIRST_NETWORKS``.
+        choice: Picks rows.
+    """
+
+    def __init__(
+        self,
+        space: StagedSpace,
+        precision: Precision,
+        num_classes: int,
+        *,
+        budget_s: float | None = None,
+        networks: int = FIRST_NETWORKS,
+        choice: MakeChoice = ByUse,
+    ) -> None:
+        self.space = space
+        self.precision = precision
+        self.num_classes = num_classes
+        self.budget_s = budget_s
+        self._networks = max(networks, FIRST_NETWORKS)
+        self._make_choice = choice
+        self._batches: list[tuple[Workload, ...]] = []
+        self._region: _Region | None = None
+
+    @cached_property
+    def parts(self) -> tuple[Workload, ...]:
+        """All single blocks of the space."""
+        return tuple(self.space.parts(self.precision, num_classes=self.num_classes))
+
+    def batch(self, table: LatencyTable) -> tuple[Workload, ...]:
+        """The first batch of the walk that has rows which the table lacks, all of it; empty at the end of the walk.
+
+        A row that failed is there, but for those of a device that was lost.
+
+        Raises:
+            NotMeasured: With a budget: the first batch, which is to tell what is within it, has too few latencies.
+            InfeasibleBudget: No network is within the budget.
+        """
+        measured = _finished(table)
+        for batch in self._walk(table):
+            if not all(workload.key in measured for workload in batch):
+                return batch
+        return ()
+
+    def judges(self) -> tuple[Workload, ...]:
+        """The networks of the batches so far that judge the table, in the order of their draw."""
+        walked = {workload for batch in self._batches for workload in batch if workload.is_network}
+        return tuple(network for network in self._pool if network in walked)
+
+    def accuracy(self, table: LatencyTable) -> Accuracy | None:
+        """How far off the table is for a network of the space, by the judges that it has; None while these are few."""
+        try:
+            return Accuracy.of(left_out_errors(self._filled(table), self.judges(), members=self.space.size()))
+        except NotMeasured:
+            return None
+
+    def history(self, table: LatencyTable) -> Iterator[tuple[int, Accuracy]]:
+        """Blocks and accuracy after each batch that is whole, as it would have been with all judges of today."""
+        for batches in range(1, len(self._batches) + 1):
+            known = self._known(table, self._batches[:batches])
+            if all(workload.key in _finished(table) for workload in self._batches[batches - 1]):
+                accuracy = self.accuracy(_with_networks(known, table))
+                if accuracy is not None:
+                    yield num_blocks(known), accuracy
+
+    def is_level(self, table: LatencyTable, now: Accuracy) -> bool:
+        """Whether further rows would hardly help: half of the rows were as good, by the same judges."""
+        counts = [num_blocks(self._known(table, self._batches[: n + 1])) for n in range(len(self._batches))]
+        halves = [n for n, count in enumerate(counts) if 2 * count <= num_blocks(table)]
+        if not halves or num_blocks(table) < 2 * WHOLE_ROWS:
+            return False
+        before = self.accuracy(_with_networks(self._known(table, self._batches[: halves[-1] + 1]), table))
+        return before is not None and now.error > LEVEL * before.error
+
+    def _walk(self, table: LatencyTable) -> Iterator[tuple[Workload, ...]]:
+        """The batches of the walk; each is made once those before it have their rows."""
+        number = 0
+        while True:
+            if number == len(self._batches):
+                batch = self._next(self._known(table, self._batches))
+                if not batch:
+                    return
+                self._batches.append(batch)
+            yield self._batches[number]
+            number += 1
+
+    def _first(self, nothing: LatencyTable) -> tuple[Workload, ...]:
+        if self.budget_s is not None:
+            return tuple(first_workloads(self.space, self.precision, self.num_classes, self._networks))
+        self._region = _Region.of_space(self)
+        probes = context_chains(self.parts, BOUNDARIES)
+        return (*probes, *self._pool[: self._networks], *self._region.choice.next(nothing, FIRST_ROWS))
+
+    def _next(self, known: LatencyTable) -> tuple[Workload, ...]:
+        """The batch after those that have the rows of ``known``."""
+        if not self._batches:
+            return self._first(known)
+        if self._region is None:
+            self._region = _Region.within_budget(self, known)
+        count = max(BATCH_ROWS, num_blocks(known) // BATCH_SHARE)
+        rows = self._region.choice.next(known, count)
+        if not rows:
+            return ()
+        taken = {row.workload.key for row in known}
+        wanted = min(self._networks + (num_blocks(known) + len(rows)) // ROWS_PER_NETWORK, MOST_NETWORKS)
+        lacking = max(wanted - sum(network in known for network in self._pool), 0)
+        more = [network for network in self._pool if network.key not in taken][:lacking]
+        return (*more, *rows)
+
+    @property
+    def _pool(self) -> tuple[Workload, ...]:
+        return self._region.judges if self._region else ()
+
+    def _known(self, table: LatencyTable, batches: Iterable[tuple[Workload, ...]]) -> LatencyTable:
+        """The rows of some batches."""
+        keys = {workload.key for batch in batches for workload in batch}
+        rows = [row for row in table if row.workload.key in keys]
+        return LatencyTable(table.target, table.precision, rows, emulated=table.emulated)
+
+    def _filled(self, table: LatencyTable) -> LatencyTable:
+        """The table with rows for all blocks of its networks."""
+        parts = [part for row in table.rows(Role.NETWORK) for part in row.workload.parts()]
+        missing = any(part not in table for part in parts)
+        return interpolated(table, parts) if missing else table
+
+
+@dataclass(frozen=True)
+class _Region:
+    """What is profiled: the networks that judge it, in the order in which they are measured, and what picks rows."""
+
+    judges: tuple[Workload, ...]
+    choice: RowChoice
+
+    @classmethod
+    def of_space(cls, walk: ProfilingWalk) -> _Region:
+        return cls._of(walk, walk.parts, walk.space.random)
+
+    @classmethod
+    def within_budget(cls, walk: ProfilingWalk, known: LatencyTable) -> _Region:
+        assert walk.budget_s is not None
+        feasible, parts = reachable_within(walk.space, known, walk.num_classes, walk.budget_s)
+        return cls._of(walk, parts, feasible.draw)
+
+    @classmethod
+    def _of(
+        cls, walk: ProfilingWalk, parts: Sequence[Workload], draw: Callable[[np.random.Generator], Architecture]
+    ) -> _Region:
+        def drawn(count: int, seed: int) -> list[Workload]:
+            rng = np.random.default_rng([0, seed])
+            return [walk.space.network(draw(rng), walk.num_classes).workload(walk.precision) for _ in range(count)]
+
+        judges = dict.fromkeys(drawn(2 * MOST_NETWORKS, _JUDGE_SEED))
+        return cls(tuple(judges), walk._make_choice(parts, drawn(DRAWS, _DRAW_SEED)))
+
+
+def num_blocks(table: LatencyTable) -> int:
+    """Single blocks of a table that have a latency."""
+    return len(table.rows(Role.BLOCK))
+
+
+def _finished(table: LatencyTable) -> set[str]:
+    return {row.workload.key for row in table if row.outcome is not Outcome.LOST}
+
+
+def _with_networks(table: LatencyTable, other: LatencyTable) -> LatencyTable:
+    """A table with the whole networks of another one."""
+    rows = {row.workload.key: row for row in (*table, *other.rows(Role.NETWORK))}
+    return LatencyTable(table.target, table.precision, rows.values(), emulated=table.emulated)
