@@ -16,11 +16,15 @@ if TYPE_CHECKING:
     from hwbench.studies.candidates import MeasureNetworks
     from hwbench.workspace import Workspace
 
-INTERPOLATE = "Fill in rows that were not measured from those that were (boosted trees); intervals widen."
+INTERPOLATE = (
+    "Fill in rows that were not measured from those that were; intervals widen. "
+    "Default: where profile chose the rows of the table."
+)
+INTERPOLATE_FLAGS = ("--interpolate/--no-interpolate",)
 TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
 
 
-def check_filling(interpolate: bool, transfer_from: str | None, device: str) -> None:
+def check_filling(interpolate: bool | None, transfer_from: str | None, device: str) -> None:
     """Refuses rows that would be filled in by two sources, or by those of the device that lacks them.
 
     Raises:
@@ -64,7 +68,7 @@ def table_predictor(
     space: str,
     classes: int | None = None,
     allow_emulated: bool = False,
-    filling: tuple[bool, str | None] = (False, None),
+    filling: tuple[bool | None, str | None] = (None, None),
     *,
     listener: Listener = SILENT,
 ) -> tuple[AdditivePredictor, int]:
@@ -77,7 +81,8 @@ def table_predictor(
         space: Name of the space.
         classes: Of the heads; default: those of the table.
         allow_emulated: Take a table that was taken under emulation.
-        filling: Whether missing rows are interpolated, and the device whose rows are taken for them.
+        filling: Whether missing rows are interpolated (None: where the rows of the table were chosen, so that it
+            tells of all of the space), and the device whose rows are taken for them.
         listener: Hears what was filled in.
 
     Raises:
@@ -92,14 +97,15 @@ def table_predictor(
     check_filling(interpolate, other, target.device)
     known = load_table(workspace, replace(target, device=other or target.device), precision, space)
     table = load_table(workspace, target, precision, space) if other else known
+    interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes)
     parts = list(staged.parts(precision, num_classes=num_classes)) if interpolate or other else []
-    if interpolate:
+    if interpolate and any(part not in table for part in parts):
         table = interpolated(table, parts)
     elif other:
         table = transferred(known, table)
-    if parts:
+    if table.how:
         lacking = [part for part in parts if not table.is_measured(part)]
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")

@@ -14,7 +14,14 @@ from hwbench.specs import Outcome, Precision, Target, Workload
 from hwbench.workspace import Workspace
 
 
-def publish(workspace: Workspace, campaign: Campaign, precision: Precision, listener: Listener = SILENT) -> Path:
+def publish(
+    workspace: Workspace,
+    campaign: Campaign,
+    precision: Precision,
+    listener: Listener = SILENT,
+    *,
+    adaptive: bool = False,
+) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
     A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
@@ -26,6 +33,7 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision, list
         campaign: Its store holds the rows, and its target and conditions are those of the table.
         precision: Of the rows.
         listener: Hears how many published rows are left out.
+        adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
 
     Raises:
         InvalidFile: The table that is there is damaged; nothing measured is lost.
@@ -46,7 +54,12 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision, list
             "the command that made them measures them again"
         )
     table = LatencyTable(
-        campaign.target, precision, [*rows.values(), *kept], emulated=campaign.emulated, between_runs=between
+        campaign.target,
+        precision,
+        [*rows.values(), *kept],
+        emulated=campaign.emulated,
+        between_runs=between,
+        adaptive=adaptive or (published is not None and published.adaptive),
     )
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)

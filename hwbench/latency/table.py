@@ -17,6 +17,9 @@ The first line may also hold what the A/A test found there and then (see ``Repea
 
 and ``; between_runs=0.005``: the relative standard deviation that the intervals allow for what another hour changes
 (``hwbench.latency.intervals``); without it they hold what the sessions of a row tell.
+
+``; rows=adaptive`` says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks are
+filled in when it is read for a prediction.
 """
 
 from __future__ import annotations
@@ -65,6 +68,7 @@ _COUNTS = ("num_sessions", "num_samples")
 _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _BETWEEN = "between_runs"
+_ROWS, _ADAPTIVE = "rows", "adaptive"
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 # The same columns of a frame, with their types.
 FRAME: dict[str, str | None] = dict.fromkeys(_COLUMNS) | dict.fromkeys(_NUMBERS, NUMBER)
@@ -143,7 +147,8 @@ class LatencyTable:
     """Read-only mapping from a workload to its row, for one target and one precision.
 
     ``aa`` is what the A/A test of the device found when the table was published, None where there was none;
-    ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes.
+    ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes;
+    ``adaptive`` that its rows were chosen to tell of those that it lacks.
 
     Raises:
         InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
@@ -158,12 +163,14 @@ class LatencyTable:
         emulated: bool = False,
         aa: SelfCheck | None = None,
         between_runs: float = 0.0,
+        adaptive: bool = False,
     ) -> None:
         self.target = target
         self.precision = precision
         self.emulated = emulated
         self.aa = aa
         self.between_runs = between_runs
+        self.adaptive = adaptive
         ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
         self._rows = {row.workload.key: row for row in ordered}
         if len(self._rows) != len(ordered):
@@ -219,8 +226,15 @@ class LatencyTable:
 
     def with_aa(self, aa: SelfCheck | None) -> LatencyTable:
         """The same rows with another A/A test."""
-        between = self.between_runs
-        return LatencyTable(self.target, self.precision, self, emulated=self.emulated, aa=aa, between_runs=between)
+        return LatencyTable(
+            self.target,
+            self.precision,
+            self,
+            emulated=self.emulated,
+            aa=aa,
+            between_runs=self.between_runs,
+            adaptive=self.adaptive,
+        )
 
     def latency(self, workload: Workload) -> LatencyStats | None:
         """The latency of a workload, or None where it was not measured."""
@@ -262,6 +276,7 @@ class LatencyTable:
         values = {"schema": SCHEMA, "target": self.target.key, "precision": self.precision, "emulated": emulated}
         values |= _aa_values(self.aa) if self.aa else {}
         values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
+        values |= {_ROWS: _ADAPTIVE} if self.adaptive else {}
         file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items())]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -301,7 +316,9 @@ class LatencyTable:
             found, at = Target.parse(header["target"]), Precision.parse(header["precision"])
             rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
             emulated = header["emulated"] == "yes"
-            table = cls(found, at, rows, emulated=emulated, aa=_parse_aa(header), between_runs=_parse_between(header))
+            between, adaptive = _parse_between(header), _parse_rows(header)
+            aa = _parse_aa(header)
+            table = cls(found, at, rows, emulated=emulated, aa=aa, between_runs=between, adaptive=adaptive)
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
@@ -403,10 +420,16 @@ def _parse_between(values: dict[str, str]) -> float:
     return found
 
 
+def _parse_rows(values: dict[str, str]) -> bool:
+    if values.get(_ROWS, _ADAPTIVE) != _ADAPTIVE:
+        raise InvalidValue(f"expected {_ROWS}={_ADAPTIVE}, got {values[_ROWS]!r}; a newer hwbench may read it")
+    return _ROWS in values
+
+
 def _parse_header(lines: list[str]) -> dict[str, str]:
     title, *pairs = lines[0].split("; ") if lines else [""]
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if title != _TITLE or set(values) - {*_AA, _BETWEEN} != _HEADER:
+    if title != _TITLE or set(values) - {*_AA, _BETWEEN, _ROWS} != _HEADER:
         raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
     if values["schema"] != str(SCHEMA):
         raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")

@@ -1,8 +1,8 @@
 """Adaptive profiling: which rows of a space are measured, in which order, and how good their table is by then.
 
-A walk over a space is a fixed sequence of batches. Each batch holds single blocks, which a ``RowChoice`` picks from what
-the batches before it showed, and whole networks, which are drawn like those that a user can choose. The networks
-calibrate the table, and each of them, left out, is a judge of it: blocks are never measured because a judge has them.
+A walk over a space is a fixed sequence of batches. Each batch holds single blocks, which a ``RowChoice`` picks from
+what those before showed, and whole networks, which are drawn like those that a user can choose. The networks calibrate
+the table, and each of them, left out, is a judge of it: blocks are never measured because a judge has them.
 
     first batch    boundary probes, 8 networks, 96 blocks
     each further   48 blocks, or a quarter of those so far; a network for every 24 blocks, at most 40 in all
@@ -15,6 +15,8 @@ Loads no torch.
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -53,8 +55,37 @@ WHOLE_ROWS = 2 * FIRST_ROWS
 LEVEL = 0.95
 _DRAW_SEED, _JUDGE_SEED = 0xB10C, 0x10D6E
 
+# Rows fall in value at least and at most so fast: error by a power of their number, with these exponents.
+_SLOWEST, _FASTEST, _USUAL = 0.2, 1.5, 0.5
+
 MakeChoice = Callable[[Sequence[Workload], Sequence[Workload]], RowChoice]
 """From the blocks of a space and networks drawn from it."""
+
+
+class StopReason(enum.StrEnum):
+    """Why a profile ends.
+
+    ``accuracy``: as asked. ``rows``: nothing is left to measure. ``limit``: as many rows as asked. ``level``: more rows
+    would hardly help.
+    """
+
+    ACCURACY = "accuracy"
+    ROWS = "rows"
+    LIMIT = "limit"
+    LEVEL = "level"
+
+
+@dataclass(frozen=True)
+class WalkStep:
+    """Where a walk is: blocks that have a latency, what the judges say, and what comes next.
+
+    ``batch`` is empty where ``stopped`` says why.
+    """
+
+    rows: int
+    accuracy: Accuracy | None
+    batch: tuple[Workload, ...] = ()
+    stopped: StopReason | None = None
 
 
 def is_worth_choosing(space: StagedSpace, precision: Precision, num_classes: int) -> bool:
@@ -114,9 +145,30 @@ class ProfilingWalk:
                 return batch
         return ()
 
+    def step(self, table: LatencyTable, goal: float) -> WalkStep:
+        """What to do next, so that the upper limit of the typical error becomes at most ``goal``, a fraction.
+
+        Raises:
+            NotMeasured, InfeasibleBudget: As ``batch``.
+        """
+        batch, accuracy, rows = self.batch(table), self.accuracy(table), num_blocks(table)
+        if accuracy is not None and accuracy.bound <= goal:
+            return WalkStep(rows, accuracy, stopped=StopReason.ACCURACY)
+        if not batch:
+            return WalkStep(rows, accuracy, stopped=StopReason.ROWS)
+        # With few networks it is their number that keeps the limit above the error.
+        settled = accuracy is not None and (accuracy.error > goal or accuracy.networks >= MOST_NETWORKS)
+        if settled and accuracy is not None and self.is_level(table, accuracy):
+            return WalkStep(rows, accuracy, stopped=StopReason.LEVEL)
+        return WalkStep(rows, accuracy, batch)
+
+    def walked(self) -> tuple[Workload, ...]:
+        """All rows of the batches so far."""
+        return tuple(workload for batch in self._batches for workload in batch)
+
     def judges(self) -> tuple[Workload, ...]:
         """The networks of the batches so far that judge the table, in the order of their draw."""
-        walked = {workload for batch in self._batches for workload in batch if workload.is_network}
+        walked = set(self.walked())
         return tuple(network for network in self._pool if network in walked)
 
     def accuracy(self, table: LatencyTable) -> Accuracy | None:
@@ -223,6 +275,33 @@ class _Region:
 
         judges = dict.fromkeys(drawn(2 * MOST_NETWORKS, _JUDGE_SEED))
         return cls(tuple(judges), walk._make_choice(parts, drawn(DRAWS, _DRAW_SEED)))
+
+
+def whole_accuracy(table: LatencyTable, space: StagedSpace) -> Accuracy | None:
+    """How far off a table is by all networks that it has, each left out; nothing is filled in. None: they are few."""
+    measured = [row.workload for row in table.rows(Role.NETWORK)]
+    judges = [network for network in measured if all(part in table for part in network.parts())]
+    try:
+        return Accuracy.of(left_out_errors(table, judges, members=space.size()))
+    except NotMeasured:
+        return None
+
+
+def rows_to_goal(points: Sequence[tuple[int, float]], goal: float) -> int:
+    """How many more rows until the limit of the error is at most ``goal``, if it goes on falling as it did.
+
+    It is taken to fall by a power of the number of rows, whose exponent the first and the last point tell.
+
+    Args:
+        points: (rows, limit), at least one, in the order in which they came.
+        goal: As a fraction.
+    """
+    (first, before), (rows, now) = points[0], points[-1]
+    exponent = _USUAL
+    if rows > first and before > 0 and now > 0:
+        exponent = min(max(math.log(before / now) / math.log(rows / first), _SLOWEST), _FASTEST)
+    factor: float = (now / goal) ** (1 / exponent)
+    return max(math.ceil(rows * (factor - 1)), 0)
 
 
 def num_blocks(table: LatencyTable) -> int:
