@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
-from hwbench.api.search_devices import device_budgets, networks_within, predictors
+from hwbench.api.search_devices import device_budgets, filled, networks_within, predictors
 from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
@@ -58,7 +58,7 @@ def search(
     known, num_classes = predictors(request, workspace, listener)
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
-    settings = request.settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
+    settings = filled(request, known).settings(space, targets[0], num_classes, emulated=emulated, further=targets[1:])
     feasible = networks_within(space, known, settings)
     if not settings.by_prediction:
         for predictor in known:

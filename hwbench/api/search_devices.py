@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
@@ -48,6 +49,13 @@ def predictors(request: SearchRequest, workspace: Workspace, listener: Listener)
         counts = ", ".join(f"{number} on {device}" for device, number in classes.items())
         raise InvalidValue(f"tables have heads for different numbers of classes: {counts}; choose one with --classes")
     return [predictor for predictor, _ in known.values()], next(iter(classes.values()))
+
+
+def filled(request: SearchRequest, known: Sequence[AdditivePredictor]) -> SearchRequest:
+    """The request with ``interpolate`` as the tables decide, where it leaves that to them."""
+    if request.interpolate is not None or request.transfer_from:
+        return request
+    return replace(request, interpolate=any(predictor.table.how for predictor in known))
 
 
 def networks_within(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> FeasibleSet:
