@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +35,8 @@ class TableAccuracy:
         rows: Blocks of the table that have a latency.
         rows_of_space: Blocks that the space has.
         networks: Whole networks that were left out, one at a time, and predicted by the rest.
-        error: Median of how far off these predictions were, a fraction; None: fewer than four networks.
+        error: Median of how far off these predictions were, a fraction; None: fewer than four networks, or half of them
+            have rows that cannot be filled in.
         accuracy: Upper limit of that median over all networks of the space, or of those within the budget, with a
             confidence of 0.9 or more.
         stopped: Why the profile ended: ``accuracy``, ``limit``, ``level`` (more rows hardly help) or ``rows``.
@@ -53,7 +55,8 @@ class TableAccuracy:
         """With the numbers of rows that the table and the space have, and what left-out networks said."""
         if found is None:
             return cls(precision.value, *rows, 0, None, None, stopped)
-        return cls(precision.value, *rows, found.networks, round(found.error, 5), round(found.bound, 5), stopped)
+        error, bound = (round(one, 5) if math.isfinite(one) else None for one in (found.error, found.bound))
+        return cls(precision.value, *rows, found.networks, error, bound, stopped)
 
 
 def worst(tables: Sequence[TableAccuracy]) -> Mapping[str, Any]:
@@ -153,7 +156,7 @@ class AdaptiveProfile:
         step = course.walk.step(self._table(course), self.request.accuracy_share)
         stopped = StopReason.LIMIT if self._left == 0 and step.stopped is None else step.stopped
         if step.accuracy is not None:
-            course.points.append((step.rows, step.accuracy.bound))
+            course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
         self.listener.say(self._told(course, step, stopped))
         if stopped is not None:
             rows = (step.rows, len(course.walk.parts))
@@ -191,7 +194,7 @@ class AdaptiveProfile:
 
         goal, found = self.request.accuracy_share, step.accuracy
         text = f"{course.walk.precision}: {step.rows} of {len(course.walk.parts)} rows"
-        if found is not None:
+        if found is not None and math.isfinite(found.bound):
             text += (
                 f"; {found.networks} networks, each left out, are off by {found.error:.1%} (median), so half of all "
                 f"networks by at most {found.bound:.1%} (90 %)"

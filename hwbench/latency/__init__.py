@@ -2,15 +2,18 @@
 
 from hwbench.latency.accuracy import Accuracy, left_out_errors
 from hwbench.latency.arithmetic import Work, macs, operations
-from hwbench.latency.boosted import BoostedRows, interpolated
+from hwbench.latency.boosted import BoostedRows
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import Calibration
 from hwbench.latency.changes import RowChange, TableChanges, compare_tables, sample_rows, taken_otherwise
 from hwbench.latency.filled import FilledTable
+from hwbench.latency.interpolation import interpolated
 from hwbench.latency.intervals import BETWEEN_RUNS, between_runs, with_honest_intervals
+from hwbench.latency.optimal_rows import AOptimal
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.row_choice import ByUse, RandomChoice, RowChoice
+from hwbench.latency.row_models import FilledRows
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, SelfCheck, load_table, profile_command, table_path
 from hwbench.latency.tables_frame import tables_frame
 from hwbench.latency.transfer import DeviceRatio, transferred
@@ -20,6 +23,7 @@ from hwbench.latency.variants import VariantChoice, fastest_variant, has_variant
 __all__ = [
     "BETWEEN_RUNS",
     "Accuracy",
+    "AOptimal",
     "AdditivePredictor",
     "BoostedRows",
     "BoundaryModel",
@@ -27,6 +31,7 @@ __all__ = [
     "Calibration",
     "Comparison",
     "DeviceRatio",
+    "FilledRows",
     "FilledTable",
     "LatencyRow",
     "LatencyTable",

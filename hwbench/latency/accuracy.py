@@ -60,19 +60,22 @@ def left_out_errors(
     Args:
         table: With rows for all blocks of the networks, filled in where they were not measured.
         networks: Those that are judged; the calibration rests on all others of the table as well. One without a
-            latency is passed over.
+            latency is passed over; one with a block that has no row is infinitely far off.
         space: Named in messages.
         members: Number of networks of the space.
 
     Raises:
-        NotMeasured: A block has no row, or too few networks are left to calibrate with.
+        NotMeasured: Too few networks are left to calibrate with.
     """
     errors = []
     for network in networks:
         stats = table.latency(network)
         if stats is not None:
             others = AdditivePredictor.fit(table, space=space, emulated=True, members=members, left_out=(network,))
-            errors.append(math.log(stats.median_s / others.predict(network).seconds))
+            try:
+                errors.append(math.log(stats.median_s / others.predict(network).seconds))
+            except NotMeasured:
+                errors.append(math.inf)
     return errors
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from hwbench.errors import NotMeasured
 from hwbench.latency.arithmetic import Work
 from hwbench.latency.calibration import NOMINAL
-from hwbench.latency.filled import FilledTable
 from hwbench.latency.table import LatencyTable, Role
 from hwbench.specs import ACTIVATIONS, Workload
 from hwbench.specs.fields import COMMON, FieldType
@@ -20,6 +19,8 @@ from hwbench.specs.fields import COMMON, FieldType
 # Fewer rows leave too little to learn from when a fifth is left out.
 MIN_ROWS = 20
 _FOLDS = 5
+# Of the law.
+_TERMS = 5
 _NUMBERS = (FieldType.SIZE, FieldType.COUNT)
 _COMMON_FIELDS = tuple(field.name for field in COMMON if field.type in _NUMBERS)
 
@@ -56,38 +57,43 @@ class BoostedRows:
                 f"needed to interpolate; measure them: {table.command()}"
             )
         parts, seconds = [part for part, _ in rows], np.array([value for _, value in rows])
-        columns = _Columns.of(parts)
-        works, features = _works(parts), columns(parts)
+        trees = BoostedTrees.of(parts)
+        encoded = trees.encode(parts)
         fold = np.random.default_rng(0xB005).permutation(len(parts)) % _FOLDS
         errors = np.empty(len(parts))
         for number in range(_FOLDS):
             kept, left = fold != number, fold == number
-            model = _Model.fit(works[kept], features[kept], seconds[kept])
-            errors[left] = np.abs(np.log(seconds[left] / model(works[left], features[left])))
-        whole = _Model.fit(works, features, seconds)
+            model = trees.fit(encoded[kept], seconds[kept])
+            errors[left] = np.abs(np.log(seconds[left] / model(encoded[left])))
+        whole = trees.fit(encoded, seconds)
         rank = min(math.ceil((len(parts) + 1) * nominal), len(parts))
         return cls(
             spread=math.exp(np.sort(errors)[rank - 1]),
             median_error=float(np.median(errors)),
             count=len(parts),
-            predict=lambda wanted: whole(_works(wanted), columns(wanted)),
+            predict=lambda wanted: whole(trees.encode(wanted)),
         )
 
 
-def interpolated(table: LatencyTable, parts: Iterable[Workload]) -> FilledTable:
-    """The table, with a number for each of the single blocks that it lacks.
+@dataclass(frozen=True)
+class BoostedTrees:
+    """The law and the trees of ``BoostedRows``, for the blocks that they learn from."""
 
-    Raises:
-        NotMeasured: It has too few blocks to learn from.
-    """
-    model = BoostedRows.fit(table)
-    missing = [part for part in dict.fromkeys(parts) if part not in table]
-    values = model.predict(missing).tolist() if missing else []
-    how = (
-        f"interpolated from {model.count} measured blocks (cross-validated error: median {model.median_error:.1%}, "
-        f"90 % within a factor of {model.spread:.3f})"
-    )
-    return FilledTable(table, dict(zip(missing, values)), model.spread, how)
+    columns: _Columns
+
+    @classmethod
+    def of(cls, parts: Sequence[Workload]) -> BoostedTrees:
+        """For single blocks that were measured."""
+        return cls(_Columns.of(parts))
+
+    def encode(self, parts: Sequence[Workload]) -> Floats:
+        """Terms of the law and features side by side, shape (parts, terms + features)."""
+        return np.concatenate([_works(parts), self.columns(parts)], axis=1)
+
+    def fit(self, encoded: Floats, seconds: Floats) -> Callable[[Floats], Floats]:
+        """What predicts the seconds of encoded blocks."""
+        model = _Model.fit(encoded[:, :_TERMS], encoded[:, _TERMS:], seconds)
+        return lambda wanted: model(wanted[:, :_TERMS], wanted[:, _TERMS:])
 
 
 @dataclass(frozen=True)

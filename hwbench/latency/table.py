@@ -189,6 +189,8 @@ class LatencyTable:
     # Factor of the interval of rows that are filled in, and what they are; see ``FilledTable``.
     filled_spread = 1.0
     how = ""
+    # Correlation of the errors of filled rows.
+    common_share = 0.0
 
     @property
     def boundary_rows(self) -> LatencyTable:
@@ -198,6 +200,14 @@ class LatencyTable:
     def is_measured(self, workload: Workload) -> bool:
         """Whether the latency of a workload was measured; false where it is filled in."""
         return self.latency(workload) is not None
+
+    def deviation(self, part: Workload) -> float:
+        """Standard deviation of the logarithm of a row that is filled in; 0 where it is measured or there is none."""
+        return 0.0
+
+    def filled_variance(self, parts: Iterable[Workload]) -> float:
+        """Relative variance of a network by its filled rows; 0 where all are measured. See ``FilledTable``."""
+        return 0.0
 
     def __len__(self) -> int:
         return len(self._rows)

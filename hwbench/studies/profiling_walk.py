@@ -26,7 +26,7 @@ import numpy as np
 from hwbench.errors import NotMeasured
 from hwbench.latency import (
     Accuracy,
-    ByUse,
+    AOptimal,
     LatencyTable,
     Role,
     RowChoice,
@@ -114,7 +114,7 @@ class ProfilingWalk:
         *,
         budget_s: float | None = None,
         networks: int = FIRST_NETWORKS,
-        choice: MakeChoice = ByUse,
+        choice: MakeChoice = AOptimal,
     ) -> None:
         self.space = space
         self.precision = precision

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from hwbench.latency import ByUse, LatencyRow, LatencyTable, RandomChoice, Role
+from hwbench.latency import AOptimal, ByUse, LatencyRow, LatencyTable, RandomChoice, Role
 from hwbench.spaces import read_space
 from hwbench.specs import Outcome, Precision
 from hwbench.workspace import shipped
 
 SPACE = read_space(shipped() / "search_spaces" / "x3d-tiny.toml")
-CHOICES = (RandomChoice, ByUse)
+CHOICES = (RandomChoice, ByUse, AOptimal)
 
 
 @pytest.fixture(scope="module")
