@@ -6,8 +6,9 @@ arithmetic is known.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,7 +124,8 @@ class BlockColumns:
         return None
 
 
-def _terms(part: Workload) -> dict[str, float]:
+@functools.lru_cache(maxsize=8192)
+def _terms(part: Workload) -> Mapping[str, float]:
     """What one block has of each term of the law."""
     (block,), x = part.blocks, part.input
     values = {"blocks": 1.0, "values out": float(part.output.numel)}
@@ -156,7 +158,8 @@ def _group(operation: Operation) -> str:
     return f"depthwise {'x'.join(map(str, kernel))}" if operation.is_depthwise else "dense"
 
 
-def _numbers(part: Workload) -> dict[str, float]:
+@functools.lru_cache(maxsize=8192)
+def _numbers(part: Workload) -> Mapping[str, float]:
     """Logarithms to base 2 of the sizes of one block."""
     (block,), x = part.blocks, part.input
     operations = block.operations(x)
@@ -174,7 +177,8 @@ def _numbers(part: Workload) -> dict[str, float]:
     return values
 
 
-def _names(part: Workload) -> dict[str, str]:
+@functools.lru_cache(maxsize=8192)
+def _names(part: Workload) -> Mapping[str, str]:
     """What one block is told by, as text."""
     (block,) = part.blocks
     return {"kind": block.kind, "variant": part.variant} | dict(_named_fields(part))

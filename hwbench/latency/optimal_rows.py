@@ -170,13 +170,13 @@ class _Design:
     def greedy(self, count: int) -> list[int]:
         """Places in the pool, the one that takes most from the variance of the networks first."""
         kernel, chosen = self.belief.kernel, list[int]()
+        prior = kernel(self.pool, self.pool)
         open_ = np.ones(len(self.pool), dtype=bool)
         new = np.zeros((0, len(self.pool)))
         for _ in range(min(count, len(self.pool))):
             taken = (self.networks**2).sum(axis=0) / self.variances
             best = int(np.argmax(np.where(open_, taken, -1.0)))
-            covariances = kernel(self.pool[best : best + 1], self.pool)[0]
-            covariances -= self.whitened[:, best] @ self.whitened + new[:, best] @ new
+            covariances = prior[best] - (self.whitened[:, best] @ self.whitened + new[:, best] @ new)
             covariances[best] += kernel.nugget
             self.networks -= np.outer(self.networks[:, best], covariances) / self.variances[best]
             step = covariances / np.sqrt(self.variances[best])

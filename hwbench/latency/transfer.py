@@ -1,19 +1,29 @@
-"""The table of one device on another: what both have measured says how much faster which blocks are."""
+"""A table filled from another one, of another device, precision or number of threads: what both have measured says how
+much faster which blocks are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
+import numpy as np
+
+from hwbench.latency.block_features import Blocks, Floats, Integers
+from hwbench.latency.boosted import MIN_ROWS
 from hwbench.latency.calibration import NOMINAL, family
 from hwbench.latency.filled import FilledTable
+from hwbench.latency.gaussian import GaussianProcess, Kernel, Structure
+from hwbench.latency.row_models import FilledRows, GaussianRows, Guess, RowModel
 from hwbench.latency.table import LatencyRow, LatencyTable, Role
-from hwbench.specs import LatencyStats, Workload
+from hwbench.latency.work_law import WorkLaw
+from hwbench.specs import LatencyStats, Precision, Workload
 
 # With so many rows of its own, a family goes half the way from the common ratio to what its rows say.
 _SHRINK = 1
+# Of blocks that both tables have, from which on a model is learnt instead of one ratio for each family.
+MIN_SHARED = MIN_ROWS
 
 
 @dataclass(frozen=True)
@@ -51,23 +61,150 @@ class DeviceRatio:
         return (self.families or {}).get(family(part), self.common)
 
 
-def transferred(known: LatencyTable, new: LatencyTable) -> FilledTable:
-    """The table of a new device, filled up with the blocks of a known one.
+@dataclass(frozen=True)
+class Beside:
+    """Blocks and the logarithm of what each takes by another table."""
 
-    Boundaries are the known device's, by the common ratio, until the new one has chains of its own.
+    blocks: Blocks
+    log_known: Floats
+
+    def __getitem__(self, which: Integers) -> Beside:
+        """Some of them."""
+        return Beside(self.blocks[which], self.log_known[which])
+
+
+class TransferredRows:
+    """Rows from those of another table: a mean that follows them, times the exponential of a Gaussian process.
+
+    The mean is what the other table has, times one ratio; or, with ``own_law``, a law of work of the new table times
+    what the other table has beyond its own law, to a power that is fitted (autoregressive co-kriging: Kennedy &
+    O'Hagan 2000).
     """
-    ratio = DeviceRatio.fit(known, new)
-    seconds = {
-        row.workload: row.stats.median_s * ratio(row.workload)
-        for row in known.rows(Role.BLOCK)
-        if row.stats is not None
-    }
-    learned = f"{ratio.count} blocks measured on both" if ratio.count else "no block measured on both"
-    how = f"transferred from {known.target} by {learned} (ratio {ratio.common:.3g}, 90 % within a factor of "
-    how += f"{ratio.spread:.3f})" if ratio.count else "what the calibration says)"
-    scaled = [_scaled(row, ratio.common) for row in known if row.stats is not None]
+
+    def __init__(
+        self, parts: Sequence[Workload], known: Callable[[Sequence[Workload]], Floats], own_law: bool = False
+    ) -> None:
+        self.name = "co-kriging" if own_law else "ratios that vary smoothly"
+        self._rows = GaussianRows(parts)
+        self._known = known
+        self._own_law = own_law
+        # A law of the other table, by its seconds of the same blocks.
+        self._law_known = WorkLaw.fit(self._rows.encode(parts), known(parts)) if own_law else None
+
+    def encode(self, parts: Sequence[Workload]) -> Beside:
+        """By the columns of the measured blocks, with what the other table has."""
+        return Beside(self._rows.encode(parts), np.log(self._known(parts)))
+
+    def start(self, rows: Beside, seconds: Floats, noise: Floats) -> Kernel:
+        """The parameters of the kernel."""
+        left_over = np.log(seconds) - self._mean(rows, seconds)(rows)
+        return GaussianProcess.fit(Structure.TOGETHER, rows.blocks, left_over, noise).kernel
+
+    def fit(self, state: Kernel, rows: Beside, seconds: Floats, noise: Floats) -> Callable[[Beside], Guess]:
+        """The mean and the process by these rows."""
+        mean = self._mean(rows, seconds)
+        process = GaussianProcess.conditioned(state, rows.blocks, np.log(seconds) - mean(rows), noise)
+
+        def guess(wanted: Beside) -> Guess:
+            means, variances = process.predict(wanted.blocks)
+            return mean(wanted) + means, np.sqrt(variances)
+
+        return guess
+
+    def _mean(self, rows: Beside, seconds: Floats) -> Callable[[Beside], Floats]:
+        if self._law_known is None:
+            ratio = float(np.median(np.log(seconds) - rows.log_known))
+            return lambda wanted: wanted.log_known + ratio
+        law, other = WorkLaw.fit(rows.blocks, seconds), self._law_known
+        beyond = rows.log_known - np.log(other(rows.blocks))
+        left_over = np.log(seconds / law(rows.blocks))
+        power = float(beyond @ left_over) / max(float(beyond @ beyond), 1e-12)
+        return lambda wanted: np.asarray(
+            np.log(law(wanted.blocks)) + power * (wanted.log_known - np.log(other(wanted.blocks))), dtype=float
+        )
+
+
+def transferred(known: LatencyTable, new: LatencyTable, parts: Iterable[Workload] = ()) -> FilledTable:
+    """A table filled up with the blocks of another one.
+
+    With 20 blocks that both have, the best of several models by cross-validation is taken: ratios that vary smoothly,
+    co-kriging, or the rows of ``new`` alone; with fewer, one ratio for each family. Boundaries are those of ``known``,
+    by the common ratio, until ``new`` has chains of its own.
+
+    Args:
+        known: Of another device, precision or number of threads.
+        new: The table that is filled up.
+        parts: Blocks that are filled as well where ``known`` lacks them, by interpolation of its rows.
+
+    Raises:
+        NotMeasured: ``known`` lacks some of ``parts`` and has too few blocks to interpolate.
+        InvalidValue: The arithmetic of a kind is not described.
+    """
+    source = _in_precision(known, new.precision)
+    blocks = [row.workload for row in source.rows(Role.BLOCK)]
+    own = [row.workload for row in new.rows(Role.BLOCK)]
+    ratio = DeviceRatio.fit(source, new)
+    of = f"{known.target}{f' in {known.precision}' if known.precision is not new.precision else ''}"
+    scaled = [_scaled(row, ratio.common) for row in source if row.stats is not None]
     chains = new if new.rows(Role.CHAIN) else LatencyTable(new.target, new.precision, scaled, emulated=new.emulated)
-    return FilledTable(new, seconds, ratio.spread, how, chains)
+    wanted = [part for part in dict.fromkeys([*blocks, *parts]) if part not in new]
+    if ratio.count < MIN_SHARED:
+        seconds = {part: _seconds(source, part) * ratio(part) for part in wanted if part in source}
+        learned = f"{ratio.count} blocks measured on both" if ratio.count else "no block measured on both"
+        how = f"transferred from {of} by {learned} (ratio {ratio.common:.3g}, 90 % within a factor of "
+        how += f"{ratio.spread:.3f})" if ratio.count else "what the calibration says)"
+        return FilledTable(new, seconds, ratio.spread, how, chains)
+    seconds_of = _KnownSeconds.of(source, [*wanted, *own])
+    model = FilledRows.fit(new, models=lambda rows: _models(rows, seconds_of))
+    refused = {part: why for part in wanted if part not in source and (why := model.beyond(part))}
+    filled = [part for part in wanted if part not in refused]
+    values, deviations = model.predict(filled)
+    how = (
+        f"transferred from {of} by {ratio.count} blocks measured on both (ratio {ratio.common:.3g}; {model.name}, "
+        f"cross-validated error: median {model.median_error:.1%}, 90 % within a factor of {model.spread:.3f})"
+    )
+    return FilledTable(
+        new, dict(zip(filled, values.tolist())), model.spread, how, chains,
+        deviations=dict(zip(filled, deviations.tolist())), common_share=model.common_share, refused=refused,
+    )  # fmt: skip
+
+
+def _models(parts: Sequence[Workload], known: _KnownSeconds) -> list[RowModel]:
+    return [TransferredRows(parts, known), TransferredRows(parts, known, own_law=True), GaussianRows(parts)]
+
+
+@dataclass(frozen=True)
+class _KnownSeconds:
+    """What blocks take by another table: measured, or filled from its own rows."""
+
+    table: LatencyTable
+    model: FilledRows | None
+
+    @classmethod
+    def of(cls, table: LatencyTable, parts: Sequence[Workload]) -> _KnownSeconds:
+        lacking = any(part not in table for part in parts)
+        return cls(table, FilledRows.fit(table, models=lambda rows: [GaussianRows(rows)]) if lacking else None)
+
+    def __call__(self, parts: Sequence[Workload]) -> Floats:
+        seconds = np.zeros(len(parts))
+        if self.model is not None:
+            seconds, _ = self.model.predict(parts)
+        for at, part in enumerate(parts):
+            if (stats := self.table.latency(part)) is not None:
+                seconds[at] = stats.median_s
+        return seconds
+
+
+def _in_precision(table: LatencyTable, precision: Precision) -> LatencyTable:
+    """The rows of a table as if they were of another precision."""
+    if table.precision is precision:
+        return table
+    rows = [replace(row, workload=replace(row.workload, precision=precision)) for row in table]
+    return LatencyTable(table.target, precision, rows, emulated=table.emulated)
+
+
+def _seconds(table: LatencyTable, part: Workload) -> float:
+    return table[part].median_s
 
 
 def _log_ratio(logs: list[tuple[str, float]], name: str) -> float:

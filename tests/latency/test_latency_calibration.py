@@ -182,3 +182,17 @@ def test_a_space_whose_kernels_gain_differently_inside_networks_is_predicted(mak
     off = [predictor.predict(n).seconds / device.seconds(n) - 1 for n in fresh]
     assert predictor.calibration.form == "families"
     assert max(map(abs, off)) < 0.05
+
+
+def test_a_network_that_is_left_out_is_left_out_of_everything():
+    networks_, changed = [], []
+    for at, network in enumerate(networks(np.random.default_rng(9), 24, LAWS["weights"])):
+        networks_.append(network)
+        # The last one alone: fewest weights, most weights for its seconds, and a family that no other network has.
+        heavy = tuple(replace(p, family="z", weights=1, working_set=1) for p in network.pieces)
+        changed.append(replace(network, pieces=heavy, measured_s=3 * network.measured_s) if at == 23 else network)
+    one, other = (Calibration.of(those) for those in (networks_[:23] + [networks_[23]], changed))
+    others = Calibration.of(networks_[:23])
+    assert one.form != "ratio"
+    for fit, last in ((one, networks_[23]), (other, changed[23])):
+        assert fit.errors[23] == pytest.approx(errors(others, [last])[0], abs=1e-9)

@@ -86,12 +86,11 @@ def test_a_confidence_takes_a_margin_on_everything():
     plain = space_latencies(SPACE, predictor, Precision.INT8, CLASSES)
     sure = space_latencies(SPACE, predictor, Precision.INT8, CLASSES, 0.9)
     margin = predictor.calibration.margin(0.9)
-    ratios = sorted(math.exp(error) for error in predictor.calibration.errors)
-    assert margin == pytest.approx(ratios[17])  # the 18th of 19
-    assert margin > 1.01
+    assert 1.01 < margin < predictor.calibration.spread
     codes = SPACE.random_codes(np.random.default_rng(0), 50)
     assert sure.totals(codes) == pytest.approx(margin * plain.totals(codes))
-    assert predictor.calibration.margin(0.999) == pytest.approx(max(ratios))  # more cannot be promised
+    assert predictor.calibration.margin(0.5) == pytest.approx(1.0)
+    assert predictor.calibration.margin(0.999) > max(map(math.exp, predictor.calibration.errors))
 
 
 def test_rows_that_were_filled_count_with_the_end_of_their_interval():
