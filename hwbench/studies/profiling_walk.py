@@ -4,7 +4,7 @@ A walk over a space is a fixed sequence of batches. Each batch holds single bloc
 what those before showed, and whole networks, which are drawn like those that a user can choose. The networks calibrate
 the table, and each of them, left out, is a judge of it: blocks are never measured because a judge has them.
 
-    first batch    boundary probes, 9 networks, 96 blocks
+    first batch    boundary probes, 9 networks, 96 blocks, and what is unlike all of these
     each further   48 blocks, or a quarter of those so far; a network for every 24 blocks, at most 40 in all
 
 The walk depends on the rows of its own batches alone. So the same store gives the same next batch, whether the campaign
@@ -33,7 +33,9 @@ from hwbench.latency import (
     context_chains,
     interpolated,
     left_out_errors,
+    macs,
 )
+from hwbench.latency.block_features import BlockColumns
 from hwbench.spaces import StagedSpace
 from hwbench.specs import Architecture, Outcome, Precision, Workload
 from hwbench.studies.profiling_plan import DRAWS, first_workloads, reachable_within
@@ -213,7 +215,8 @@ class ProfilingWalk:
             return tuple(first_workloads(self.space, self.precision, self.num_classes, self._networks))
         self._region = _Region.of_space(self)
         probes = context_chains(self.parts, BOUNDARIES)
-        return (*probes, *self._pool[: self._networks], *self._region.choice.next(nothing, FIRST_ROWS))
+        rows = self._region.choice.next(nothing, FIRST_ROWS)
+        return (*probes, *self._pool[: self._networks], *self._region.covering(rows))
 
     def _next(self, known: LatencyTable) -> tuple[Workload, ...]:
         """The batch after those that have the rows of ``known``."""
@@ -250,10 +253,27 @@ class ProfilingWalk:
 
 @dataclass(frozen=True)
 class _Region:
-    """What is profiled: the networks that judge it, in the order in which they are measured, and what picks rows."""
+    """What is profiled.
+
+    Args:
+        judges: The networks that judge it, in the order in which they are measured.
+        choice: Picks rows.
+        parts: The blocks of other networks that are drawn alike, the largest first.
+    """
 
     judges: tuple[Workload, ...]
     choice: RowChoice
+    parts: tuple[Workload, ...]
+
+    def covering(self, rows: Sequence[Workload]) -> list[Workload]:
+        """The rows, and blocks that are too unlike all of them to be told from them."""
+        chosen = list(rows)
+        columns = BlockColumns.of(chosen)
+        for part in self.parts:
+            if columns.beyond(part) is not None:
+                chosen.append(part)
+                columns = BlockColumns.of(chosen)
+        return chosen
 
     @classmethod
     def of_space(cls, walk: ProfilingWalk) -> _Region:
@@ -274,7 +294,9 @@ class _Region:
             return [walk.space.network(draw(rng), walk.num_classes).workload(walk.precision) for _ in range(count)]
 
         judges = dict.fromkeys(drawn(2 * MOST_NETWORKS, _JUDGE_SEED))
-        return cls(tuple(judges), walk._make_choice(parts, drawn(DRAWS, _DRAW_SEED)))
+        networks = drawn(DRAWS, _DRAW_SEED)
+        used = dict.fromkeys(part for network in networks for part in network.parts())
+        return cls(tuple(judges), walk._make_choice(parts, networks), tuple(sorted(used, key=macs, reverse=True)))
 
 
 def whole_accuracy(table: LatencyTable, space: StagedSpace) -> Accuracy | None:

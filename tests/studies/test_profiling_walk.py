@@ -92,7 +92,9 @@ def test_the_first_batch_tells_of_boundaries_networks_and_blocks():
     first = walk.batch(LatencyTable(TARGET, INT8, ()))
     roles = [Role.of(workload) for workload in first]
     assert len(set(first)) == len(first)
-    assert (roles.count(Role.BLOCK), roles.count(Role.NETWORK)) == (FIRST_ROWS, FIRST_NETWORKS)
+    assert roles.count(Role.NETWORK) == FIRST_NETWORKS
+    assert FIRST_ROWS <= roles.count(Role.BLOCK) < FIRST_ROWS + 10
+    assert {part.blocks[0].kind for part in first if Role.of(part) is Role.BLOCK} == {"stem", "x3d", "head"}
     assert roles.count(Role.CHAIN) == 24
     assert set(walk.judges()) == {workload for workload in first if workload.is_network}
 
@@ -107,7 +109,7 @@ def test_a_walk_goes_on_with_the_same_rows_wherever_it_was_interrupted():
     order = [chance.sample(batch, len(batch)) for batch in batches]
     # Measured meanwhile, for whatever reason: rows that later batches may have, and a network.
     further = [*walk.parts[::7], SPACE.network(SPACE.random(np.random.default_rng(5)), CLASSES).workload(INT8)]
-    for at in (0, 1, 128, 129, 130, 170, 182):
+    for at in (0, len(batches[0]), len(batches[0]) + 40):
         some = [workload for batch in order for workload in batch][:at]
         for more in ((), further):
             again = ProfilingWalk(SPACE, INT8, CLASSES).batch(device.table([*some, *more]))
@@ -116,7 +118,7 @@ def test_a_walk_goes_on_with_the_same_rows_wherever_it_was_interrupted():
             assert not all(workload in {*some, *more} for workload in again)
     assert ProfilingWalk(SPACE, INT8, CLASSES).batch(empty) == batches[0]
     blocks = [sum(Role.of(workload) is Role.BLOCK for workload in batch) for batch in batches]
-    assert blocks == [FIRST_ROWS, BATCH_ROWS, BATCH_ROWS]
+    assert blocks[1:] == [BATCH_ROWS, BATCH_ROWS]
     assert len({workload for batch in batches for workload in batch}) == sum(map(len, batches))
 
 
@@ -175,6 +177,7 @@ def test_a_budget_narrows_what_is_measured():
         tight.batch(table)
 
 
+@pytest.mark.long
 def test_more_rows_that_do_not_help_end_a_walk():
     device = RandomDevice(6)
     device.row_error, device.network_error = 0.002, 0.06  # no row can tell
