@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from hwbench.api.campaigns import CampaignProgress
     from hwbench.api.profile_request import ProfileRequest
-    from hwbench.latency import Accuracy
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
     from hwbench.specs import Precision, Workload
@@ -51,7 +50,9 @@ class TableAccuracy:
     stopped: str
 
     @classmethod
-    def of(cls, precision: Precision, rows: tuple[int, int], found: Accuracy | None, stopped: str) -> TableAccuracy:
+    def of(
+        cls, precision: Precision, rows: tuple[int, int], found: PredictionAccuracy | None, stopped: str
+    ) -> TableAccuracy:
         """With the numbers of rows that the table and the space have, and what left-out networks said."""
         if found is None:
             return cls(precision.value, *rows, 0, None, None, stopped)

@@ -1,6 +1,6 @@
 """Latency tables and what they predict. Loads no torch."""
 
-from hwbench.latency.accuracy import Accuracy, left_out_errors
+from hwbench.latency.accuracy import PredictionAccuracy, left_out_errors
 from hwbench.latency.arithmetic import Work, macs, operations
 from hwbench.latency.boosted import BoostedRows
 from hwbench.latency.boundary import BoundaryModel
@@ -22,7 +22,7 @@ from hwbench.latency.variants import VariantChoice, fastest_variant, has_variant
 
 __all__ = [
     "BETWEEN_RUNS",
-    "Accuracy",
+    "PredictionAccuracy",
     "AOptimal",
     "AdditivePredictor",
     "BoostedRows",

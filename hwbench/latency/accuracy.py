@@ -20,7 +20,7 @@ LEAST_NETWORKS = 4
 
 
 @dataclass(frozen=True)
-class Accuracy:
+class PredictionAccuracy:
     """What networks that were left out say of all others.
 
     Attributes:
@@ -34,7 +34,7 @@ class Accuracy:
     bound: float
 
     @classmethod
-    def of(cls, errors: Sequence[float]) -> Accuracy:
+    def of(cls, errors: Sequence[float]) -> PredictionAccuracy:
         """From log(measured / predicted) of at least four networks, each by a fit to the others.
 
         The limit is an order statistic: of 4 errors the largest, of 9 the 7th, of 20 the 14th, of 40 the 25th. It holds

@@ -25,9 +25,9 @@ import numpy as np
 
 from hwbench.errors import NotMeasured
 from hwbench.latency import (
-    Accuracy,
     AOptimal,
     LatencyTable,
+    PredictionAccuracy,
     Role,
     RowChoice,
     context_chains,
@@ -45,7 +45,7 @@ FIRST_ROWS = 96
 # Fitting what fills rows takes seconds, as measuring three rows does.
 BATCH_ROWS = 48
 BATCH_SHARE = 4
-# Of nine errors the seventh is a limit of their median (``Accuracy``); of eight it is the seventh, too.
+# Of nine errors the seventh is a limit of their median (``PredictionAccuracy``); of eight it is the seventh, too.
 FIRST_NETWORKS = 9
 ROWS_PER_NETWORK = 24
 MOST_NETWORKS = 40
@@ -85,7 +85,7 @@ class WalkStep:
     """
 
     rows: int
-    accuracy: Accuracy | None
+    accuracy: PredictionAccuracy | None
     batch: tuple[Workload, ...] = ()
     stopped: StopReason | None = None
 
@@ -173,14 +173,14 @@ class ProfilingWalk:
         walked = set(self.walked())
         return tuple(network for network in self._pool if network in walked)
 
-    def accuracy(self, table: LatencyTable) -> Accuracy | None:
+    def accuracy(self, table: LatencyTable) -> PredictionAccuracy | None:
         """How far off the table is for a network of the space, by the judges that it has; None while these are few."""
         try:
-            return Accuracy.of(left_out_errors(self._filled(table), self.judges(), members=self.space.size()))
+            return PredictionAccuracy.of(left_out_errors(self._filled(table), self.judges(), members=self.space.size()))
         except NotMeasured:
             return None
 
-    def history(self, table: LatencyTable) -> Iterator[tuple[int, Accuracy]]:
+    def history(self, table: LatencyTable) -> Iterator[tuple[int, PredictionAccuracy]]:
         """Blocks and accuracy after each batch that is whole, as it would have been with all judges of today."""
         for batches in range(1, len(self._batches) + 1):
             known = self._known(table, self._batches[:batches])
@@ -189,7 +189,7 @@ class ProfilingWalk:
                 if accuracy is not None:
                     yield num_blocks(known), accuracy
 
-    def is_level(self, table: LatencyTable, now: Accuracy) -> bool:
+    def is_level(self, table: LatencyTable, now: PredictionAccuracy) -> bool:
         """Whether further rows would hardly help: half of the rows were as good, by the same judges."""
         counts = [num_blocks(self._known(table, self._batches[: n + 1])) for n in range(len(self._batches))]
         halves = [n for n, count in enumerate(counts) if 2 * count <= num_blocks(table)]
@@ -299,12 +299,12 @@ class _Region:
         return cls(tuple(judges), walk._make_choice(parts, networks), tuple(sorted(used, key=macs, reverse=True)))
 
 
-def whole_accuracy(table: LatencyTable, space: StagedSpace) -> Accuracy | None:
+def whole_accuracy(table: LatencyTable, space: StagedSpace) -> PredictionAccuracy | None:
     """How far off a table is by all networks that it has, each left out; nothing is filled in. None: they are few."""
     measured = [row.workload for row in table.rows(Role.NETWORK)]
     judges = [network for network in measured if all(part in table for part in network.parts())]
     try:
-        return Accuracy.of(left_out_errors(table, judges, members=space.size()))
+        return PredictionAccuracy.of(left_out_errors(table, judges, members=space.size()))
     except NotMeasured:
         return None
 

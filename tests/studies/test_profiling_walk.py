@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InfeasibleBudget, NotMeasured
-from hwbench.latency import Accuracy, AdditivePredictor, LatencyRow, LatencyTable, Role, interpolated
+from hwbench.latency import AdditivePredictor, LatencyRow, LatencyTable, PredictionAccuracy, Role, interpolated
 from hwbench.spaces import read_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import (
@@ -200,16 +200,16 @@ def test_the_limit_of_an_error_holds_nine_times_of_ten_whatever_its_distribution
         (lambda n: rng.standard_t(2, n), 0.8165),
         (lambda n: rng.uniform(-1, 1, n), 0.5),
     ):
-        found = [Accuracy.of(draw(count)) for _ in range(2000)]
+        found = [PredictionAccuracy.of(draw(count)) for _ in range(2000)]
         assert np.mean([one.bound >= median for one in found]) > 0.88
         assert all(one.bound >= one.error for one in found)
 
 
 def test_one_network_that_is_wrong_does_not_keep_a_limit_up():
     errors = [0.01 * (-1) ** n for n in range(12)]
-    assert Accuracy.of([*errors, 4.6]).bound == pytest.approx(0.01)
+    assert PredictionAccuracy.of([*errors, 4.6]).bound == pytest.approx(0.01)
     with pytest.raises(NotMeasured, match="expected at least 4 networks that were left out, got 3"):
-        Accuracy.of(errors[:3])
+        PredictionAccuracy.of(errors[:3])
 
 
 def test_how_many_rows_are_left():
