@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from hwbench.api.campaigns import CampaignProgress
     from hwbench.api.profile_request import ProfileRequest
+    from hwbench.latency import LatencyTable, PredictionAccuracy
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
     from hwbench.specs import Precision, Workload
@@ -184,7 +185,7 @@ class AdaptiveProfile:
         self._left = None if self._left is None else self._left - len(missing[: self._left])
         self._result = self._result.plus(measured)
 
-    def _table(self, course: _Course) -> Any:
+    def _table(self, course: _Course) -> LatencyTable:
         from hwbench.latency import LatencyTable
 
         return LatencyTable.read(self.publish(course.walk.precision))
