@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from hwbench.api.search_request import SearchRequest
     from hwbench.api.table_verification import TableVerification
     from hwbench.api.test import TestRequest, TestResult, test
-    from hwbench.api.train import TrainRequest, TrainResult, train
+    from hwbench.api.train import TrainResult, train
+    from hwbench.api.train_request import TrainRequest
     from hwbench.api.validate import ValidateRequest, ValidateResult, validate
     from hwbench.api.verify import VerifyRequest, VerifyResult, verify
     from hwbench.api.zoo import (

@@ -12,7 +12,7 @@ from typing import Any
 
 from hwbench.api.export import export_source
 from hwbench.api.export_sources import source_of
-from hwbench.api.train import QAT_EPOCHS, QAT_RATE
+from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
 from hwbench.deploy import DeployedModel, Int8
 from hwbench.spaces import resolve
 from hwbench.specs import Network, Precision

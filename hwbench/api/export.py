@@ -12,7 +12,7 @@ from hwbench.api.layouts import chosen_by_device, fastest_on
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.api.resources import torch_threads
-from hwbench.api.train import ON_ERROR
+from hwbench.api.train_request import ON_ERROR
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO, Network, Precision, TensorSpec
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +19,17 @@ from hwbench.registry import suggest
 if TYPE_CHECKING:
     import pandas
 
+    from hwbench.api.study_data import StudyData
+    from hwbench.api.study_supernet import StudySupernet
     from hwbench.specs import Network
     from hwbench.studies.evaluators import Context
     from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
     from hwbench.studies.scoreboard import Scoreboard
     from hwbench.workspace import Workspace
 
-# Epochs of an evaluator that trains.
+# Epochs of an evaluator that trains, and of a supernet.
 SHORT_EPOCHS = 2
+SUPERNET_EPOCHS = 30
 RUNS = "runs"
 # Runs of a study are compared within fifths of its budget.
 _BANDS = 5
@@ -141,7 +146,7 @@ def _scores(
     from hwbench.studies.evaluators import get
 
     networks = [_network(workspace, truth, one) for one in truth.networks]
-    made = get(name)(_context(workspace, networks, data or truth.data))
+    made = get(name)(_context(workspace, networks, data or truth.data, listener))
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
         start = time.process_time()
@@ -162,13 +167,56 @@ def _network(workspace: Workspace, truth: GroundTruth, one: TrainedNetwork) -> N
     return space.network(architecture, truth.num_classes)
 
 
-def _context(workspace: Workspace, networks: list[Network], data: str) -> Context:
+def _context(workspace: Workspace, networks: list[Network], data: str, listener: Listener) -> Context:
     """What evaluators may use: the trained networks are those that a score is relative to."""
     from hwbench.api.study_data import Fidelity, StudyData
     from hwbench.studies.evaluators import Context
 
     of_data = StudyData(workspace, data, Fidelity(SHORT_EPOCHS))
-    return Context(0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips)
+    inherited = _Inherited(workspace, of_data, networks, listener)
+    return Context(0, lambda count: networks[:count], of_data.top1, of_data.losses, of_data.clips, inherited.top1)
+
+
+@dataclass(frozen=True)
+class _Inherited:
+    """What trained networks are worth with the weights of a supernet of their space; other networks are not judged.
+
+    A ground truth says no latencies of other networks. The supernet is trained on all that take no more multiply-adds
+    than the largest of the trained ones: about what a study would train it on.
+    """
+
+    workspace: Workspace
+    data: StudyData
+    networks: list[Network]
+    listener: Listener
+
+    def top1(self, network: Network) -> float:
+        from hwbench.specs import Architecture
+
+        same = Architecture.parse(network.name).space == self._space_name
+        return self._supernet.top1(network) if same else math.nan
+
+    @cached_property
+    def _space_name(self) -> str:
+        """The space that most of the networks are of."""
+        from hwbench.specs import Architecture
+
+        return Counter(Architecture.parse(one.name).space for one in self.networks).most_common(1)[0][0]
+
+    @cached_property
+    def _supernet(self) -> StudySupernet:
+        from hwbench.api.study_supernet import StudySupernet, block_macs
+        from hwbench.spaces import load_space
+        from hwbench.spaces.feasible import FeasibleSet
+        from hwbench.spaces.sums import SpaceSums
+        from hwbench.specs import Architecture
+
+        named = {one: Architecture.parse(one.name) for one in self.networks}
+        own = {one: key for one, key in named.items() if key.space == self._space_name}
+        space = load_space(self.workspace, self._space_name)
+        macs = SpaceSums.of(space, block_macs, num_classes=next(iter(own)).num_classes)
+        feasible = FeasibleSet(macs, max(macs.total(key) for key in own.values()))
+        return StudySupernet(self.workspace, self.data, feasible, SUPERNET_EPOCHS, 0, self.listener)
 
 
 @dataclass(frozen=True)

@@ -47,14 +47,15 @@ class Members:
         from hwbench.spaces.sums import SpaceSums
 
         sums = self.feasible.sums
-        return self.feasible.best(SpaceSums.of(sums.space, _macs, num_classes=sums.num_classes)).architecture
+        return self.feasible.best(SpaceSums.of(sums.space, block_macs, num_classes=sums.num_classes)).architecture
 
     def draw(self, rng: np.random.Generator) -> Architecture:
         """Any network, uniformly."""
         return self.feasible.draw(rng)
 
 
-def _macs(block: BlockSpec, x: TensorSpec) -> float:
+def block_macs(block: BlockSpec, x: TensorSpec) -> float:
+    """Multiply-adds of a block."""
     return float(sum(operation.macs for operation in block.operations(x)))
 
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, check_decoded_cache, reading_of
 from hwbench.api.requests import option, request
-from hwbench.api.train import COMPUTE, ON_ERROR, check_crops, say_unreadable, shared_resources
+from hwbench.api.train import say_unreadable, shared_resources
+from hwbench.api.train_request import COMPUTE, ON_ERROR, check_crops
 
 if TYPE_CHECKING:
     from hwbench.training.processes import World

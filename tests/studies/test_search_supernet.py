@@ -1,23 +1,27 @@
 """The supernet of a study: trained once, found again, and asked for every network."""
 
+import json
 import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import hwbench.api.scoreboard
 import hwbench.training.supernet
 from hwbench.api.listener import Listener, StageProgress
+from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity, StudyData
-from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet
+from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_macs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InvalidFile, InvalidValue
-from hwbench.spaces import read_space
+from hwbench.spaces import load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, TensorSpec
 from hwbench.studies.evaluators import Context, get
+from hwbench.studies.ground_truth import GroundTruth
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -72,7 +76,7 @@ def feasible(sums: SpaceSums) -> FeasibleSet:
 def test_the_ends_of_the_set(feasible: FeasibleSet) -> None:
     members = Members(feasible)
     inside = [one for one in feasible.space.architectures() if one in feasible]
-    macs = {one: SpaceSums.of(feasible.space, _macs, num_classes=8).total(one) for one in inside}
+    macs = {one: SpaceSums.of(feasible.space, block_macs, num_classes=8).total(one) for one in inside}
     assert macs[members.largest] == max(macs.values())
     assert feasible.sums.total(members.smallest) == min(map(feasible.sums.total, inside))
 
@@ -136,9 +140,28 @@ def test_the_folder_goes_with_the_cache(place: Workspace, data: StudyData, feasi
     )
 
 
+def test_a_ground_truth_is_scored_by_a_supernet_of_its_space(
+    place: Workspace, data: StudyData, feasible: FeasibleSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hwbench.api.scoreboard, "SUPERNET_EPOCHS", 1)
+    (tmp_path / "rows").mkdir()
+    keys = [
+        *(one.key for one in feasible.space.architectures()),
+        next(iter(load_space(place, "x3d-tiny").architectures())).key,
+    ]
+    networks = [{"name": f"n{i}", "band": "edge", "architecture": key} for i, key in enumerate(keys)]
+    for index, one in enumerate(networks):
+        row = one | {"seed": 0, "top1": index / 100, "loss": 1.0, "hits": "01", "cpu_s": 100}
+        row |= {"validation": [{"top1": 0.1, "loss": 2.0}] * 12, "training_loss": [1.0] * 48}
+        (tmp_path / "rows" / f"{one['name']}-seed0.json").write_text(json.dumps(row))
+    about = {"budget_ms": 1.0, "data": data.source, "classes": 8, "networks": networks}
+    (tmp_path / "networks.json").write_text(json.dumps(about))
+    board = scoreboard(ScoreboardRequest(source=str(tmp_path), evaluator=("supernet",)), workspace=place).board
+    (found,) = [one for one in board.standings if one.evaluator == "supernet"]
+    assert found.networks == len(keys) - 1  # the one of another space is not judged
+    scores = GroundTruth.read(tmp_path).scores["supernet"]
+    assert len({score for score, _ in scores.values()}) > 1
+
+
 def _cost(block: BlockSpec, x: TensorSpec) -> float:
-    return 1e-3 + _macs(block, x) * 1e-9
-
-
-def _macs(block: BlockSpec, x: TensorSpec) -> float:
-    return float(sum(operation.macs for operation in block.operations(x)))
+    return 1e-3 + block_macs(block, x) * 1e-9
