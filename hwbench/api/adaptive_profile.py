@@ -88,6 +88,7 @@ class AdaptiveProfile:
         campaign: On the device.
         listener: Hears of every batch what came of it.
         publish: Writes the table of a precision from the store, and says where.
+        begin: Is called once, before the first rows that are missing are measured.
         variants: Layouts that chosen blocks are measured in, too.
     """
 
@@ -96,6 +97,7 @@ class AdaptiveProfile:
     campaign: Campaign
     listener: Listener
     publish: Callable[[Precision], Path]
+    begin: Callable[[Sequence[Workload]], None]
     variants: Sequence[str] = ()
 
     def run(self) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
@@ -179,7 +181,10 @@ class AdaptiveProfile:
     def _measure(self, workloads: Sequence[Workload]) -> None:
         known = {one.workload for one in self._result.measurements}
         wanted = [workload for workload in workloads if workload not in known]
+        self.campaign.store.claim(wanted, self.campaign.target)
         missing = self.campaign.missing(wanted)
+        if missing and not self._measured:
+            self.begin(missing)
         measured = self.campaign.run(wanted, self._progress, limit=self._left)
         self._measured += len(missing[: self._left])
         self._left = None if self._left is None else self._left - len(missing[: self._left])

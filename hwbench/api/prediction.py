@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
+from hwbench.api.row_source import RowSource
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 
 if TYPE_CHECKING:
@@ -17,33 +19,40 @@ if TYPE_CHECKING:
     from hwbench.workspace import Workspace
 
 INTERPOLATE = (
-    "Fill in rows that were not measured from those that were; intervals widen. "
-    "Default: where profile chose the rows of the table."
+    "Fill in rows that were not measured from those that were, by the model that is best at rows which are left out; "
+    "intervals widen. Default: where profile chose the rows of the table."
 )
 INTERPOLATE_FLAGS = ("--interpolate/--no-interpolate",)
-TRANSFER = "Device whose table stands in for rows that were not measured here; intervals widen."
+TRANSFER = (
+    "Whose table stands in for rows that were not measured: a device, another precision or number of threads (t4) of "
+    "this one, or some of them, as s9/fp32; intervals widen."
+)
 
 
-def check_filling(interpolate: bool | None, transfer_from: str | None, device: str) -> None:
-    """Refuses rows that would be filled in by two sources, or by those of the device that lacks them.
+def check_filling(
+    interpolate: bool | None, transfer_from: str | None, device: str, precision: str, threads: int
+) -> None:
+    """Refuses rows that would be filled in by two sources, or by those of the table that lacks them.
 
     Raises:
         InvalidValue: Says what to choose.
     """
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
-    if transfer_from == device:
-        raise InvalidValue(f"--transfer-from {device}: rows of {device} itself are missing; name another device")
+    if transfer_from:
+        RowSource.parse(transfer_from).check(device, precision, threads)
 
 
-def check_donor(workspace: Workspace, device: str | None) -> None:
+def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
     """Refuses a device for ``--transfer-from`` that has neither a table nor a file.
 
     Raises:
+        InvalidValue: It does not parse.
         UnknownName: The nearest known devices are listed.
     """
     from hwbench.devices import load_device
 
+    device = RowSource.parse(transfer_from).device if transfer_from else None
     if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
         load_device(workspace, device)
 
@@ -82,7 +91,7 @@ def table_predictor(
         classes: Of the heads; default: those of the table.
         allow_emulated: Take a table that was taken under emulation.
         filling: Whether missing rows are interpolated (None: where the rows of the table were chosen, so that it
-            tells of all of the space), and the device whose rows are taken for them.
+            tells of all of the space), and whose rows are taken for them (``RowSource``).
         listener: Hears what was filled in.
 
     Raises:
@@ -90,12 +99,14 @@ def table_predictor(
         InvalidValue: It was taken under emulation, or ``filling`` is refused by ``check_filling``.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
+    from hwbench.api.occasions import tell_day
     from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
     from hwbench.spaces import open_space
 
     interpolate, other = filling
-    check_filling(interpolate, other, target.device)
-    known = load_table(workspace, replace(target, device=other or target.device), precision, space)
+    check_filling(interpolate, other, target.device, precision, target.threads)
+    source = RowSource.parse(other).of(target, precision) if other else (target, precision)
+    known = load_table(workspace, *source, space)
     table = load_table(workspace, target, precision, space) if other else known
     interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
@@ -104,12 +115,14 @@ def table_predictor(
     if interpolate and any(part not in table for part in parts):
         table = interpolated(table, parts)
     elif other:
-        table = transferred(known, table)
+        table = transferred(known, table, parts)
     if table.how:
         lacking = [part for part in parts if not table.is_measured(part)]
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
-    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size())
+    moment = datetime.now(UTC)
+    tell_day(table, moment, listener)
+    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size(), moment=moment)
     return predictor, num_classes
 
 
@@ -158,6 +171,7 @@ def measuring(
         from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
+        from hwbench.measure.store_types import RowPurpose
 
         place = load_device(workspace, target.device)
         with (
@@ -168,7 +182,7 @@ def measuring(
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
-            result = campaign.run(workloads, CampaignProgress(listener))
+            result = replace(campaign, purpose=RowPurpose.CONFIRMATION).run(workloads, CampaignProgress(listener))
             if keep is not None:
                 with MeasurementStore(workspace.store) as known:
                     known.take_over(store, keep)

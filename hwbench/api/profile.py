@@ -69,6 +69,9 @@ class DeviceProfile:
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench profile --json`` prints."""
+        from hwbench.api.refresh import scale_values
+        from hwbench.latency import LatencyTable
+
         names = [str(path.relative_to(self.root)) for path in self.tables]
         return {
             "device": self.device,
@@ -79,6 +82,7 @@ class DeviceProfile:
             "table": names[0],
             "tables": names,
             "seconds": self.seconds,
+            "scales": [scale_values(LatencyTable.read(path)) for path in self.tables],
             "aa": self.aa and {**self.aa.found.as_json(), "made_on": self.aa.made_on},
             **worst(self.accuracies),
         }
@@ -176,6 +180,10 @@ def _profile_each(request: ProfileRequest, workspace: Workspace, listener: Liste
 def _profile_device(
     request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
 ) -> DeviceProfile:
+    if request.refresh:
+        from hwbench.api.refresh import refresh_device
+
+        return refresh_device(request, workspace, place, listener, builder)
     from hwbench.api.campaigns import place_campaign, say_failures
     from hwbench.api.prediction import installed_target
     from hwbench.api.tables import publish_aa, published_aa, published_rows
@@ -243,15 +251,30 @@ class _Profiling:
 
     def run(self, variants: Sequence[str]) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
         """Measures what is missing; what was measured until a device is lost is published."""
+        from hwbench.api.campaigns import CampaignProgress
+        from hwbench.api.occasions import begin_occasion, end_occasion
+
+        started, watch = time.monotonic(), CampaignProgress(self.listener)
+        place = (self.workspace, self.campaign)
+
+        def begin(missing: Sequence[Workload]) -> None:
+            begin_occasion(*place, missing, self.request.precisions, watch)
+
         if self.adaptive:
-            return AdaptiveProfile(
-                self.request, self.space, self.campaign, self.listener, self._publish, variants
-            ).run()
+            request, campaign = self.request, self.campaign
+            course = AdaptiveProfile(request, self.space, campaign, self.listener, self._publish, begin, variants)
+            result, accuracies = course.run()
+            end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+            return result, accuracies
+        workloads = _workloads(self.request, self.space, variants)
+        self.campaign.store.claim(workloads, self.campaign.target)
+        begin(self.campaign.missing(workloads))
         try:
-            result = self._all(variants)
+            result = self._all(workloads, variants)
         except DeviceError:
             self.publish()
             raise
+        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
         return result, tuple(self._accuracy(path) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
@@ -263,9 +286,9 @@ class _Profiling:
 
         return publish(self.workspace, self.campaign, precision, self.listener, adaptive=self.adaptive)
 
-    def _all(self, variants: Sequence[str]) -> CampaignResult:
+    def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
         """Every row that is asked for, up to the limit."""
-        workloads, limit = _workloads(self.request, self.space, variants), self.request.limit
+        limit = self.request.limit
         if self.request.remeasure:
             count = self.campaign.reopen(workloads[:limit])
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")

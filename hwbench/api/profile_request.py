@@ -57,6 +57,10 @@ class ProfileRequest:
         flags=("--remeasure", "--anew"),
         help="Measure again what is measured; if interrupted, go on without this option.",
     )
+    refresh: bool = option(
+        default=False,
+        help="Measure a few whole networks alone, within a minute, and move the scale of the tables to now.",
+    )
     variants: str = option(
         default="", help="Also measure these layouts of convolutions over time: names with commas, or all."
     )
@@ -72,6 +76,10 @@ class ProfileRequest:
         if not self.devices:
             raise InvalidValue(f"--device: expected the name of a device, or several with commas, got {self.device!r}")
         _ = self.precisions, self.budget_s, self.accuracy_share
+        together = {"--remeasure": self.remeasure, "--networks-only": self.networks_only, "--budget": self.budget}
+        given = [name for name, value in together.items() if value]
+        if self.refresh and given:
+            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(given)} out")
         if self.budget is not None and self.networks_only:
             raise InvalidValue(
                 "--budget and --networks-only do not go together: whole networks are no rows of a search"

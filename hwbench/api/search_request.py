@@ -95,7 +95,7 @@ class SearchRequest:
         _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
         check_confidence(self.confidence, "--confidence")
         for device in self.devices:
-            check_filling(self.interpolate, self.transfer_from, device)
+            check_filling(self.interpolate, self.transfer_from, device, self.precision, self.threads)
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
             if not 0 < share <= 1:
                 raise InvalidValue(f"--{name}-share: expected more than 0, at most 1, got {share:g}")

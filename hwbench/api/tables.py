@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from hwbench.api.listener import SILENT, Listener
+from hwbench.api.occasions import moved_apart, on_one_scale
 from hwbench.errors import HwbenchError
-from hwbench.latency import LatencyRow, LatencyTable, SelfCheck, between_runs, table_path, with_honest_intervals
+from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, between_runs, table_path, with_honest_intervals
 from hwbench.measure.campaign import Campaign
-from hwbench.specs import Outcome, Precision, Target, Workload
+from hwbench.measure.drift import by_clock
+from hwbench.measure.store_types import RowPurpose
+from hwbench.specs import Outcome, Precision, Session, Target, Workload
 from hwbench.workspace import Workspace
 
 
@@ -26,13 +30,15 @@ def publish(
 
     A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
     Intervals hold what all rows together show, and what rows that were measured anew differed by
-    (``with_honest_intervals``).
+    (``with_honest_intervals``). Rows of different occasions are joined on one scale (``on_one_scale``), and sessions
+    are corrected with one exponent of the clock. Whole networks that were measured as candidates or to validate are
+    left out: they were chosen for their prediction, or are to judge it.
 
     Args:
         workspace: Where the table lies.
         campaign: Its store holds the rows, and its target and conditions are those of the table.
         precision: Of the rows.
-        listener: Hears how many published rows are left out.
+        listener: Hears how many published rows are left out, and where no factor brings a table to the day.
         adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
 
     Raises:
@@ -42,7 +48,10 @@ def publish(
     path = table_path(workspace.root, campaign.target, precision)
     repeated = campaign.store.repeated(campaign.target, campaign.conditions)
     between = between_runs(occasions for workload, occasions in repeated if workload.precision is precision)
-    rows = {row.workload: row for row in with_honest_intervals(_stored_rows(campaign, precision), between)}
+    corrected = _one_exponent(campaign)
+    stored = _stored_rows(campaign, precision, corrected)
+    wide = with_honest_intervals([row for row, _ in stored.values()], between)
+    rows = {row.workload: (row, stored[row.workload][1]) for row in wide}
     known = set(campaign.store.workloads(campaign.target))
     published = LatencyTable.read(path, target=campaign.target, precision=precision) if path.exists() else None
     old = list(published or ())
@@ -53,17 +62,23 @@ def publish(
             f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
+    log = campaign.store.occasions(campaign.target, campaign.conditions, corrected)
+    one = on_one_scale(rows, log, published, kept)
     table = LatencyTable(
         campaign.target,
         precision,
-        [*rows.values(), *kept],
+        one.rows,
         emulated=campaign.emulated,
         between_runs=between,
+        scale=one.scale,
         adaptive=adaptive or (published is not None and published.adaptive),
     )
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)
     table.write(path)
+    apart = moved_apart(path, one, table.command())
+    if apart is not None:
+        listener.say(apart)
     return path
 
 
@@ -121,15 +136,37 @@ def published_rows(workspace: Workspace, target: Target, precision: Precision) -
     return list(LatencyTable.read(path, target=target, precision=precision))
 
 
-def _stored_rows(campaign: Campaign, precision: Precision) -> list[LatencyRow]:
-    """The best row of each workload: measured before failed, then by the campaign's protocol, then the newest."""
-    best: dict[Workload, tuple[tuple[bool, bool], LatencyRow]] = {}
+def _one_exponent(campaign: Campaign) -> Callable[[Session], Session]:
+    """Gives sessions that tell their clock the drift that all sessions together say; the others stay as they are.
+
+    While a campaign goes on, how far latencies follow the clock is known less well, and not the same for all rows.
+    """
+    clock_s = campaign.store.clock(campaign.conditions)
+    follow = campaign.store.clock_sensitivity(campaign.conditions)
+
+    def corrected(session: Session) -> Session:
+        if not (session.probe_s and clock_s):
+            return session
+        return replace(session, drift=by_clock(session.probe_s, clock_s, follow))
+
+    return corrected
+
+
+def _stored_rows(
+    campaign: Campaign, precision: Precision, corrected: Callable[[Session], Session]
+) -> dict[Workload, tuple[LatencyRow, str]]:
+    """The best row of each workload, and its build: measured before failed, then by the campaign's protocol, then the
+    newest."""
+    best: dict[Workload, tuple[tuple[bool, bool], LatencyRow, str]] = {}
     for stored in campaign.store.rows(campaign.target, campaign.conditions):
         one = stored.measurement
         if one.workload.precision is not precision or stored.build != campaign.build_key(one.workload):
             continue
+        if stored.purpose is not RowPurpose.TABLE and Role.of(one.workload) is Role.NETWORK:
+            continue
+        one = replace(one, sessions=tuple(map(corrected, one.sessions)))
         row = LatencyRow.of(one, stored.finished_at[:10], campaign.fingerprint)
         rank = (one.outcome is Outcome.OK, one.timing == campaign.timing)
         if one.workload not in best or rank >= best[one.workload][0]:
-            best[one.workload] = (rank, row)
-    return [row for _, row in best.values()]
+            best[one.workload] = (rank, row, stored.build)
+    return {workload: (row, build) for workload, (_, row, build) in best.items()}

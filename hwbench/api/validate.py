@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas
 
     from hwbench.latency import AdditivePredictor, Comparison, LatencyTable, TableChanges, Validation
+    from hwbench.latency.occasions import Scale
     from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Measurement, Network
     from hwbench.workspace import Workspace
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 # Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
 AGAIN = 6
 AGAIN_SEED = 0
+# Fewer networks do not tell a shift that they have in common from what each moved by itself.
+FEWEST = 3
 
 
 @request
@@ -53,7 +57,7 @@ class ValidateRequest:
     def validate(self) -> None:
         """Raises InvalidValue where a text does not parse, or fields do not go together."""
         Precision.parse(self.precision)
-        check_filling(self.interpolate, self.transfer_from, self.device)
+        check_filling(self.interpolate, self.transfer_from, self.device, self.precision, self.threads)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,9 @@ class ValidateResult:
         calibration: How whole networks follow from their blocks, in words.
         since: How the calibration networks that were measured again differ from the table; None: none was.
         command: Measures the table anew.
+        refreshed: The summary as it would be on the scale of today, by the networks that were measured again; None:
+            they do not tell it.
+        today: That scale.
     """
 
     device: str
@@ -75,6 +82,8 @@ class ValidateResult:
     calibration: str
     since: TableChanges | None
     command: str
+    refreshed: Validation | None = None
+    today: Scale | None = None
 
     @property
     def change(self) -> str | None:
@@ -87,14 +96,24 @@ class ValidateResult:
         return (
             f"the device is {'slower' if since.shift > 0 else 'faster'} now than when its table was taken: "
             f"{len(since.rows)} calibration networks measured again differ by {since.shift:+.1%} "
-            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know. Try again later, or "
-            f"measure anew: {self.command} --remeasure"
+            f"({since.shift_low:+.1%} to {since.shift_high:+.1%}), which no prediction can know.{self._after()} "
+            f"Move the scale of the table to this day: {self.command} --refresh, or measure all of it anew: --remeasure"
+        )
+
+    def _after(self) -> str:
+        if self.refreshed is None:
+            return ""
+        before, after = self.summary, self.refreshed
+        return (
+            f" With it the median error is {after.median_error:.1%} instead of {before.median_error:.1%}, and "
+            f"{after.coverage:.0%} of the networks are in their intervals instead of {before.coverage:.0%}."
         )
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench validate --json`` prints."""
         values = {"device": self.device} | vars(self.summary) | {"calibration": self.calibration}
-        return values | _since_values(self.since) | {"results": [_result(one) for one in self.comparisons]}
+        values |= _since_values(self.since) | _refreshed_values(self.refreshed, self.today)
+        return values | {"results": [_result(one) for one in self.comparisons]}
 
     def to_frame(self) -> pandas.DataFrame:
         """One row for each network: the keys of ``results``, its relative error, and whether the interval holds it."""
@@ -163,17 +182,34 @@ def _compared(
 ) -> ValidateResult:
     from hwbench.latency import Comparison, Validation
 
-    comparisons = tuple(
-        Comparison(network.name, predictor.predict(row.workload), row.stats.median_s) for network, row in fresh
-    )
+    def compared(by: AdditivePredictor) -> tuple[Comparison, ...]:
+        return tuple(Comparison(network.name, by.predict(row.workload), row.stats.median_s) for network, row in fresh)
+
+    comparisons, today = compared(predictor), scale_today(predictor, since)
+    promised = predictor.calibration.promised
     return ValidateResult(
         device=request.device,
-        summary=Validation.of(comparisons, predictor.calibration.promised),
+        summary=Validation.of(comparisons, promised),
         comparisons=comparisons,
         calibration=predictor.calibration.describe(),
         since=since,
         command=predictor.table.command(request.space),
+        refreshed=Validation.of(compared(predictor.on_day(today)), promised) if today else None,
+        today=today,
     )
+
+
+def scale_today(predictor: AdditivePredictor, since: TableChanges | None) -> Scale | None:
+    """The scale of today, as ``profile --refresh`` would find it; None where fewer than three calibration networks were
+    measured again."""
+    from hwbench.latency.occasions import Scale, occasion_shifts
+
+    if since is None or len(since.rows) < FEWEST:
+        return None
+    shifts = occasion_shifts([{0: row.before, 1: row.after} for row in since.rows], 0)
+    shift, before = shifts.by_occasion[1], predictor.day
+    found = Scale(shift.factor, shift.low, shift.high, Scale.now(datetime.now(UTC)))
+    return replace(found, between=before.between, occasions=before.occasions) if before else found
 
 
 def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) -> list[Network]:
@@ -209,8 +245,6 @@ def calibrating(table: LatencyTable, count: int) -> LatencyTable:
 
 def changes_since(before: LatencyTable, measured: Iterable[Measurement]) -> TableChanges | None:
     """How those rows differ that were measured again; None where there are none."""
-    from datetime import UTC, datetime
-
     from hwbench.latency import LatencyRow, LatencyTable, compare_tables, with_honest_intervals
 
     today = datetime.now(UTC).date().isoformat()
@@ -225,6 +259,17 @@ def _since_values(since: TableChanges | None) -> dict[str, Any]:
         shifts = (since.shift, since.shift_low, since.shift_high)
     rounded = {name: None if shift is None else round(shift, 5) for name, shift in zip(names, shifts)}
     return rounded | {"again": 0 if since is None else len(since.rows)}
+
+
+def _refreshed_values(refreshed: Validation | None, today: Scale | None) -> dict[str, Any]:
+    """The errors after a refresh, beside those before; None where today's scale is not known."""
+    return {
+        "scale_today": None if today is None else round(today.factor, 5),
+        "scale_today_low": None if today is None else round(today.low, 5),
+        "scale_today_high": None if today is None else round(today.high, 5),
+        "median_error_refreshed": None if refreshed is None else refreshed.median_error,
+        "coverage_refreshed": None if refreshed is None else refreshed.coverage,
+    }
 
 
 def _result(comparison: Comparison) -> dict[str, Any]:

@@ -105,7 +105,7 @@ class BlockColumns:
     def beyond(self, part: Workload) -> str | None:
         """Why a block is too unlike the measured ones to be told from them, in words; None where it is not.
 
-        A number may lie beyond those that were measured by half of their range, at most by a doubling. An operation, a
+        A size may lie beyond those that were measured by half of their range, at most by a doubling. An operation, a
         kind or an activation must have been measured.
         """
         texts = _names(part)
@@ -116,7 +116,7 @@ class BlockColumns:
         for term in _terms(part):
             if term not in self.terms:
                 return f"{term} was not measured"
-        for name, size in _numbers(part).items():
+        for name, size in _sizes(part).items():
             low, high = self.lows.get(name, 0.0), self.highs.get(name, 0.0)
             slack = min(1.0, (high - low) / 2)
             if not low - slack - 1e-9 <= size <= high + slack + 1e-9:
@@ -160,21 +160,24 @@ def _group(operation: Operation) -> str:
 
 @functools.lru_cache(maxsize=8192)
 def _numbers(part: Workload) -> Mapping[str, float]:
-    """Logarithms to base 2 of the sizes of one block."""
+    """Logarithms to base 2 of the sizes of one block, and of what follows from them."""
     (block,), x = part.blocks, part.input
     operations = block.operations(x)
-    values = {
-        "frames": math.log2(x.t),
-        "pixels": math.log2(x.h * x.w),
-        "batch": math.log2(x.n),
+    values = _sizes(part) | {
         "weights": math.log2(1 + sum(operation.num_weights for operation in operations)),
         "largest": math.log2(max((o.input.numel + o.output.numel for o in operations), default=x.numel)),
     }
     for name, count in (("in", block.in_channels), ("out", block.out_channels), ("mid", block.mid_channels)):
         values[f"padding {name}"] = _PADDING_WEIGHT * math.log2(-(-max(count, 1) // _LANES) * _LANES / max(count, 1))
-    sizes = (f.name for f in (*COMMON, *block.descriptor.fields) if f.type is FieldType.SIZE and f is not SE)
-    values |= {name: math.log2(1 + block.number(name)) for name in sizes}
     return values
+
+
+def _sizes(part: Workload) -> dict[str, float]:
+    """Logarithms to base 2 of the sizes that one block is made of."""
+    (block,), x = part.blocks, part.input
+    names = (f.name for f in (*COMMON, *block.descriptor.fields) if f.type is FieldType.SIZE and f is not SE)
+    channels = {name: math.log2(1 + block.number(name)) for name in names}
+    return {"frames": math.log2(x.t), "pixels": math.log2(x.h * x.w), "batch": math.log2(x.n)} | channels
 
 
 @functools.lru_cache(maxsize=8192)

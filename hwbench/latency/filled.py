@@ -45,7 +45,7 @@ class FilledTable(LatencyTable):
     ) -> None:
         super().__init__(
             measured.target, measured.precision, measured,
-            emulated=measured.emulated, aa=measured.aa, between_runs=measured.between_runs,
+            emulated=measured.emulated, aa=measured.aa, between_runs=measured.between_runs, scale=measured.scale,
         )  # fmt: skip
         self.filled_spread = spread
         self.how = how

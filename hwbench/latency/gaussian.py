@@ -23,8 +23,8 @@ _NUGGET = (0.01**2, 1.0)
 # Variance of a common factor: the law's level is not believed beyond a tenth.
 _LEVEL = 0.1**2
 # The mode is looked for on so many rows, spread evenly over those given: it costs their number to the third power.
-_MODE_ROWS = 240
-_STEPS = 30
+_MODE_ROWS = 200
+_STEPS = 25
 _BOUND = 12.0
 # Of the values of several fields, whose distances are worked out once.
 _COMBINATIONS = 400

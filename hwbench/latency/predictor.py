@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import enum
+import functools
+import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import numpy as np
 
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency.boundary import BoundaryModel
 from hwbench.latency.calibration import NOMINAL, Calibration, Observation, Piece
+from hwbench.latency.occasions import Scale, occasion_uncertainty
+from hwbench.latency.significance import Floats
 from hwbench.latency.table import LatencyTable, Role
+from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
 from hwbench.specs import AUTO, BlockRole, Estimate, Workload
 
 # Fewer say nothing about the spread.
 MIN_NETWORKS = 3
+# Standard deviations on either side that hold nine in ten of a normal distribution.
+NINE_IN_TEN = 1.645
 
 
 class Position(enum.Enum):
@@ -30,16 +40,59 @@ class Position(enum.Enum):
 
 
 @dataclass(frozen=True)
-class AdditivePredictor:
-    """The prediction of a network is what its blocks cost in context, calibrated (``Calibration``).
+class PredictionInterval:
+    """How far off predictions may be: calibration, occasion and filling independently of each other, and rows that are
+    filled in all to the same side.
 
-    Made by ``fit``; ``space`` only serves the command in messages.
+    Attributes:
+        quantile: Scales on either side that hold the promised share.
+        variance: Of the logarithm of a network whose rows were all measured.
+        filled_variance: Of that of rows that are filled in.
+    """
+
+    quantile: float
+    variance: float
+    filled_variance: float
+
+    def spread(self, filled: Floats | float) -> Floats:
+        """Factors of the intervals of networks of whose latency these shares are filled in."""
+        variances = self.variance + np.square(filled) * self.filled_variance
+        return np.asarray(np.exp(self.quantile * np.sqrt(variances)))
+
+
+@dataclass(frozen=True)
+class LatencyDifference:
+    """How much longer one network takes than another, in seconds; below zero: it is the faster one.
+
+    Attributes:
+        seconds: Predicted.
+        low_s: Lower end of the interval.
+        high_s: Upper end.
+        chance: The probability that the first network takes no longer than the second.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    chance: float
+
+
+@dataclass(frozen=True)
+class AdditivePredictor:
+    """The prediction of a network is what its blocks cost in context, calibrated (``Calibration``), on the scale of the
+    day that the table speaks of (``Scale``).
+
+    Made by ``fit``; ``space`` only serves the command in messages. ``occasion`` is the uncertainty that all networks
+    share: that of the scale, and of what another occasion changes where networks are to run on another. ``day`` is the
+    scale; None: that of the rows.
     """
 
     table: LatencyTable
     boundary: BoundaryModel
     calibration: Calibration
     space: str | None = None
+    occasion: Uncertainty = CERTAIN
+    day: Scale | None = None
 
     @classmethod
     def fit(
@@ -51,6 +104,7 @@ class AdditivePredictor:
         emulated: bool = False,
         members: int | None = None,
         left_out: Collection[Workload] = (),
+        moment: datetime | None = None,
     ) -> AdditivePredictor:
         """Learns boundaries from the chains of a table and the calibration from its networks.
 
@@ -61,6 +115,7 @@ class AdditivePredictor:
             emulated: Accept a table that was taken under emulation.
             members: Number of networks of the space; of fewer than three no more can be asked for.
             left_out: Networks that take no part, so that they can be predicted like any other.
+            moment: When networks are to run, which may be another occasion than that of the table; None: the same one.
 
         Raises:
             NotMeasured: Fewer than three calibration networks, or fewer than the space has, have a latency and rows for
@@ -89,17 +144,49 @@ class AdditivePredictor:
                 f"{least} are needed; measure them: {table.command(space, head)}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
-        return cls(table, boundary, calibration, space)
+        return cls(table, boundary, calibration, space, occasion_uncertainty(table.scale, moment), table.scale)
+
+    def on_day(self, day: Scale) -> AdditivePredictor:
+        """The same rows and calibration on another scale, for networks that run on its occasion."""
+        return replace(self, occasion=day.uncertainty, day=day)
+
+    @property
+    def scale(self) -> float:
+        """How many times slower the device is on the day that predictions speak of than the rows say."""
+        return self.day.factor if self.day else 1.0
 
     @property
     def spread(self) -> float:
         """Factor of the interval of any network, filled rows or not; ``predict`` gives narrower ones for each."""
-        return self.calibration.spread * self.table.filled_spread
+        return float(self.interval.spread(1.0))
+
+    @property
+    def uncertainty(self) -> Uncertainty:
+        """Of log(latency / prediction) of a network whose rows were all measured: calibration and occasion."""
+        return self.calibration.uncertainty + self.occasion
+
+    @property
+    def filled_variance(self) -> float:
+        """Of the logarithm of rows that are filled in: 90 % of them lie within a factor of ``filled_spread``."""
+        return (math.log(self.table.filled_spread) / NINE_IN_TEN) ** 2
+
+    @functools.cached_property
+    def interval(self) -> PredictionInterval:
+        """How wide intervals are; of one network that calibrates for itself, as wide as its filled rows make them."""
+        if not self.calibration.promised:
+            return PredictionInterval(NINE_IN_TEN, 0.0, self.filled_variance)
+        known = self.uncertainty
+        quantile = student_t((1 + self.calibration.promised) / 2, known.degrees)
+        return PredictionInterval(quantile, known.variance, self.filled_variance)
+
+    def margin(self, confidence: float) -> float:
+        """Factor on a prediction below which a network with measured rows is with this probability; at least 1."""
+        return self.uncertainty.margin(confidence)
 
     @property
     def constant_s(self) -> float:
         """What every network costs on top of its blocks."""
-        return self.calibration.constant_s
+        return self.scale * self.calibration.constant_s
 
     def row_cost(self, part: Workload, position: Position) -> float:
         """What a block adds to the predicted latency of a network, in seconds.
@@ -111,16 +198,50 @@ class AdditivePredictor:
         if stats is None:
             command = self.table.command(self.space, part)
             raise NotMeasured(f"{part.key} was not measured on {self.table.target}: {command}")
-        return self.calibration.cost(part, _in_context(self.boundary, part, stats.median_s, position))
+        return self.scale * self.calibration.cost(part, _in_context(self.boundary, part, stats.median_s, position))
 
     def predict(self, network: Workload) -> Estimate:
         """The latency of a whole network.
 
-        Rows that are filled in (``FilledTable``) widen the interval by what each may be off, all to the same side.
+        The interval holds what the calibration leaves over, what another occasion changes, and what each row that is
+        filled in (``FilledTable``) may be off.
 
         Raises:
             NotMeasured: Blocks have no rows; all are named, with the nearest rows of the first and the command.
         """
+        costs = self._costs(network)
+        seconds = sum(cost for _, cost in costs) + self.constant_s
+        filled = sum(cost for part, cost in costs if not self.table.is_measured(part)) / seconds
+        spread = float(self.interval.spread(filled))
+        return Estimate(seconds, seconds / spread, seconds * spread, 1 - filled)
+
+    def difference(self, first: Workload, second: Workload) -> LatencyDifference:
+        """How much longer one network takes than another on the same occasion.
+
+        What all networks share cancels: the occasion, and the error of the calibration's gain. What a single network is
+        off is taken to be independent of the other; rows that are filled in and stand in both cancel.
+
+        Raises:
+            NotMeasured: As ``predict``.
+        """
+        sides = [self._costs(network) for network in (first, second)]
+        seconds = [sum(cost for _, cost in costs) + self.constant_s for costs in sides]
+        keys = [{part for part, _ in costs} for costs in sides]
+        filled = [self._filled_beside(costs, other) / s for costs, other, s in zip(sides, reversed(keys), seconds)]
+        # The error of a new network holds that of the gain, one in ``count`` of its own; this is left out here.
+        own = self.calibration.uncertainty.times(2 * self.calibration.count / (self.calibration.count + 1))
+        variance = own.variance + self.filled_variance * math.fsum(share**2 for share in filled)
+        log, total = math.log(seconds[0] / seconds[1]), Uncertainty(variance, own.degrees)
+        spread = total.spread(self.calibration.promised or NOMINAL)
+        low, high = (seconds[1] * (math.exp(log) * factor - 1) for factor in (1 / spread, spread))
+        return LatencyDifference(seconds[0] - seconds[1], low, high, total.chance(-log))
+
+    def _filled_beside(self, costs: Collection[tuple[Workload, float]], others: Collection[Workload]) -> float:
+        """Seconds of the rows that are filled in and that the other network does not have."""
+        return sum(cost for part, cost in costs if part not in others and not self.table.is_measured(part))
+
+    def _costs(self, network: Workload) -> list[tuple[Workload, float]]:
+        """The blocks of a network with what each adds, in seconds."""
         parts = list(network.parts())
         missing = list(dict.fromkeys(part for part in parts if part not in self.table))
         if missing:
@@ -129,12 +250,7 @@ class AdditivePredictor:
                 f"{len(missing)} of {len(parts)} rows are missing: {self.table.explain(missing[0], self.space)}"
                 f"{'; also missing: ' + others[2:] if others else ''}"
             )
-        costs = [self.row_cost(part, Position.of(index, len(parts))) for index, part in enumerate(parts)]
-        seconds = sum(costs) + self.constant_s
-        filled = sum(cost for cost, part in zip(costs, parts) if not self.table.is_measured(part))
-        spread, row_spread = self.calibration.spread, self.table.filled_spread
-        low, high = seconds - filled * (1 - 1 / row_spread), seconds + filled * (row_spread - 1)
-        return Estimate(seconds, low / spread, high * spread, 1 - filled / seconds)
+        return [(part, self.row_cost(part, Position.of(at, len(parts)))) for at, part in enumerate(parts)]
 
 
 def _pieces(table: LatencyTable, boundary: BoundaryModel, network: Workload) -> tuple[Piece, ...] | None:

@@ -18,8 +18,15 @@ The first line may also hold what the A/A test found there and then (see ``Repea
 and ``; between_runs=0.005``: the relative standard deviation that the intervals allow for what another hour changes
 (``hwbench.latency.intervals``); without it they hold what the sessions of a row tell.
 
-``; rows=adaptive`` says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks are
-filled in when it is read for a prediction.
+The rows stand in the file as measured, on the scale of the day on which most of them were. The day that predictions
+speak of is a factor on all of them, with its 95 % interval (``hwbench.latency.occasions``):
+
+    ; scale:1.062; scale_low:1.051; scale_high:1.073; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:3
+
+``occasion_sd`` is what all latencies together change by from one occasion to another, relative, as far as so many
+``occasions`` tell. These have colons so that versions of hwbench which do not know them pass over them. So has
+``; rows:adaptive``, which says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks
+are filled in when it is read for a prediction.
 """
 
 from __future__ import annotations
@@ -39,7 +46,9 @@ from typing import TYPE_CHECKING, Any
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.frames import NUMBER, WHOLE, frame
 from hwbench.latency.distance import distance
+from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale
 from hwbench.latency.probes import is_boundary_probe
+from hwbench.latency.uncertainty import Uncertainty
 from hwbench.printable import printable
 from hwbench.specs import (
     AUTO,
@@ -69,6 +78,7 @@ _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _BETWEEN = "between_runs"
 _ROWS, _ADAPTIVE = "rows", "adaptive"
+_SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 # The same columns of a frame, with their types.
 FRAME: dict[str, str | None] = dict.fromkeys(_COLUMNS) | dict.fromkeys(_NUMBERS, NUMBER)
@@ -147,8 +157,9 @@ class LatencyTable:
     """Read-only mapping from a workload to its row, for one target and one precision.
 
     ``aa`` is what the A/A test of the device found when the table was published, None where there was none;
-    ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes;
-    ``adaptive`` that its rows were chosen to tell of those that it lacks.
+    ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes; ``scale``
+    the day that predictions speak of, None where the file does not say it; ``adaptive`` that its rows were chosen to
+    tell of those that it lacks.
 
     Raises:
         InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
@@ -163,6 +174,7 @@ class LatencyTable:
         emulated: bool = False,
         aa: SelfCheck | None = None,
         between_runs: float = 0.0,
+        scale: Scale | None = None,
         adaptive: bool = False,
     ) -> None:
         self.target = target
@@ -170,6 +182,7 @@ class LatencyTable:
         self.emulated = emulated
         self.aa = aa
         self.between_runs = between_runs
+        self.scale = scale
         self.adaptive = adaptive
         ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
         self._rows = {row.workload.key: row for row in ordered}
@@ -243,6 +256,7 @@ class LatencyTable:
             emulated=self.emulated,
             aa=aa,
             between_runs=self.between_runs,
+            scale=self.scale,
             adaptive=self.adaptive,
         )
 
@@ -286,8 +300,9 @@ class LatencyTable:
         values = {"schema": SCHEMA, "target": self.target.key, "precision": self.precision, "emulated": emulated}
         values |= _aa_values(self.aa) if self.aa else {}
         values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
-        values |= {_ROWS: _ADAPTIVE} if self.adaptive else {}
-        file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items())]) + "\n")
+        day = [f"{key}:{value}" for key, value in _scale_values(self.scale).items()] if self.scale else []
+        day += [f"{_ROWS}:{_ADAPTIVE}"] if self.adaptive else []
+        file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items()), *day]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
         writer.writerows(_cells(row) for row in self)
@@ -326,9 +341,10 @@ class LatencyTable:
             found, at = Target.parse(header["target"]), Precision.parse(header["precision"])
             rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
             emulated = header["emulated"] == "yes"
-            between, adaptive = _parse_between(header), _parse_rows(header)
-            aa = _parse_aa(header)
-            table = cls(found, at, rows, emulated=emulated, aa=aa, between_runs=between, adaptive=adaptive)
+            table = cls(
+                found, at, rows, emulated=emulated, aa=_parse_aa(header), between_runs=_parse_between(header),
+                scale=_parse_scale(lines[0]), adaptive=f"{_ROWS}:{_ADAPTIVE}" in lines[0].split("; "),
+            )  # fmt: skip
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
@@ -430,16 +446,31 @@ def _parse_between(values: dict[str, str]) -> float:
     return found
 
 
-def _parse_rows(values: dict[str, str]) -> bool:
-    if values.get(_ROWS, _ADAPTIVE) != _ADAPTIVE:
-        raise InvalidValue(f"expected {_ROWS}={_ADAPTIVE}, got {values[_ROWS]!r}; a newer hwbench may read it")
-    return _ROWS in values
+def _scale_values(scale: Scale) -> dict[str, object]:
+    factors = (f"{factor:.4f}" for factor in (scale.factor, scale.low, scale.high))
+    return dict(zip(_SCALE, [*factors, scale.at, f"{scale.between.deviation:.2g}", scale.occasions]))
+
+
+def _parse_scale(title: str) -> Scale | None:
+    """The scale in the first line, whose parts of other names are passed over."""
+    values = dict(pair.split(":", 1) for pair in title.split("; ")[1:] if "=" not in pair and ":" in pair)
+    if not set(values) & set(_SCALE):
+        return None
+    try:
+        factor, low, high, deviation = (float(values[_SCALE[at]]) for at in (0, 1, 2, 4))
+        occasions = int(values["occasions"])
+        if not (0 < deviation < 1 and 1 <= occasions < 10**6):
+            raise ValueError
+    except (KeyError, ValueError):
+        raise InvalidValue(f"expected the scale as {':..., '.join(_SCALE)}:...") from None
+    between = Uncertainty.of_deviation(deviation, BETWEEN_OCCASIONS.degrees + occasions - 1)
+    return Scale(factor, low, high, values["scale_at"], between, occasions)
 
 
 def _parse_header(lines: list[str]) -> dict[str, str]:
     title, *pairs = lines[0].split("; ") if lines else [""]
     values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if title != _TITLE or set(values) - {*_AA, _BETWEEN, _ROWS} != _HEADER:
+    if title != _TITLE or set(values) - {*_AA, _BETWEEN} != _HEADER:
         raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
     if values["schema"] != str(SCHEMA):
         raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")

@@ -22,8 +22,6 @@ from hwbench.specs import LatencyStats, Precision, Workload
 
 # With so many rows of its own, a family goes half the way from the common ratio to what its rows say.
 _SHRINK = 1
-# Of blocks that both tables have, from which on a model is learnt instead of one ratio for each family.
-MIN_SHARED = MIN_ROWS
 
 
 @dataclass(frozen=True)
@@ -127,17 +125,17 @@ class TransferredRows:
 def transferred(known: LatencyTable, new: LatencyTable, parts: Iterable[Workload] = ()) -> FilledTable:
     """A table filled up with the blocks of another one.
 
-    With 20 blocks that both have, the best of several models by cross-validation is taken: ratios that vary smoothly,
+    With 20 blocks in each, the best of several models by cross-validation is taken: ratios that vary smoothly,
     co-kriging, or the rows of ``new`` alone; with fewer, one ratio for each family. Boundaries are those of ``known``,
     by the common ratio, until ``new`` has chains of its own.
 
     Args:
         known: Of another device, precision or number of threads.
         new: The table that is filled up.
-        parts: Blocks that are filled as well where ``known`` lacks them, by interpolation of its rows.
+        parts: Blocks that are filled as well where ``known`` lacks them, by interpolation of its rows; not with fewer
+            than 20 blocks in each.
 
     Raises:
-        NotMeasured: ``known`` lacks some of ``parts`` and has too few blocks to interpolate.
         InvalidValue: The arithmetic of a kind is not described.
     """
     source = _in_precision(known, new.precision)
@@ -148,8 +146,8 @@ def transferred(known: LatencyTable, new: LatencyTable, parts: Iterable[Workload
     scaled = [_scaled(row, ratio.common) for row in source if row.stats is not None]
     chains = new if new.rows(Role.CHAIN) else LatencyTable(new.target, new.precision, scaled, emulated=new.emulated)
     wanted = [part for part in dict.fromkeys([*blocks, *parts]) if part not in new]
-    if ratio.count < MIN_SHARED:
-        seconds = {part: _seconds(source, part) * ratio(part) for part in wanted if part in source}
+    if min(len(own), len(blocks)) < MIN_ROWS:
+        seconds = {part: source[part].median_s * ratio(part) for part in wanted if part in source}
         learned = f"{ratio.count} blocks measured on both" if ratio.count else "no block measured on both"
         how = f"transferred from {of} by {learned} (ratio {ratio.common:.3g}, 90 % within a factor of "
         how += f"{ratio.spread:.3f})" if ratio.count else "what the calibration says)"
@@ -160,7 +158,7 @@ def transferred(known: LatencyTable, new: LatencyTable, parts: Iterable[Workload
     filled = [part for part in wanted if part not in refused]
     values, deviations = model.predict(filled)
     how = (
-        f"transferred from {of} by {ratio.count} blocks measured on both (ratio {ratio.common:.3g}; {model.name}, "
+        f"transferred from {of} by {len(own)} blocks, {ratio.count} of them measured on both ({model.name}, "
         f"cross-validated error: median {model.median_error:.1%}, 90 % within a factor of {model.spread:.3f})"
     )
     return FilledTable(
@@ -201,10 +199,6 @@ def _in_precision(table: LatencyTable, precision: Precision) -> LatencyTable:
         return table
     rows = [replace(row, workload=replace(row.workload, precision=precision)) for row in table]
     return LatencyTable(table.target, precision, rows, emulated=table.emulated)
-
-
-def _seconds(table: LatencyTable, part: Workload) -> float:
-    return table[part].median_s
 
 
 def _log_ratio(logs: list[tuple[str, float]], name: str) -> float:

@@ -19,7 +19,7 @@ from hwbench.measure.drift import OnDrift, Undisturbed, by_clock
 from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.quality import doubt, sessions_needed, verdict
 from hwbench.measure.store import MeasurementStore
-from hwbench.measure.store_types import fingerprint, no_build
+from hwbench.measure.store_types import RowPurpose, fingerprint, no_build
 from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing, Workload
 
 # A row's sessions lie a round of its batch apart, so that what disturbs for some seconds does not disturb all of them:
@@ -118,6 +118,7 @@ class Campaign:
         emulated: The target runs under emulation: its rows are never latencies.
         seed: Of the random orders.
         state: How the device is at present, for the record; asked before and after each run of sessions.
+        purpose: Why rows are measured that the store does not have.
         repeat: The A/A test of the device, under the same conditions; None where its times mean nothing.
     """
 
@@ -133,6 +134,7 @@ class Campaign:
     seed: int = 0
     batch: int = BATCH
     state: Callable[[], Mapping[str, Any]] = no_state
+    purpose: RowPurpose = RowPurpose.TABLE
     repeat: Callable[[], Repeatability] | None = None
 
     @property
@@ -291,6 +293,7 @@ class Campaign:
             build=self.build_key(workload),
             artifact_sha256=artifact_sha256,
             emulated=self.emulated,
+            purpose=self.purpose,
         )
 
     def _adopted(self, artifact: Artifact) -> bool:

@@ -94,7 +94,11 @@ _SCHEMA_5 = (
     "ALTER TABLE sessions ADD COLUMN boot_s REAL NOT NULL DEFAULT 0",  # seconds from it to the session
 )
 
-MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5)
+_SCHEMA_6 = (
+    "ALTER TABLE measurements ADD COLUMN purpose TEXT NOT NULL DEFAULT ''",  # RowPurpose; empty: for a table
+)
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (_SCHEMA_1, _SCHEMA_2, _SCHEMA_3, _SCHEMA_4, _SCHEMA_5, _SCHEMA_6)
 
 LATEST = len(MIGRATIONS)
 

@@ -1,19 +1,100 @@
-"""Rows that were measured anew, by the occasions on which they were."""
+"""On which occasions rows were measured: stretches of measuring without a long pause."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from hwbench.measure.database import StorePart
 from hwbench.measure.store_types import SESSION_NUMBERS, fingerprint, read_session
-from hwbench.specs import Session, Target, Workload
+from hwbench.measure.uptime import boot_id, since_boot_s
+from hwbench.specs import LatencyStats, Session, Target, Workload
+
+
+@dataclass(frozen=True)
+class OccasionLog:
+    """The occasions on which a target was measured under one set of conditions, by number in their order.
+
+    Attributes:
+        ended_at: When the last session of each occasion was stored (UTC).
+        of_rows: By workload and build: the occasion of most sessions of the latest attempt.
+        several: By workload and build of what was measured on several: its latency on each.
+    """
+
+    ended_at: tuple[datetime, ...]
+    of_rows: Mapping[tuple[Workload, str], int]
+    several: Mapping[tuple[Workload, str], Mapping[int, LatencyStats]]
 
 
 class Occasions(StorePart):
     """Groups the sessions of a row by when they were taken."""
+
+    def occasions(
+        self,
+        target: Target,
+        conditions: Mapping[str, str],
+        corrected: Callable[[Session], Session] = lambda session: session,
+        apart_s: float = 600.0,
+    ) -> OccasionLog:
+        """All occasions, and which rows were measured on which.
+
+        An occasion ends where the next session, of whichever row, came more than ``apart_s`` later. The latencies of
+        rows leave doubted sessions out where others are there; ``corrected`` may give sessions another drift than the
+        one that is stored. Sessions taken under emulation count for nothing.
+        """
+        rows = self.database.select(
+            "SELECT s.id, m.workload, m.build, s.attempt = m.attempt, s.taken_at, s.boot, s.boot_s, s.suspect "
+            "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
+            "WHERE m.target = ? AND m.conditions = ? AND NOT m.emulated ORDER BY s.id",
+            (target.key, fingerprint(conditions)),
+        )
+        ended: list[_When] = []
+        current: dict[tuple[str, str], Counter[int]] = {}
+        sessions: dict[tuple[str, str], dict[int, list[tuple[int, str]]]] = {}
+        for number, key, build, latest, taken_at, boot, boot_s, suspect in rows:
+            when = _When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s)
+            if not ended or when.after_s(ended[-1]) > apart_s:
+                ended.append(when)
+            ended[-1] = when
+            at = len(ended) - 1
+            sessions.setdefault((key, build), {}).setdefault(at, []).append((number, suspect))
+            if latest:
+                current.setdefault((key, build), Counter())[at] += 1
+        return OccasionLog(
+            ended_at=tuple(datetime.fromtimestamp(when.clock_s, UTC) for when in ended),
+            of_rows={(Workload.parse(key), build): _most(counts) for (key, build), counts in current.items()},
+            several={
+                (Workload.parse(key), build): {at: self._stats(taken, corrected) for at, taken in by_occasion.items()}
+                for (key, build), by_occasion in sessions.items()
+                if len(by_occasion) > 1
+            },
+        )
+
+    def since_last_session_s(self, target: Target, conditions: Mapping[str, str]) -> float | None:
+        """Seconds since the last session on a target under these conditions; None: there was none."""
+        rows = self.database.select(
+            "SELECT s.taken_at, s.boot, s.boot_s FROM sessions AS s JOIN measurements AS m ON m.id = s.measurement "
+            "WHERE m.target = ? AND m.conditions = ? ORDER BY s.id DESC LIMIT 1",
+            (target.key, fingerprint(conditions)),
+        )
+        for taken_at, boot, boot_s in rows:
+            present = _When(datetime.now(UTC).timestamp(), boot_id(), since_boot_s())
+            return present.after_s(_When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s))
+        return None
+
+    def _stats(self, taken: list[tuple[int, str]], corrected: Callable[[Session], Session]) -> LatencyStats:
+        """The latency that sessions tell, doubted ones where there are no others; ``taken`` has number and doubt."""
+        numbers = [number for number, suspect in taken if not suspect] or [number for number, _ in taken]
+        rows = self.database.select(
+            f"SELECT samples_ns, {', '.join(SESSION_NUMBERS)} FROM sessions "
+            f"WHERE id IN ({', '.join('?' * len(numbers))}) ORDER BY id",
+            tuple(numbers),
+        )
+        return LatencyStats.of([corrected(read_session(samples, values)) for samples, *values in rows])
 
     def repeated(
         self, target: Target, conditions: Mapping[str, str], apart_s: float = 600.0
@@ -57,3 +138,8 @@ class _When(NamedTuple):
         if self.boot and self.boot == before.boot:
             return self.boot_s - before.boot_s
         return self.clock_s - before.clock_s
+
+
+def _most(counts: Counter[int]) -> int:
+    """The occasion with most sessions; of several the latest."""
+    return max(counts, key=lambda at: (counts[at], at))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.measure.store_frame import measurements_frame
 from hwbench.measure.store_sessions import SessionLog
-from hwbench.measure.store_types import IDENTITY, StoredRow, fingerprint, row_identity, trusted
+from hwbench.measure.store_types import IDENTITY, RowPurpose, StoredRow, fingerprint, row_identity, trusted
 from hwbench.specs import Measurement, Outcome, Session, Target, Timing, Workload
 
 if TYPE_CHECKING:
@@ -93,12 +93,25 @@ class RowReader(SessionLog):
     def _read(self, where: str, values: Sequence[object]) -> Iterator[StoredRow]:
         rows = self.database.select(
             "SELECT m.id, m.workload, m.target, m.timing, m.outcome, m.reason, m.artifact_sha256, m.emulated, c.json, "
-            "m.build, m.finished_at "
+            "m.build, m.finished_at, m.purpose "
             "FROM measurements AS m JOIN conditions AS c ON c.fingerprint = m.conditions "
             f"WHERE {where} ORDER BY m.workload, m.id",
             values,
         )
-        for row, workload, target, timing, outcome, reason, artifact, emulated, conditions, build, finished in rows:
+        for (
+            row,
+            workload,
+            target,
+            timing,
+            outcome,
+            reason,
+            artifact,
+            emulated,
+            conditions,
+            build,
+            finished,
+            why,
+        ) in rows:
             protocol = Timing(**json.loads(timing))
             measurement = Measurement(
                 workload=Workload.parse(workload),
@@ -111,4 +124,4 @@ class RowReader(SessionLog):
                 conditions=json.loads(conditions),
                 emulated=bool(emulated),
             )
-            yield StoredRow(measurement, build, finished)
+            yield StoredRow(measurement, build, finished, RowPurpose(why))

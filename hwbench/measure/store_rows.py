@@ -10,6 +10,7 @@ from hwbench.measure.database import StorePart
 from hwbench.measure.store_types import (
     ATTEMPT,
     IDENTITY,
+    RowPurpose,
     canonical,
     fingerprint,
     no_build,
@@ -37,11 +38,13 @@ class RowLedger(StorePart):
         build: str = "",
         artifact_sha256: str = "",
         emulated: bool = False,
+        purpose: RowPurpose = RowPurpose.TABLE,
     ) -> int:
         """The row to add sessions to: the stored one of this identity, or a new one.
 
         A row that had ended as a failure is open again afterwards, and goes on with the sessions that it has; one that
         ended as ``noisy``, ``throttled`` or ``mismatch`` starts a new attempt, for which the old sessions do not count.
+        ``purpose`` is that of a new row; a stored one keeps its own (see ``claim``).
         """
         identity = row_identity(workload, target, timing, conditions, build)
         with self.database.transaction() as db:
@@ -51,8 +54,8 @@ class RowLedger(StorePart):
             )
             db.execute(
                 "INSERT OR IGNORE INTO measurements (workload, target, timing, conditions, build, artifact_sha256, "
-                "reason, attempt, emulated, created_at) VALUES (?, ?, ?, ?, ?, '', '', 1, ?, ?)",
-                (*identity, int(emulated), now()),
+                "reason, attempt, emulated, created_at, purpose) VALUES (?, ?, ?, ?, ?, '', '', 1, ?, ?, ?)",
+                (*identity, int(emulated), now(), purpose.value),
             )
             row, outcome = db.execute(f"SELECT id, outcome FROM measurements WHERE {IDENTITY}", identity).fetchone()
             if outcome in _DISTRUSTED:
@@ -84,6 +87,15 @@ class RowLedger(StorePart):
                 "UPDATE measurements SET attempt = attempt + 1, outcome = NULL, reason = '', finished_at = NULL "
                 f"WHERE {IDENTITY} AND outcome IS NOT NULL",
                 [(w.key, target.key, protocol, digest, build(w)) for w in dict.fromkeys(workloads)],
+            )
+            return int(done.rowcount)
+
+    def claim(self, workloads: Iterable[Workload], target: Target) -> int:
+        """Takes rows for a table that were measured for another purpose, before a table asked for them; how many."""
+        with self.database.transaction() as db:
+            done = db.executemany(
+                "UPDATE measurements SET purpose = ? WHERE workload = ? AND target = ? AND purpose != ?",
+                [(RowPurpose.TABLE, w.key, target.key, RowPurpose.TABLE) for w in dict.fromkeys(workloads)],
             )
             return int(done.rowcount)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -22,13 +23,22 @@ IDENTITY = "workload = ? AND target = ? AND timing = ? AND conditions = ? AND bu
 ATTEMPT = "measurement = ? AND attempt = (SELECT attempt FROM measurements AS m WHERE m.id = measurement)"
 
 
+class RowPurpose(enum.StrEnum):
+    """Why a row was measured first: a network that was chosen for its prediction calibrates no table."""
+
+    TABLE = ""
+    CONFIRMATION = "confirmation"
+
+
 @dataclass(frozen=True)
 class StoredRow:
-    """A finished row with what the store knows beyond the measurement: its build and when it ended (UTC, ISO 8601)."""
+    """A finished row with what the store knows beyond the measurement: its build, when it ended (UTC, ISO 8601), and
+    why it was measured."""
 
     measurement: Measurement
     build: str
     finished_at: str
+    purpose: RowPurpose = RowPurpose.TABLE
 
 
 @dataclass(frozen=True)

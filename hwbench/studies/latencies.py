@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from hwbench.latency import AdditivePredictor, Position
 from hwbench.latency.footprint import activation_bytes, file_bytes
+from hwbench.latency.predictor import PredictionInterval
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.budgets import Budget, PeakLimit
 from hwbench.spaces.feasible import FeasibleSet
@@ -124,7 +125,7 @@ def space_latencies(
     """
     margin, row_margin = 1.0, 1.0
     if confidence > EVEN:
-        margin, row_margin = predictor.calibration.margin(confidence), predictor.table.filled_spread
+        margin, row_margin = predictor.margin(confidence), predictor.table.filled_spread
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, precision)
@@ -148,9 +149,8 @@ class SpacePredictor:
     """A predictor compiled for one space: a million networks a second. Made by ``compile_predictor``."""
 
     sums: SpaceSums
-    spread: float
+    interval: PredictionInterval
     filled: SpaceSums | None = None
-    row_spread: float = 1.0
 
     def predict_many(self, codes: NDArray[np.int64]) -> Predictions:
         """The latencies of networks given as ``StagedSpace.encode`` writes them.
@@ -161,11 +161,9 @@ class SpacePredictor:
             InvalidValue: The codes are not of this space.
         """
         seconds = self.sums.totals(codes)
-        if self.filled is None:
-            return Predictions(seconds, seconds / self.spread, seconds * self.spread)
-        filled = np.where(np.isinf(seconds), 0.0, self.filled.totals(codes))
-        low, high = seconds - filled * (1 - 1 / self.row_spread), seconds + filled * (self.row_spread - 1)
-        return Predictions(seconds, low / self.spread, high * self.spread)
+        filled = 0.0 if self.filled is None else np.where(np.isinf(seconds), 0.0, self.filled.totals(codes)) / seconds
+        spread = self.interval.spread(filled)
+        return Predictions(seconds, seconds / spread, seconds * spread)
 
 
 def compile_predictor(
@@ -173,16 +171,15 @@ def compile_predictor(
 ) -> SpacePredictor:
     """Asks the predictor for every block of a space once, so that whole networks are sums of table entries."""
     sums = space_latencies(space, predictor, precision, num_classes)
-    spread, row_spread = predictor.calibration.spread, predictor.table.filled_spread
-    if row_spread == 1.0:
-        return SpacePredictor(sums, spread)
+    if predictor.table.filled_spread == 1.0:
+        return SpacePredictor(sums, predictor.interval)
 
     def filled(block: BlockSpec, x: TensorSpec) -> float:
         part = Workload((block,), x, precision)
         cost = predictor.row_cost(part, row_position(block))
         return 0.0 if predictor.table.is_measured(part) else cost
 
-    return SpacePredictor(sums, spread, SpaceSums.of(space, filled, num_classes=num_classes), row_spread)
+    return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, filled, num_classes=num_classes))
 
 
 def choices_digest(space: StagedSpace) -> str:

@@ -296,7 +296,10 @@ def test_a_limit_that_nothing_keeps_is_answered_with_the_least(workspace, bay, s
         ({"max_file_size": "two"}, "--max-file-size: expected a size with a unit"),
         ({"max_file_size": "0MB"}, "--max-file-size: expected a size above zero"),
         ({"max_activations": "8"}, "--max-activations: expected a size with a unit"),
-        ({"transfer_from": PHONE}, f"--transfer-from {PHONE}: rows of {PHONE} itself are missing"),
+        (
+            {"transfer_from": PHONE},
+            f"--transfer-from {PHONE}: rows of {PHONE} in int8, 1 threads, themselves are missing",
+        ),
     ],
 )
 def test_a_wrong_request_is_refused_when_it_is_made(fields, said):

@@ -1,0 +1,204 @@
+"""Occasions of measuring: their anchors, the one scale of a table's rows, and what is said about its day."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import Listener
+from hwbench.latency.anchors import anchor_rows, moved_blocks
+from hwbench.latency.occasions import APART_S, OccasionShifts, Scale, Shift, occasion_shifts, occasion_uncertainty
+from hwbench.latency.table import LatencyRow, LatencyTable, Role, table_path
+from hwbench.specs import LatencyStats, Precision, Workload
+
+if TYPE_CHECKING:
+    from hwbench.measure.campaign import Campaign, CampaignWatch
+    from hwbench.measure.store_occasions import OccasionLog
+    from hwbench.workspace import Workspace
+
+# The occasion of rows that were published from another store, before all that this one knows.
+_PUBLISHED = -1
+# Anchors that differ by more than this from what all together say are named.
+_TOLD = 0.02
+
+
+@dataclass(frozen=True)
+class OneScale:
+    """The rows of a table on the scale of one occasion, and what brings them to the latest one.
+
+    Args:
+        rows: All rows; those of other occasions are divided by the shift of theirs.
+        scale: The latest occasion that anchors tie to these rows; None: no occasion is known.
+        shifts: Of all occasions.
+        moved: Of each anchor on the latest occasion, log of what it is slower by than all together.
+    """
+
+    rows: tuple[LatencyRow, ...]
+    scale: Scale | None
+    shifts: OccasionShifts | None
+    moved: Mapping[Workload, float]
+
+
+def on_one_scale(
+    rows: Mapping[Workload, tuple[LatencyRow, str]],
+    log: OccasionLog,
+    published: LatencyTable | None,
+    kept: Sequence[LatencyRow],
+) -> OneScale:
+    """Joins rows of different occasions on the scale of the occasion of most of them, by what was measured on several.
+
+    Args:
+        rows: Rows from the store, each with its build.
+        log: The occasions of the store.
+        published: The table as it was before.
+        kept: Rows of it that the store knows nothing of.
+    """
+    before = {row.workload: row.stats for row in published or () if row.stats is not None} if kept else {}
+    occasion = {w: log.of_rows[w, build] for w, (_, build) in rows.items() if (w, build) in log.of_rows}
+    several: dict[Workload, dict[int, LatencyStats]] = {}
+    for workload, (row, build) in rows.items():
+        if workload not in occasion or row.stats is None:
+            continue
+        known = dict(log.several.get((workload, build)) or {occasion[workload]: row.stats})
+        several[workload] = known | ({_PUBLISHED: before[workload]} if workload in before else {})
+    counts = Counter(occasion[workload] for workload in several)
+    counts[_PUBLISHED] += len(kept)
+    counts = +counts
+    if not counts or (set(counts) == {_PUBLISHED}):
+        plain = (*(row for row, _ in rows.values()), *kept)
+        return OneScale(plain, published.scale if published and kept else None, None, {})
+    reference = max(counts, key=lambda at: (counts[at], at))
+    workloads = list(several)
+    shifts = occasion_shifts([several[workload] for workload in workloads], reference)
+    latest = max(shifts.by_occasion)
+    joined = [_brought(row, shifts.by_occasion.get(occasion.get(w, reference))) for w, (row, _) in rows.items()]
+    aside = shifts.by_occasion.get(_PUBLISHED)
+    moved = {workloads[row]: 2 * value for (row, at), value in shifts.residuals.items() if at == latest}
+    return OneScale(
+        rows=(*joined, *(_brought(row, aside) for row in kept)),
+        scale=_scale(shifts, latest, log.ended_at[latest] if latest >= 0 else None, published),
+        shifts=shifts,
+        moved={workload: value for workload, value in moved.items() if rows[workload][0].role is Role.NETWORK},
+    )
+
+
+def _scale(shifts: OccasionShifts, latest: int, ended: datetime | None, published: LatencyTable | None) -> Scale | None:
+    if ended is None:
+        return published.scale if published else None
+    shift = shifts.by_occasion[latest]
+    occasions = len(shifts.by_occasion)
+    return Scale(shift.factor, shift.low, shift.high, Scale.now(ended), shifts.between, occasions)
+
+
+def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
+    """A row as it would have been on the occasion of the reference."""
+    if row.stats is None or shift is None or not shift.log:
+        return row
+    names = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
+    seconds = {name: getattr(row.stats, name) / shift.factor for name in names}
+    return replace(row, stats=replace(row.stats, **seconds))
+
+
+def anchors(workspace: Workspace, campaign: Campaign, precisions: Sequence[Precision]) -> list[Workload]:
+    """The anchors of the published tables of a campaign's target; none where there is no table yet."""
+    paths = [table_path(workspace.root, campaign.target, precision) for precision in precisions]
+    tables = [LatencyTable.read(path) for path in paths if path.is_file()]
+    return [row.workload for table in tables for row in anchor_rows(table)]
+
+
+def measure_anchors(campaign: Campaign, workloads: Sequence[Workload], watch: CampaignWatch) -> None:
+    """Measures anchors again; what was measured of them before stays in the store, as other occasions.
+
+    Raises:
+        DeviceError: As ``Campaign.run``; the same call goes on with what is left.
+    """
+    if workloads:
+        campaign.reopen(workloads)
+        campaign.run(workloads, watch)
+
+
+def begin_occasion(
+    workspace: Workspace,
+    campaign: Campaign,
+    missing: Sequence[Workload],
+    precisions: Sequence[Precision],
+    watch: CampaignWatch,
+) -> None:
+    """Measures the anchors before rows that are ``missing``, where the last session is of another occasion."""
+    since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
+    if missing and since is not None and since > APART_S and not campaign.emulated:
+        known = set(missing)
+        measure_anchors(campaign, [w for w in anchors(workspace, campaign, precisions) if w not in known], watch)
+
+
+def end_occasion(
+    workspace: Workspace,
+    campaign: Campaign,
+    seconds: float,
+    precisions: Sequence[Precision],
+    watch: CampaignWatch,
+) -> None:
+    """Measures the anchors again after an occasion of more than ten minutes, on which the device may have changed."""
+    if seconds > APART_S and not campaign.emulated:
+        measure_anchors(campaign, anchors(workspace, campaign, precisions), watch)
+
+
+def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
+    """Says on which day's scale predictions speak, and where that is another occasion, how far it may be off."""
+    if table.emulated:
+        return
+    known = occasion_uncertainty(table.scale, moment)
+    day, command = describe_day(table, moment), f"hwbench profile --refresh --device {table.target.device}"
+    if known.variance and (table.scale is None or table.scale.age_s(moment) > APART_S):
+        options = f" --precision {table.precision}"
+        options += f" --threads {table.target.threads}" if table.target.threads != 1 else ""
+        options += f" --runtime {table.target.runtime}" if table.target.runtime != "executorch" else ""
+        listener.say(
+            f"{day}; another occasion may differ by ±{known.spread(0.9) - 1:.0%}, which intervals allow for; "
+            f"a minute moves the scale to now: {command}{options}"
+        )
+    elif table.scale is not None and table.scale.factor != 1.0:
+        listener.say(day)
+
+
+def describe_day(table: LatencyTable, moment: datetime | None = None) -> str:
+    """The day that a table's predictions speak of, in words."""
+    where = f"{table.target.device} in {table.precision}"
+    if table.scale is None:
+        dates = [row.measured_on for row in table if row.stats is not None]
+        return f"latencies of {where} are those of {max(dates, default='an unknown day')}"
+    scale = table.scale
+    text = f"latencies of {where} are those of {scale.at.replace('T', ' ').replace('Z', ' UTC')}"
+    if moment is not None and (age := scale.age_s(moment)) > APART_S:
+        text += f", {_ago(age)} ago"
+    if scale.factor != 1.0:
+        text += f", {scale.factor - 1:+.1%} beside the rows ({scale.low - 1:+.1%} to {scale.high - 1:+.1%})"
+    return text
+
+
+def moved_apart(path: Path, one: OneScale, command: str) -> str | None:
+    """What is to be said where anchors moved apart, so that no factor brings the table to the day; else None."""
+    if one.shifts is None or not one.shifts.apart or len(one.moved) < 3:
+        return None
+    table = LatencyTable.read(path)
+    low, high = min(one.moved.values()), max(one.moved.values())
+    blocks = moved_blocks(table, {w: math.expm1(v) for w, v in one.moved.items() if abs(v) > _TOLD})
+    named = "; measure anew at first: " + ", ".join(block.key for block in blocks) if blocks else ""
+    return (
+        f"{path.name}: the networks that tell the scale moved apart, by {math.expm1(low):+.1%} to "
+        f"{math.expm1(high):+.1%} beside each other: one factor does not bring the table to this day; "
+        f"{command} --remeasure{named}"
+    )
+
+
+def _ago(seconds: float) -> str:
+    for size, words in ((86400, "day"), (3600, "hour"), (60, "minute")):
+        if seconds >= size:
+            number = int(seconds // size)
+            return f"{number} {words}{'s' if number != 1 else ''}"
+    return "a moment"

@@ -1,0 +1,116 @@
+"""``hwbench profile --refresh``: the anchors alone, and the scale of the published tables."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.campaigns import CampaignProgress, place_campaign
+from hwbench.api.listener import Listener
+from hwbench.api.occasions import anchors, describe_day, measure_anchors
+from hwbench.api.prediction import installed_target
+from hwbench.api.tables import publish, published_aa
+from hwbench.errors import NotMeasured
+from hwbench.latency import LatencyTable, Role, profile_command, table_path
+from hwbench.measure.store import MeasurementStore
+from hwbench.specs import Outcome
+
+if TYPE_CHECKING:
+    from hwbench.api.profile import DeviceProfile
+    from hwbench.api.profile_request import ProfileRequest
+    from hwbench.devices import Device
+    from hwbench.measure.builder import Builder
+    from hwbench.specs import Precision, Target
+    from hwbench.workspace import Workspace
+
+
+def refresh_device(
+    request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
+) -> DeviceProfile:
+    """Measures the anchors of the tables that are there, and moves the scale of these tables to now.
+
+    Precisions without a table are passed over; none is an error.
+
+    Raises:
+        NotMeasured: There is no table, or none has whole networks, or its rows were taken under other conditions.
+        DeviceError: The device does not answer; the same command goes on with what is left.
+    """
+    from hwbench.api.profile import DeviceProfile
+
+    started = time.monotonic()
+    target = installed_target(place.name, request.runtime, request.threads)
+    precisions = _published(request, workspace, target)
+    with (
+        MeasurementStore(workspace.store) as store,
+        place_campaign(
+            store,
+            workspace,
+            place,
+            runtime=request.runtime,
+            threads=request.threads,
+            processes=request.processes,
+            builder=builder,
+            listener=listener,
+        ) as campaign,
+    ):
+        for precision in precisions:
+            _check_conditions(table_path(workspace.root, target, precision), campaign.fingerprint, request)
+        workloads = anchors(workspace, campaign, precisions)
+        measure_anchors(campaign, workloads, CampaignProgress(listener))
+        tables = tuple(publish(workspace, campaign, precision, listener) for precision in precisions)
+        rows = [row for row in map(campaign.measurement, workloads) if row is not None]
+    for path in tables:
+        listener.say(describe_day(LatencyTable.read(path)))
+    good = sum(bool(row.sessions) and row.outcome is Outcome.OK for row in rows)
+    return DeviceProfile(
+        device=place.name,
+        target=target.key,
+        ok=good,
+        failed=len(workloads) - good,
+        skipped=0,
+        tables=tables,
+        root=workspace.root,
+        seconds=round(time.monotonic() - started, 1),
+        aa=published_aa(tables),
+    )
+
+
+def scale_values(table: LatencyTable) -> dict[str, Any]:
+    """The scale of a table as ``hwbench profile --json`` prints it."""
+    scale = table.scale
+    if scale is None:
+        return {"precision": table.precision.value, "scale": None}
+    return {
+        "precision": table.precision.value,
+        "scale": round(scale.factor, 5),
+        "scale_low": round(scale.low, 5),
+        "scale_high": round(scale.high, 5),
+        "scale_at": scale.at,
+        "occasions": scale.occasions,
+    }
+
+
+def _published(request: ProfileRequest, workspace: Workspace, target: Target) -> list[Precision]:
+    paths = {precision: table_path(workspace.root, target, precision) for precision in request.precisions}
+    published = [precision for precision, path in paths.items() if path.is_file()]
+    if not published:
+        names = ", ".join(path.name for path in paths.values())
+        raise NotMeasured(
+            f"--refresh moves the scale of a table, and {target.device} has none ({names}); "
+            f"measure one: {profile_command(target, request.precisions[0], request.space)}"
+        )
+    return published
+
+
+def _check_conditions(path: Path, conditions: str, request: ProfileRequest) -> None:
+    """Refuses a table whose anchors cannot tell by how much the device changed."""
+    table = LatencyTable.read(path)
+    command = table.command(request.space)
+    if table.conditions and table.conditions != conditions:
+        raise NotMeasured(
+            f"{path.name} was measured under other conditions ({table.conditions}, now {conditions}): another build of "
+            f"the device, another runner or other cores, which no factor makes up for; measure it anew: {command}"
+        )
+    if not table.rows(Role.NETWORK):
+        raise NotMeasured(f"{path.name} has no whole network to tell the scale by; measure some: {command}")

@@ -1,0 +1,225 @@
+"""Occasions: what all latencies of a device have in common on one day and not on another, with an interval.
+
+An occasion is a stretch of measuring without a pause of ten minutes. Rows that were measured on several occasions, the
+anchors among them, tell by how much the device was slower on each. Two things are estimated from them: the shift of
+each occasion, by which its rows are brought to one scale, and how far occasions lie apart, which is what a prediction
+for another day has to allow for.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from hwbench.errors import InvalidValue
+from hwbench.latency.significance import Floats
+from hwbench.latency.uncertainty import CERTAIN, Uncertainty
+from hwbench.specs import LatencyStats
+from hwbench.specs.timing import student_t95
+
+# A later session belongs to another occasion.
+APART_S = 600.0
+# Of the change from one occasion to another, before a device has shown any: shared servers changed by 1 to 7 % within
+# an hour, phones by 3 to 10 %. Four degrees of freedom: as much as five occasions tell.
+BETWEEN_OCCASIONS = Uncertainty.of_deviation(0.05, 4.0)
+# Of one row beyond the shift of all, from one occasion to another (experiment 010: 0 to 0.7 %).
+_ROW = Uncertainty.of_deviation(0.007, 4.0)
+# Anchors that differ by more than this beyond chance moved apart: no one factor brings a table to the day.
+_APART = 0.02
+# Rounds of estimating shifts and the scatter of rows around them, which converge fast.
+_ROUNDS = 4
+_TIME = "%Y-%m-%dT%H:%MZ"
+_TIME_PATTERN = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ")
+
+RowOccasions = Mapping[int, LatencyStats]
+"""What one row was on each occasion that it was measured on, by the number of the occasion."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The day that predictions of a table speak of, beside the day on which most of its rows were measured.
+
+    Attributes:
+        factor: How many times slower the device was on that day than the rows say.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        at: When the occasion ended, as ``2026-01-31T22:15Z``.
+        between: Of the change to yet another occasion.
+        occasions: Number of occasions that tell of ``between``.
+
+    Raises:
+        InvalidValue: The factor is not in its interval, the interval is not above zero, or the time is none.
+    """
+
+    factor: float
+    low: float
+    high: float
+    at: str
+    between: Uncertainty = BETWEEN_OCCASIONS
+    occasions: int = 1
+
+    def __post_init__(self) -> None:
+        if not (0 < self.low <= self.factor <= self.high < math.inf):
+            raise InvalidValue(f"scale: expected a factor inside its interval, got {self.low:.4g} <= {self.factor:.4g}")
+        if _TIME_PATTERN.fullmatch(self.at) is None:
+            raise InvalidValue(f"scale: expected a time such as 2026-01-31T22:15Z, got {self.at!r}")
+
+    @classmethod
+    def now(cls, moment: datetime) -> str:
+        """A moment as ``at`` has it."""
+        return moment.astimezone(UTC).strftime(_TIME)
+
+    @property
+    def uncertainty(self) -> Uncertainty:
+        """Of the factor."""
+        return Uncertainty.of_deviation(math.log(self.high / self.low) / 2 / student_t95(1000))
+
+    def age_s(self, moment: datetime) -> float:
+        """Seconds since the occasion."""
+        return (moment - datetime.strptime(self.at, _TIME).replace(tzinfo=UTC)).total_seconds()
+
+    def on(self, moment: datetime | None) -> Uncertainty:
+        """Of log(latency at that moment / what the scaled rows say), as far as all networks share it.
+
+        Args:
+            moment: When networks are to run; None: on the occasion of the scale.
+        """
+        if moment is None or self.age_s(moment) <= APART_S:
+            return self.uncertainty
+        return self.uncertainty + self.between
+
+
+def occasion_uncertainty(scale: Scale | None, moment: datetime | None) -> Uncertainty:
+    """As ``Scale.on``; a table without a scale does not say when it was taken, so that any moment is another one."""
+    if scale is None:
+        return CERTAIN if moment is None else BETWEEN_OCCASIONS
+    return scale.on(moment)
+
+
+@dataclass(frozen=True)
+class Shift:
+    """By how much the device was slower on one occasion than on the reference: a logarithm and its 95 % half-width."""
+
+    log: float
+    half: float
+
+    @property
+    def factor(self) -> float:
+        """How many times slower."""
+        return math.exp(self.log)
+
+    @property
+    def low(self) -> float:
+        """Lower end of the 95 % interval of the factor."""
+        return math.exp(self.log - self.half)
+
+    @property
+    def high(self) -> float:
+        """Upper end."""
+        return math.exp(self.log + self.half)
+
+
+@dataclass(frozen=True)
+class OccasionShifts:
+    """The shifts of occasions that rows tie to a reference.
+
+    Attributes:
+        by_occasion: Of each occasion that shares rows with the reference, which has 0 itself.
+        between: Of the change from one occasion to another.
+        deviation: Of a row around the shift of all, relative.
+        residuals: By number of the row and occasion: log of what the row is slower by than all together.
+    """
+
+    by_occasion: Mapping[int, Shift]
+    between: Uncertainty
+    deviation: float
+    residuals: Mapping[tuple[int, int], float]
+
+    @property
+    def apart(self) -> bool:
+        """Rows moved apart, beyond what their sessions explain: the shift is not common."""
+        return self.deviation > _APART
+
+
+def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShifts:
+    """Estimates the shifts of occasions from the rows that were measured on several of them.
+
+    The logarithm of a row on an occasion is that of the row, plus the shift of the occasion, plus an error of its
+    sessions, plus what moves the row by itself: a model with random effects (DerSimonian and Laird 1986 for one
+    occasion; Henderson 1975 for all). The shift has a normal prior of ``BETWEEN_OCCASIONS``, so that an occasion that a
+    single noisy row ties to the reference is hardly moved; the scatter of rows has one of its own, which their
+    residuals update.
+
+    Args:
+        rows: Of each row, what it was on each occasion; those with one occasion say nothing.
+        reference: The occasion whose shift is 0.
+    """
+    cells = [(row, at, stats) for row, those in enumerate(rows) if len(those) > 1 for at, stats in those.items()]
+    tied = _tied(rows, reference)
+    cells = [cell for cell in cells if cell[1] in tied]
+    others = sorted(tied - {reference})
+    if not others:
+        return OccasionShifts({reference: Shift(0.0, 0.0)}, BETWEEN_OCCASIONS, 0.0, {})
+    numbers = {row: place for place, row in enumerate(dict.fromkeys(row for row, _, _ in cells))}
+    design = np.zeros((len(cells), len(others) + len(numbers)))
+    for line, (row, at, _) in enumerate(cells):
+        design[line, len(others) + numbers[row]] = 1
+        if at != reference:
+            design[line, others.index(at)] = 1
+    logs = np.array([math.log(stats.median_s) for _, _, stats in cells])
+    errors = np.array([_variance(stats) for _, _, stats in cells])
+    prior = np.zeros(design.shape[1])
+    prior[: len(others)] = 1 / BETWEEN_OCCASIONS.variance
+    free = len(cells) - len(numbers) - len(others)
+    scatter = _ROW
+    residuals: Floats
+    solution: Floats
+    covariance: Floats
+    for _ in range(_ROUNDS):
+        weights = 1 / (errors + scatter.variance / 2)
+        covariance = np.asarray(np.linalg.inv((design.T * weights) @ design + np.diag(prior)), dtype=np.float64)
+        solution = np.asarray(covariance @ (design.T @ (weights * logs)), dtype=np.float64)
+        residuals = np.asarray(logs - design @ solution, dtype=np.float64)
+        # What rows scatter by beyond their sessions; both occasions of a change have half of its variance.
+        beyond = 2 * float(np.sum(residuals**2) - free * np.mean(errors)) / max(free, 1)
+        scatter = _ROW.updated([math.sqrt(max(beyond, 0.0))], free)
+    quantile = student_t95(max(free, 2))
+    shifts = {reference: Shift(0.0, 0.0)}
+    for place, at in enumerate(others):
+        shifts[at] = Shift(float(solution[place]), quantile * math.sqrt(covariance[place, place]))
+    return OccasionShifts(
+        by_occasion=shifts,
+        between=_between(np.array([shift.log for shift in shifts.values()])),
+        deviation=scatter.deviation,
+        residuals={(row, at): float(residuals[line]) for line, (row, at, _) in enumerate(cells)},
+    )
+
+
+def _between(logs: Floats) -> Uncertainty:
+    """Of the change from one occasion to another, whose variance is twice that of occasions around their mean."""
+    degrees = len(logs) - 1
+    square = 2 * float(np.sum((logs - logs.mean()) ** 2)) / degrees
+    return BETWEEN_OCCASIONS.updated([math.sqrt(square)], degrees)
+
+
+def _tied(rows: Sequence[RowOccasions], reference: int) -> set[int]:
+    """The occasions that rows tie to the reference, directly or by way of others."""
+    tied = {reference}
+    while True:
+        more = {at for those in rows if tied & set(those) for at in those}
+        if more <= tied:
+            return tied
+        tied |= more
+
+
+def _variance(stats: LatencyStats) -> float:
+    """Of the logarithm of a latency, by its 95 % interval; of one session, whose interval says nothing, one of 2 %."""
+    if stats.num_sessions < 2:
+        return 0.02**2
+    half = max(stats.ci_high_s - stats.median_s, stats.median_s - stats.ci_low_s) / stats.median_s
+    return max(half / student_t95(stats.num_sessions - 1), 1e-4) ** 2

@@ -1,0 +1,198 @@
+"""Models that fill rows: what they learn, how sure they say they are, and what they refuse."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hwbench.errors import NotMeasured
+from hwbench.latency import AOptimal, FilledRows, FilledTable, LatencyTable, RandomChoice, interpolated, transferred
+from hwbench.latency.row_models import GaussianRows, OperatorRows
+from hwbench.spaces import read_space
+from hwbench.specs import Precision
+from hwbench.workspace import shipped
+
+MOBILE = read_space(shipped() / "search_spaces" / "x3d-mobile.toml")
+INT8, FP32 = Precision.INT8, Precision.FP32
+
+
+def drawn(count, seed):
+    rng = np.random.default_rng(seed)
+    return [MOBILE.network(MOBILE.random(rng), 8).workload(INT8) for _ in range(count)]
+
+
+def parts_of(networks):
+    return list(dict.fromkeys(part for network in networks for part in network.parts()))
+
+
+def gaussian(parts):
+    return [GaussianRows(parts)]
+
+
+@pytest.fixture
+def stepped(make_device):
+    """A device with what a law has no term for: a rate that depends on channels, and a cache that ends."""
+
+    class Stepped(make_device):
+        def seconds(self, workload):
+            total = self.start_s
+            for part in workload.parts():
+                for c in part.blocks[0].operations(part.input):
+                    moved = c.input.numel + c.output.numel
+                    slow = 1.0 + 0.3 / (1.0 + math.exp((8e5 - moved) / 2e5))
+                    total += slow * (2e-6 + c.macs / 2e10 * (64 / min(c.fan_in, 64)) ** 0.2 + moved * 1e-10)
+            return total
+
+    return Stepped()
+
+
+def test_a_law_of_operators_is_found_again(device):
+    parts = parts_of(drawn(12, 0))
+    model = FilledRows.fit(device.table(parts[:60]), models=lambda rows: [OperatorRows(rows)])
+    inside = [part for part in parts[60:] if not model.beyond(part)]
+    seconds, deviations = model.predict(inside)
+    off = np.log(seconds / [device.seconds(part) for part in inside])
+    assert np.median(np.abs(off)) < 0.01
+    assert np.abs(off).max() < 0.06
+    assert np.mean(np.abs(off) < 1.645 * deviations) > 0.8
+
+
+def test_the_best_model_is_chosen_and_its_intervals_hold(stepped):
+    parts = parts_of(drawn(24, 1))
+    order = np.random.default_rng(2).permutation(len(parts))
+    table = stepped.table([parts[at] for at in order[:120]])
+    model = FilledRows.fit(table)
+    assert model.name == "a Gaussian process"
+    assert model.errors[model.name] == min(model.errors.values()) == model.median_error
+    assert set(model.errors) > {"boosted trees", "a law of operators"}
+    left = [parts[at] for at in order[120:] if not model.beyond(parts[at])]
+    seconds, deviations = model.predict(left)
+    off = np.abs(np.log(seconds / [stepped.seconds(part) for part in left]))
+    assert np.median(off) < model.errors["boosted trees"]
+    assert 0.8 < np.mean(off < 1.645 * deviations) < 0.98
+    assert np.ptp(deviations) > 0.2 * np.median(deviations)  # not one for all
+
+
+def test_a_row_that_cannot_be_of_its_block_is_named_and_not_learnt_from(stepped):
+    parts = parts_of(drawn(12, 3))[:80]
+    table = stepped.table(parts)
+    rows = list(table)
+    stats = {name: 100 * value for name, value in vars(rows[7].stats).items() if name.endswith("_s")}
+    rows[7] = replace(rows[7], stats=replace(rows[7].stats, **stats))
+    faulty = LatencyTable(table.target, table.precision, rows)
+    model = FilledRows.fit(faulty, models=gaussian)
+    assert list(model.faults) == [rows[7].workload.key]
+    assert 50 < model.faults[rows[7].workload.key] < 200
+    assert f"not learnt from: {rows[7].workload.key} at 1e+02 times" in model.how
+    assert model.count == 79
+    sound = FilledRows.fit(table, models=gaussian)
+    assert not sound.faults
+    assert model.median_error < 2 * sound.median_error
+
+
+def test_rows_of_one_size_say_nothing_of_another(stepped):
+    parts = parts_of(drawn(60, 4))
+    frames = {part.input.t for part in parts}
+    assert len(frames) > 1
+    one = min(frames)
+    same = [part for part in parts if part.input.t == one]
+    assert len(same) > 40
+    filled = interpolated(stepped.table(same[:40]), parts)
+    other = next(part for part in parts if part.input.t != one)
+    assert other not in filled
+    why = filled.explain(other)
+    assert f"{other.key} was not measured on local" in why
+    assert "too unlike what was: " in why
+    assert "hwbench profile --device local" in why
+    with pytest.raises(NotMeasured, match="too unlike"):
+        filled[other]
+
+
+def test_a_kind_that_was_not_measured_is_refused(stepped):
+    parts = parts_of(drawn(12, 5))
+    bodies = [part for part in parts if part.blocks[0].kind == "x3d"]
+    head = next(part for part in parts if part.blocks[0].kind == "head")
+    filled = interpolated(stepped.table(bodies[:60]), parts)
+    assert head not in filled
+    assert "kind head was not measured" in filled.explain(head)
+
+
+def test_the_variance_of_a_network_adds_copies_and_common_errors(device):
+    network = drawn(1, 6)[0]
+    first, second, *others = dict.fromkeys(network.parts())
+    table = device.table(others)
+    copies = [list(network.parts()).count(part) for part in (first, second)]
+    total = sum(device.seconds(part) for part in network.parts())
+    costs = [n * device.seconds(part) / total for n, part in zip(copies, (first, second))]
+    for share in (0.0, 0.3, 1.0):
+        filled = FilledTable(
+            table, {part: device.seconds(part) for part in (first, second)}, 1.1, "by hand",
+            deviations={first: 0.1, second: 0.02}, common_share=share,
+        )  # fmt: skip
+        off = [cost * deviation for cost, deviation in zip(costs, (0.1, 0.02))]
+        expected = share * sum(off) ** 2 + (1 - share) * (off[0] ** 2 + off[1] ** 2)
+        assert filled.filled_variance(network.parts()) == pytest.approx(expected)
+        low, high = filled[first].ci_low_s, filled[first].ci_high_s
+        assert math.log(high / low) == pytest.approx(2 * 1.645 * 0.1, rel=1e-3)
+        assert low < filled[first].p10_s < filled[first].p90_s < high
+    assert device.table([*others, first, second]).filled_variance(network.parts()) == 0.0
+
+
+def test_optimal_rows_leave_less_variance_than_random_ones(stepped):
+    networks = drawn(40, 7)
+    parts = parts_of(networks)
+    variances, errors = {}, {}
+    for choice in (AOptimal(parts, networks), RandomChoice(parts)):
+        rows = parts[:3]
+        for count in (37, 40):
+            rows = [*rows, *choice.next(stepped.table(rows), count)]
+        model = FilledRows.fit(stepped.table(rows), models=gaussian)
+        seconds, deviations = model.predict(parts)
+        filled = FilledTable(
+            stepped.table(rows), dict(zip(parts, seconds)), 1.1, "", deviations=dict(zip(parts, deviations)),
+            common_share=model.common_share,
+        )  # fmt: skip
+        name = type(choice).__name__
+        variances[name] = np.mean([filled.filled_variance(network.parts()) for network in networks])
+        predicted = [sum(filled[part].median_s for part in network.parts()) for network in networks]
+        exact = [sum(stepped.seconds(part) for part in network.parts()) for network in networks]
+        off = np.log(np.array(predicted) / exact)
+        errors[name] = np.mean(np.abs(off - np.median(off)))
+    assert variances["AOptimal"] < 0.6 * variances["RandomChoice"]
+    assert errors["AOptimal"] < errors["RandomChoice"]
+
+
+def test_optimal_rows_are_chosen_before_any_is_measured(device):
+    networks = drawn(20, 8)
+    parts = parts_of(networks)
+    first = AOptimal(parts, networks).next(device.table([]), 10)
+    assert len(set(first)) == 10
+    assert first == AOptimal(parts, networks).next(device.table([]), 10)
+
+
+def test_another_precision_stands_in(stepped):
+    networks = drawn(24, 9)
+    parts = parts_of(networks)
+
+    def in_fp32(part):
+        return replace(part, precision=FP32)
+
+    def slower(part):
+        return stepped.seconds(part) * (2.0 + 0.5 * (part.blocks[0].activation == "swish"))
+
+    rows = [
+        replace(row, workload=in_fp32(row.workload), stats=replace(row.stats, median_s=slower(row.workload)))
+        for row in stepped.table(parts[:200])
+    ]
+    known = LatencyTable(stepped.table([]).target, FP32, rows)
+    new = stepped.table(parts[:40])
+    filled = transferred(known, new, parts)
+    assert filled.how.startswith(f"transferred from {known.target} in fp32 by 40 blocks, 40 of them measured on both")
+    left = [part for part in parts[40:] if part in filled]
+    assert len(left) > 0.9 * len(parts[40:])
+    off = np.abs([math.log(filled[part].median_s / stepped.seconds(part)) for part in left])
+    alone = interpolated(new, parts)
+    off_alone = [abs(math.log(alone[part].median_s / stepped.seconds(part))) for part in left if part in alone]
+    assert np.median(off) < 0.7 * np.median(off_alone)
+    assert filled.text == new.text
