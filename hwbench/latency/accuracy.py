@@ -15,8 +15,6 @@ from hwbench.specs import Workload
 
 # With which the limit of an error holds.
 CONFIDENCE = 0.9
-# The largest of three is above the median seven times of eight only.
-LEAST_NETWORKS = 4
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class PredictionAccuracy:
     Attributes:
         networks: How many were left out, one at a time.
         error: Median of their |log(measured / predicted)|.
-        bound: Upper limit of that median over all networks that are drawn alike, with ``CONFIDENCE``.
+        bound: Upper limit of that median over all networks that are drawn alike, with the confidence asked for.
     """
 
     networks: int
@@ -34,20 +32,21 @@ class PredictionAccuracy:
     bound: float
 
     @classmethod
-    def of(cls, errors: Sequence[float]) -> PredictionAccuracy:
-        """From log(measured / predicted) of at least four networks, each by a fit to the others.
+    def of(cls, errors: Sequence[float], confidence: float = CONFIDENCE) -> PredictionAccuracy:
+        """From log(measured / predicted) of networks, each by a fit to the others.
 
-        The limit is an order statistic: of 4 errors the largest, of 9 the 7th, of 20 the 14th, of 40 the 25th. It holds
-        whatever their distribution is (the sign test; Conover 1999, 3.2), and one that is far off does not move it.
+        The limit is an order statistic: with a confidence of 0.9 of 4 errors the largest, of 9 the 7th, of 20 the 14th,
+        of 40 the 25th. It holds whatever their distribution is (the sign test; Conover 1999, 3.2), and one that is far
+        off does not move it.
 
         Raises:
-            NotMeasured: There are fewer than four.
+            NotMeasured: There are too few for that confidence: with 0.9 fewer than four, with 0.95 fewer than five.
         """
-        count = len(errors)
-        if count < LEAST_NETWORKS:
-            raise NotMeasured(f"accuracy: expected at least {LEAST_NETWORKS} networks that were left out, got {count}")
         sizes = sorted(map(abs, errors))
-        return cls(count, median(sizes), sizes[_median_rank(count) - 1])
+        rank = _median_rank(len(sizes), confidence)
+        if rank is None:
+            raise NotMeasured(f"accuracy: {len(sizes)} networks that were left out are too few for {confidence:.0%}")
+        return cls(len(sizes), median(sizes), sizes[rank - 1])
 
 
 def left_out_errors(
@@ -79,7 +78,7 @@ def left_out_errors(
     return errors
 
 
-def _median_rank(count: int) -> int:
-    """Rank of the first of ``count`` values in ascending order that is above their median with ``CONFIDENCE``."""
+def _median_rank(count: int, confidence: float) -> int | None:
+    """Rank of the first of ``count`` ascending values that is above their median with a confidence; None: none is."""
     below = itertools.accumulate(math.comb(count, rank) / 2**count for rank in range(count))
-    return next(rank for rank, probability in enumerate(below, start=1) if probability >= CONFIDENCE)
+    return next((rank for rank, probability in enumerate(below, start=1) if probability >= confidence), None)

@@ -4,7 +4,7 @@ A walk over a space is a fixed sequence of batches. Each batch holds single bloc
 what those before showed, and whole networks, which are drawn like those that a user can choose. The networks calibrate
 the table, and each of them, left out, is a judge of it: blocks are never measured because a judge has them.
 
-    first batch    boundary probes, 9 networks, 96 blocks, and what is unlike all of these
+    first batch    boundary probes, 8 networks, 96 blocks, and what is unlike all of these
     each further   48 blocks, or a quarter of those so far; a network for every 24 blocks, at most 40 in all
 
 The walk depends on the rows of its own batches alone. So the same store gives the same next batch, whether the campaign
@@ -45,8 +45,10 @@ FIRST_ROWS = 96
 # Fitting what fills rows takes seconds, as measuring three rows does.
 BATCH_ROWS = 48
 BATCH_SHARE = 4
-# Of nine errors the seventh is a limit of their median (``PredictionAccuracy``); of eight it is the seventh, too.
-FIRST_NETWORKS = 9
+# Of eight errors the seventh is a limit of their median (``PredictionAccuracy``).
+FIRST_NETWORKS = 8
+# Of the limit at each look, so that one which ends the walk holds with 0.9: it is looked at a few times.
+LOOK_CONFIDENCE = 0.95
 ROWS_PER_NETWORK = 24
 MOST_NETWORKS = 40
 # Boundaries whose cost tells that of the others: two rows each, and the cost grows smoothly with their size.
@@ -176,7 +178,8 @@ class ProfilingWalk:
     def accuracy(self, table: LatencyTable) -> PredictionAccuracy | None:
         """How far off the table is for a network of the space, by the judges that it has; None while these are few."""
         try:
-            return PredictionAccuracy.of(left_out_errors(self._filled(table), self.judges(), members=self.space.size()))
+            errors = left_out_errors(self._filled(table), self.judges(), members=self.space.size())
+            return PredictionAccuracy.of(errors, LOOK_CONFIDENCE)
         except NotMeasured:
             return None
 
