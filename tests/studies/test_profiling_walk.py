@@ -7,13 +7,23 @@ import numpy as np
 import pytest
 
 from hwbench.errors import InfeasibleBudget, NotMeasured
-from hwbench.latency import AdditivePredictor, LatencyRow, LatencyTable, PredictionAccuracy, Role, interpolated
+from hwbench.latency import (
+    AdditivePredictor,
+    FilledTable,
+    LatencyRow,
+    LatencyTable,
+    PredictionAccuracy,
+    Role,
+    interpolated,
+    left_out_errors,
+)
 from hwbench.spaces import read_space
 from hwbench.specs import Outcome, Precision
 from hwbench.studies.profiling_walk import (
     BATCH_ROWS,
     FIRST_NETWORKS,
     FIRST_ROWS,
+    LOOK_CONFIDENCE,
     ProfilingWalk,
     StopReason,
     is_worth_choosing,
@@ -139,14 +149,27 @@ def test_rows_that_fail_are_gone_over_and_lost_ones_are_not():
     assert ProfilingWalk(SPACE, INT8, CLASSES).batch(lost) == first
 
 
-@pytest.mark.parametrize("seed", [11, 12])
-def test_what_is_claimed_holds_for_networks_that_nothing_knows(seed):
-    device = RandomDevice(seed)
-    step, table, walk = profiled(device, goal=0.02)
-    assert step.stopped is StopReason.ACCURACY
-    assert step.accuracy.error <= step.accuracy.bound <= 0.02
-    assert true_error(device, table, walk) <= step.accuracy.bound
-    assert num_blocks(table) < len(walk.parts)
+def test_what_is_claimed_holds_for_networks_that_nothing_knows():
+    """One set of rows, nine sets of judges: each claims by itself, and is held against the networks of all others."""
+    device = RandomDevice(102)
+    walk = ProfilingWalk(SPACE, INT8, CLASSES)
+    table = device.table(walk.batch(device.table(())))
+    blocks = [row for row in table if row.role is not Role.NETWORK]
+    filled = interpolated(table, walk.parts)
+    seconds = {part: filled[part].median_s for part in walk.parts if part not in table}
+    drawn = list(dict.fromkeys(SPACE.network(SPACE.random(np.random.default_rng(n)), CLASSES).workload(INT8)
+                               for n in range(72)))  # fmt: skip
+    broken = []
+    for first in range(0, 72, FIRST_NETWORKS):
+        judges, others = drawn[first : first + FIRST_NETWORKS], [*drawn[:first], *drawn[first + FIRST_NETWORKS :]]
+        rows = LatencyTable(TARGET, INT8, [*blocks, *map(device.row, judges)])
+        known = FilledTable(rows, seconds, filled.filled_spread, "by the test")
+        claim = PredictionAccuracy.of(left_out_errors(known, judges), LOOK_CONFIDENCE)
+        predictor = AdditivePredictor.fit(known)
+        error = np.median([abs(np.log(predictor.predict(one).seconds / device.measured(one))) for one in others])
+        broken += [(first, claim, error)] if claim.bound < error else []
+    # Of nine claims, each of which one in ten may break, four and more break once in a hundred times.
+    assert len(broken) <= 3, broken
 
 
 @pytest.mark.long
