@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from hwbench.reports.device import TargetReport
 
 # One row of the map in pixels, one column, and what stands beside them.
-_ROW, _COLUMN, _MARGINS = 24, 56, 330
-# Columns with room for a number of two digits in each cell.
-_WRITTEN = 14
+_ROW, _MARGINS = 24, 330
+# With at most so many columns there is room for a number in each cell.
+_WRITTEN, _WRITTEN_COLUMN, _COLUMN = 14, 56, 26
 
 InputShape = tuple[int, int, int]
 """Frames, height and width of what a block reads."""
@@ -103,7 +103,8 @@ def chosen_section(one: TargetReport, prefix: str) -> Iterator[Html]:
             chosen_map(found),
             "Share of the blocks that were measured (%), by family and input; the others are filled in from them.",
         )
-        yield wide(drawn, _MARGINS + _COLUMN * len({shape for _, shape in found.counts}))
+        columns = len({shape for _, shape in found.counts})
+        yield wide(drawn, _MARGINS + columns * (_COLUMN if columns > _WRITTEN else _WRITTEN_COLUMN))
         yield reproduce(f"{one.profile(found.precision, found.space)} --accuracy 1%")
 
 
