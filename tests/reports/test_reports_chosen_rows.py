@@ -18,11 +18,12 @@ SPACE = load_space(Workspace(shipped()), "x3d-mini")
 
 
 @pytest.fixture(scope="module")
-def table():
-    """The first two batches of a walk."""
-    walk, rows = ProfilingWalk(SPACE, INT8, CLASSES), {}
+def table(tmp_path_factory):
+    """The first two batches of a walk, chosen from what the file holds, as a profile does."""
+    walk, rows, path = ProfilingWalk(SPACE, INT8, CLASSES), {}, tmp_path_factory.mktemp("table") / "table.csv"
     for _ in range(2):
-        for workload in walk.batch(LatencyTable(TARGET, INT8, rows.values())):
+        LatencyTable(TARGET, INT8, rows.values()).write(path)
+        for workload in walk.batch(LatencyTable.read(path)):
             stats = stats_of_law(work(workload))
             rows[workload] = LatencyRow(Role.of(workload), workload, Outcome.OK, stats, "2026-01-31", "c0ffee")
     return LatencyTable(TARGET, INT8, rows.values(), adaptive=True)
