@@ -14,6 +14,7 @@ from hwbench.api import API
 from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
+    from hwbench.api.adaptive_profile import TableAccuracy
     from hwbench.api.bench import BenchRequest, BenchResult, bench
     from hwbench.api.dashboard import DashboardRequest, DashboardResult, dashboard
     from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
@@ -130,6 +131,7 @@ __all__ = [
     "StageProgress",
     "TableDiff",
     "TableVerification",
+    "TableAccuracy",
     "TestRequest",
     "TestResult",
     "TrainRequest",

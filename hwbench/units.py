@@ -32,6 +32,22 @@ def parse_duration(text: str, *, name: str = "a duration") -> float:
     return seconds
 
 
+def parse_share(text: str, *, name: str = "a share") -> float:
+    """Reads ``2%``, ``2 %`` or ``0.02`` as a fraction above 0 and below 1.
+
+    Raises:
+        InvalidValue: It is neither, or out of range; the message begins with ``name``.
+    """
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = float(number) / (100 if percent else 1)
+    except ValueError:
+        share = math.nan
+    if rest.strip() or not 0 < share < 1:
+        raise InvalidValue(f"{name}: expected a share such as 2% or 0.02, got {text!r}")
+    return share
+
+
 def format_duration(seconds: float) -> str:
     """Writes seconds for people: ``12.3 ms``, ``840 µs``, ``4 min 05 s``."""
     if seconds >= 3600:

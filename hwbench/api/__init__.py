@@ -70,6 +70,7 @@ API: dict[str, str] = {
     "init": "hwbench.api.init",
     "Listener": "hwbench.api.listener",
     "StageProgress": "hwbench.api.listener",
+    "TableAccuracy": "hwbench.api.adaptive_profile",
     "DeviceProfile": "hwbench.api.profile",
     "ProfileResult": "hwbench.api.profile",
     "profile": "hwbench.api.profile",

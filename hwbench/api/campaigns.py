@@ -24,7 +24,10 @@ SHOWN_FAILURES = 10
 
 
 class CampaignProgress(CampaignWatch):
-    """Tells a listener how far a campaign is: stage ``build`` counts files, ``measure`` rows; and every row."""
+    """Tells a listener how far a campaign is: stage ``build`` counts files, ``measure`` rows; and every row.
+
+    Several runs of a campaign that one of these watches add up.
+    """
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -66,10 +69,11 @@ class _CampaignStage:
         self._name = name
         self._done = self._total = 0
         self._rate = ""
-        self._started = time.monotonic()
+        self._started = 0.0
 
     def start(self, total: int, note: str) -> None:
-        self._started, self._total = time.monotonic(), total
+        """So many more are to come."""
+        self._started, self._total = self._started or time.monotonic(), self._total + total
         self.note(note)
 
     def step(self, note: str) -> None:

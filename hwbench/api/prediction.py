@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 INTERPOLATE = (
     "Fill in rows that were not measured from those that were, by the model that is best at rows which are left out; "
-    "intervals widen."
+    "intervals widen. Default: where profile chose the rows of the table."
 )
+INTERPOLATE_FLAGS = ("--interpolate/--no-interpolate",)
 TRANSFER = (
     "Whose table stands in for rows that were not measured: a device, another precision or number of threads (t4) of "
     "this one, or some of them, as s9/fp32; intervals widen."
 )
 
 
-def check_filling(interpolate: bool, transfer_from: str | None, device: str, precision: str, threads: int) -> None:
+def check_filling(
+    interpolate: bool | None, transfer_from: str | None, device: str, precision: str, threads: int
+) -> None:
     """Refuses rows that would be filled in by two sources, or by those of the table that lacks them.
 
     Raises:
@@ -74,7 +77,7 @@ def table_predictor(
     space: str,
     classes: int | None = None,
     allow_emulated: bool = False,
-    filling: tuple[bool, str | None] = (False, None),
+    filling: tuple[bool | None, str | None] = (None, None),
     *,
     listener: Listener = SILENT,
 ) -> tuple[AdditivePredictor, int]:
@@ -87,7 +90,8 @@ def table_predictor(
         space: Name of the space.
         classes: Of the heads; default: those of the table.
         allow_emulated: Take a table that was taken under emulation.
-        filling: Whether missing rows are interpolated, and whose rows are taken for them (``TableSource``).
+        filling: Whether missing rows are interpolated (None: where the rows of the table were chosen, so that it
+            tells of all of the space), and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
 
     Raises:
@@ -104,14 +108,15 @@ def table_predictor(
     source = TableSource.parse(other).of(target, precision) if other else (target, precision)
     known = load_table(workspace, *source, space)
     table = load_table(workspace, target, precision, space) if other else known
+    interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes)
     parts = list(staged.parts(precision, num_classes=num_classes)) if interpolate or other else []
-    if interpolate:
+    if interpolate and any(part not in table for part in parts):
         table = interpolated(table, parts)
     elif other:
         table = transferred(known, table, parts)
-    if parts:
+    if table.how:
         lacking = [part for part in parts if not table.is_measured(part)]
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")

@@ -6,9 +6,11 @@ import itertools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench.api.adaptive_profile import AdaptiveProfile, TableAccuracy, worst
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.profile_request import ProfileRequest as ProfileRequest
 from hwbench.api.profile_request import parse_conditions, parse_variants
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from hwbench.measure.builder import Builder
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
-    from hwbench.specs import Workload
+    from hwbench.specs import Precision, Workload
     from hwbench.workspace import Workspace
 
 
@@ -40,6 +42,7 @@ class DeviceProfile:
         root: The workspace that they lie in.
         seconds: How long it took.
         aa: The A/A test that stands in the tables.
+        accuracies: How good each table is.
     """
 
     device: str
@@ -51,6 +54,7 @@ class DeviceProfile:
     root: Path
     seconds: float
     aa: SelfCheck | None
+    accuracies: tuple[TableAccuracy, ...] = ()
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], root: Path) -> DeviceProfile:
@@ -59,7 +63,9 @@ class DeviceProfile:
 
         names = ("device", "target", "ok", "failed", "skipped", "seconds")
         tables = tuple(root / name for name in values["tables"])
-        return cls(**{name: values[name] for name in names}, tables=tables, root=root, aa=published_aa(tables))
+        accuracies = tuple(TableAccuracy(**one) for one in values["precisions"])
+        fields = {name: values[name] for name in names}
+        return cls(**fields, tables=tables, root=root, aa=published_aa(tables), accuracies=accuracies)
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench profile --json`` prints."""
@@ -78,6 +84,7 @@ class DeviceProfile:
             "seconds": self.seconds,
             "scales": [scale_values(LatencyTable.read(path)) for path in self.tables],
             "aa": self.aa and {**self.aa.found.as_json(), "made_on": self.aa.made_on},
+            **worst(self.accuracies),
         }
 
 
@@ -128,6 +135,9 @@ def profile(
     builder: Builder | None = None,
 ) -> ProfileResult:
     """Measures what is missing of a space on a device and publishes a table for each precision.
+
+    Of a space with many rows those are measured that tell most of the others, batch by batch, until networks that were
+    left out are predicted as well as asked (``hwbench.studies.profiling_walk``); with ``all_rows`` every row.
 
     Several devices are profiled at the same time, each by a process of its own, so that one that is lost takes no other
     with it; of these the listener hears the talk alone.
@@ -186,7 +196,6 @@ def _profile_device(
     space = open_space(workspace, request.space, request.classes)
     for precision in request.precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(place.name, request.runtime, request.threads), precision)
-    wanted = _workloads(request, space, variants)
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(
@@ -201,8 +210,8 @@ def _profile_device(
             listener=listener,
         ) as campaign,
     ):
-        profiling = _Profiling(request, workspace, campaign, listener)
-        result = profiling.run(space, wanted, variants)
+        profiling = _Profiling(request, workspace, campaign, listener, space)
+        result, accuracies = profiling.run(variants)
         tables = profiling.publish()
         say_failures(result.failed, listener)
         again = bool(result.ok)
@@ -217,6 +226,7 @@ def _profile_device(
         root=workspace.root,
         seconds=round(time.monotonic() - started, 1),
         aa=aa,
+        accuracies=accuracies,
     )
 
 
@@ -228,53 +238,89 @@ class _Profiling:
     workspace: Workspace
     campaign: Campaign
     listener: Listener
+    space: StagedSpace
 
-    def run(self, space: StagedSpace, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
+    @cached_property
+    def adaptive(self) -> bool:
+        """Whether some rows are chosen; of a small space all are measured."""
+        from hwbench.studies.profiling_walk import is_worth_choosing
+
+        if self.request.all_rows or self.request.networks_only:
+            return False
+        return is_worth_choosing(self.space, self.request.precisions[0], self.request.classes)
+
+    def run(self, variants: Sequence[str]) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
         """Measures what is missing; what was measured until a device is lost is published."""
         from hwbench.api.campaigns import CampaignProgress
         from hwbench.api.occasions import begin_occasion, end_occasion
 
-        limit, started = self.request.limit, time.monotonic()
-        self.campaign.store.claim(workloads, self.campaign.target)
-        watch, place = CampaignProgress(self.listener), (self.workspace, self.campaign)
-        begin_occasion(*place, self.campaign.missing(workloads), self.request.precisions, watch)
-        result = self._missing(space, workloads, variants, limit)
-        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
-        return result
+        started, watch = time.monotonic(), CampaignProgress(self.listener)
+        place = (self.workspace, self.campaign)
 
-    def _missing(
-        self, space: StagedSpace, workloads: Sequence[Workload], variants: Sequence[str], limit: int | None
-    ) -> CampaignResult:
-        if self.request.remeasure:
-            count = self.campaign.reopen(workloads[:limit])
-            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
+        def begin(missing: Sequence[Workload]) -> None:
+            begin_occasion(*place, missing, self.request.precisions, watch)
+
+        if self.adaptive:
+            request, campaign = self.request, self.campaign
+            course = AdaptiveProfile(request, self.space, campaign, self.listener, self._publish, begin, variants)
+            result, accuracies = course.run()
+            end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+            return result, accuracies
+        workloads = _workloads(self.request, self.space, variants)
+        self.campaign.store.claim(workloads, self.campaign.target)
+        begin(self.campaign.missing(workloads))
         try:
-            measured = len(self.campaign.missing(workloads)[:limit])
-            result = self._measure(workloads, limit)
-            left = None if limit is None else limit - measured
-            if self.request.budget is None or left == 0:
-                return result
-            known = set(workloads)
-            within = [workload for workload in self._within_budget(space, variants) if workload not in known]
-            if self.request.remeasure:
-                self.campaign.reopen(within[:left])
-            return result.plus(self._measure(within, left))
+            result = self._all(workloads, variants)
         except DeviceError:
             self.publish()
             raise
+        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+        return result, tuple(self._accuracy(path) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
+        return tuple(self._publish(precision) for precision in self.request.precisions)
+
+    def _publish(self, precision: Precision) -> Path:
         from hwbench.api.tables import publish
 
-        return tuple(publish(self.workspace, self.campaign, one, self.listener) for one in self.request.precisions)
+        return publish(self.workspace, self.campaign, precision, self.listener, adaptive=self.adaptive)
+
+    def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
+        """Every row that is asked for, up to the limit."""
+        limit = self.request.limit
+        if self.request.remeasure:
+            count = self.campaign.reopen(workloads[:limit])
+            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
+        measured = len(self.campaign.missing(workloads)[:limit])
+        result = self._measure(workloads, limit)
+        left = None if limit is None else limit - measured
+        if self.request.budget is None or left == 0:
+            return result
+        known = set(workloads)
+        within = [workload for workload in self._within_budget(variants) if workload not in known]
+        if self.request.remeasure:
+            self.campaign.reopen(within[:left])
+        return result.plus(self._measure(within, left))
+
+    def _accuracy(self, path: Path) -> TableAccuracy:
+        """How good a table is whose rows were not chosen, by its calibration networks."""
+        from hwbench.latency import LatencyTable
+        from hwbench.studies.profiling_walk import StopReason, whole_accuracy
+
+        table = LatencyTable.read(path)
+        parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
+        rows = sum(part in table for part in parts)
+        limited = self.request.limit is not None and rows < len(parts)
+        stopped = StopReason.LIMIT if limited else StopReason.ROWS
+        return TableAccuracy.of(table.precision, (rows, len(parts)), whole_accuracy(table, self.space), stopped)
 
     def _measure(self, workloads: Sequence[Workload], limit: int | None) -> CampaignResult:
         from hwbench.api.campaigns import CampaignProgress
 
         return self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
 
-    def _within_budget(self, space: StagedSpace, variants: Sequence[str]) -> list[Workload]:
+    def _within_budget(self, variants: Sequence[str]) -> list[Workload]:
         """What to measure by the tables so far; the precisions take turns."""
         from hwbench.latency import LatencyTable, variant_rows
         from hwbench.studies.profiling_plan import within_budget
@@ -284,7 +330,7 @@ class _Profiling:
         useful = []
         for path in self.publish():
             table = LatencyTable.read(path)
-            parts = within_budget(space, table, self.request.classes, budget_s)
+            parts = within_budget(self.space, table, self.request.classes, budget_s)
             self.listener.say(f"{table.precision}: {len(parts)} blocks are of use within the budget")
             useful.append([*parts, *variant_rows(parts, variants)])
         turns = itertools.zip_longest(*useful)

@@ -8,13 +8,14 @@ from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
 from hwbench.specs import Precision
 from hwbench.specs.network import DEFAULT_CLASSES
-from hwbench.units import parse_duration
+from hwbench.units import parse_duration, parse_share
 
 if TYPE_CHECKING:
     from hwbench.devices import Conditions
 
 # Four networks give the one-ratio calibration a spread; more are for ``hwbench validate``.
 DEFAULT_CALIBRATION = 4
+DEFAULT_ACCURACY = "2%"
 CONDITIONS = ("stock", "controlled")
 
 
@@ -22,7 +23,8 @@ CONDITIONS = ("stock", "controlled")
 class ProfileRequest:
     """Measure the blocks of a search space on a device and publish the latency table; diff compares two tables.
 
-    Interrupted at any moment, the same command goes on where it stopped.
+    Of a large space those rows are measured that tell most of the others, until networks that were left out are
+    predicted well enough. Interrupted at any moment, the same command goes on where it stopped.
     """
 
     device: str = option(
@@ -35,6 +37,11 @@ class ProfileRequest:
     precision: str = option(default="fp32,int8", help="fp32, int8, or both with a comma.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    accuracy: str = option(
+        default=DEFAULT_ACCURACY,
+        help="End when half of the networks of the space are predicted within this share, by those left out.",
+    )
+    all_rows: bool = option(default=False, help="Measure every row of the space, whatever the accuracy is by then.")
     limit: int | None = option(default=None, min=1, help="Measure at most this many missing rows.")
     budget: str | None = option(
         default=None,
@@ -68,7 +75,7 @@ class ProfileRequest:
         """Raises InvalidValue where a text does not parse, or fields do not go together."""
         if not self.devices:
             raise InvalidValue(f"--device: expected the name of a device, or several with commas, got {self.device!r}")
-        _ = self.precisions, self.budget_s
+        _ = self.precisions, self.budget_s, self.accuracy_share
         together = {"--remeasure": self.remeasure, "--networks-only": self.networks_only, "--budget": self.budget}
         given = [name for name, value in together.items() if value]
         if self.refresh and given:
@@ -92,6 +99,11 @@ class ProfileRequest:
     def budget_s(self) -> float | None:
         """The budget in seconds."""
         return None if self.budget is None else parse_duration(self.budget, name="--budget")
+
+    @property
+    def accuracy_share(self) -> float:
+        """The accuracy that is enough, as a fraction."""
+        return parse_share(self.accuracy, name="--accuracy")
 
 
 def parse_precisions(text: str) -> tuple[Precision, ...]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
-from hwbench.api.search_devices import device_budgets, front_within, predictors
+from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
@@ -66,7 +66,7 @@ def search(
     targets = [predictor.table.target for predictor in known]
     emulated = any(predictor.table.emulated for predictor in known)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
-    settings = request.settings(
+    settings = filled(request, known).settings(
         space,
         targets[0],
         num_classes,

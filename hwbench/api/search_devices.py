@@ -51,6 +51,13 @@ def predictors(request: SearchRequest, workspace: Workspace, listener: Listener)
     return [predictor for predictor, _ in known.values()], next(iter(classes.values()))
 
 
+def filled(request: SearchRequest, known: Sequence[AdditivePredictor]) -> SearchRequest:
+    """The request with ``interpolate`` as the tables decide, where it leaves that to them."""
+    if request.interpolate is not None or request.transfer_from:
+        return request
+    return replace(request, interpolate=any(predictor.table.how for predictor in known))
+
+
 def networks_within(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> FeasibleSet:
     """The networks within all budgets of a study.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwbench.api.prediction import INTERPOLATE, TRANSFER, check_filling
+from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
 from hwbench.api.requests import option, request
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
@@ -116,7 +116,7 @@ class SearchRequest:
         "default: in the folder of the study.",
     )
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
-    interpolate: bool = option(default=False, help=INTERPOLATE)
+    interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
 
     def validate(self) -> None:

@@ -18,7 +18,14 @@ from hwbench.specs import Outcome, Precision, Session, Target, Workload
 from hwbench.workspace import Workspace
 
 
-def publish(workspace: Workspace, campaign: Campaign, precision: Precision, listener: Listener = SILENT) -> Path:
+def publish(
+    workspace: Workspace,
+    campaign: Campaign,
+    precision: Precision,
+    listener: Listener = SILENT,
+    *,
+    adaptive: bool = False,
+) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
     A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
@@ -32,6 +39,7 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision, list
         campaign: Its store holds the rows, and its target and conditions are those of the table.
         precision: Of the rows.
         listener: Hears how many published rows are left out, and where no factor brings a table to the day.
+        adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
 
     Raises:
         InvalidFile: The table that is there is damaged; nothing measured is lost.
@@ -57,7 +65,13 @@ def publish(workspace: Workspace, campaign: Campaign, precision: Precision, list
     log = campaign.store.occasions(campaign.target, campaign.conditions, corrected)
     one = on_one_scale(rows, log, published, kept)
     table = LatencyTable(
-        campaign.target, precision, one.rows, emulated=campaign.emulated, between_runs=between, scale=one.scale
+        campaign.target,
+        precision,
+        one.rows,
+        emulated=campaign.emulated,
+        between_runs=between,
+        scale=one.scale,
+        adaptive=adaptive or (published is not None and published.adaptive),
     )
     if published is not None and published.conditions == table.conditions:
         table = table.with_aa(published.aa)

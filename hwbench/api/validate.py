@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.prediction import INTERPOLATE, TRANSFER, check_donor, check_filling
+from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_donor, check_filling
 from hwbench.api.requests import option, request
 from hwbench.errors import CheckFailed
 from hwbench.specs import Outcome, Precision
@@ -48,7 +48,7 @@ class ValidateRequest:
     seed: int = option(default=0, min=0, help="Of the draw.")
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
-    interpolate: bool = option(default=False, help=INTERPOLATE)
+    interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
     again: int = option(
         default=AGAIN, min=0, help="Calibration networks to measure again, as the device may have changed since."

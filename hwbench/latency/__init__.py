@@ -1,5 +1,6 @@
 """Latency tables and what they predict. Loads no torch."""
 
+from hwbench.latency.accuracy import PredictionAccuracy, left_out_errors
 from hwbench.latency.arithmetic import Work, macs, operations
 from hwbench.latency.boosted import BoostedRows
 from hwbench.latency.boundary import BoundaryModel
@@ -21,6 +22,7 @@ from hwbench.latency.variants import VariantChoice, fastest_variant, has_variant
 
 __all__ = [
     "BETWEEN_RUNS",
+    "PredictionAccuracy",
     "AOptimal",
     "AdditivePredictor",
     "BoostedRows",
@@ -50,6 +52,7 @@ __all__ = [
     "fastest_variant",
     "has_variants",
     "interpolated",
+    "left_out_errors",
     "load_table",
     "macs",
     "operations",

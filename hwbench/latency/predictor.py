@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import fmean
@@ -105,6 +105,7 @@ class AdditivePredictor:
         nominal: float = NOMINAL,
         emulated: bool = False,
         members: int | None = None,
+        left_out: Collection[Workload] = (),
         moment: datetime | None = None,
     ) -> AdditivePredictor:
         """Learns boundaries from the chains of a table and the calibration from its networks.
@@ -115,6 +116,7 @@ class AdditivePredictor:
             nominal: Share of networks that the interval is to hold.
             emulated: Accept a table that was taken under emulation.
             members: Number of networks of the space; of fewer than three no more can be asked for.
+            left_out: Networks that take no part, so that they can be predicted like any other.
             moment: When networks are to run, which may be another occasion than that of the table; None: the same one.
 
         Raises:
@@ -132,7 +134,8 @@ class AdditivePredictor:
             Observation(row.stats.median_s, pieces)
             for row in table
             if row.role is Role.NETWORK or row.workload.blocks[0].role is BlockRole.NETWORK
-            if row.stats is not None and (pieces := _pieces(table, boundary, row.workload)) is not None
+            if row.stats is not None and row.workload not in left_out
+            if (pieces := _pieces(table, boundary, row.workload)) is not None
         ]
         least = min(MIN_NETWORKS, members or MIN_NETWORKS)
         if len(networks) < least:

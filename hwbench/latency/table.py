@@ -24,7 +24,9 @@ speak of is a factor on all of them, with its 95 % interval (``hwbench.latency.o
     ; scale:1.062; scale_low:1.051; scale_high:1.073; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:3
 
 ``occasion_sd`` is what all latencies together change by from one occasion to another, relative, as far as so many
-``occasions`` tell. These have colons so that versions of hwbench which do not know them pass over them.
+``occasions`` tell. These have colons so that versions of hwbench which do not know them pass over them. So has
+``; rows:adaptive``, which says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks
+are filled in when it is read for a prediction.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ _COUNTS = ("num_sessions", "num_samples")
 _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _BETWEEN = "between_runs"
+_ROWS, _ADAPTIVE = "rows", "adaptive"
 _SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 # The same columns of a frame, with their types.
@@ -155,7 +158,8 @@ class LatencyTable:
 
     ``aa`` is what the A/A test of the device found when the table was published, None where there was none;
     ``between_runs`` the standard deviation, relative, that the intervals allow for what another hour changes; ``scale``
-    the day that predictions speak of, None where the file does not say it.
+    the day that predictions speak of, None where the file does not say it; ``adaptive`` that its rows were chosen to
+    tell of those that it lacks.
 
     Raises:
         InvalidValue: Two rows of one workload, a row of another precision, or rows taken under different conditions.
@@ -171,6 +175,7 @@ class LatencyTable:
         aa: SelfCheck | None = None,
         between_runs: float = 0.0,
         scale: Scale | None = None,
+        adaptive: bool = False,
     ) -> None:
         self.target = target
         self.precision = precision
@@ -178,6 +183,7 @@ class LatencyTable:
         self.aa = aa
         self.between_runs = between_runs
         self.scale = scale
+        self.adaptive = adaptive
         ordered = sorted(rows, key=lambda row: (list(Role).index(row.role), row.workload.key))
         self._rows = {row.workload.key: row for row in ordered}
         if len(self._rows) != len(ordered):
@@ -252,6 +258,7 @@ class LatencyTable:
             aa=aa,
             between_runs=self.between_runs,
             scale=self.scale,
+            adaptive=self.adaptive,
         )
 
     def latency(self, workload: Workload) -> LatencyStats | None:
@@ -295,6 +302,7 @@ class LatencyTable:
         values |= _aa_values(self.aa) if self.aa else {}
         values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
         day = [f"{key}:{value}" for key, value in _scale_values(self.scale).items()] if self.scale else []
+        day += [f"{_ROWS}:{_ADAPTIVE}"] if self.adaptive else []
         file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items()), *day]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -336,7 +344,7 @@ class LatencyTable:
             emulated = header["emulated"] == "yes"
             table = cls(
                 found, at, rows, emulated=emulated, aa=_parse_aa(header), between_runs=_parse_between(header),
-                scale=_parse_scale(lines[0]),
+                scale=_parse_scale(lines[0]), adaptive=f"{_ROWS}:{_ADAPTIVE}" in lines[0].split("; "),
             )  # fmt: skip
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None

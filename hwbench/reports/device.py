@@ -14,6 +14,7 @@ from hwbench.errors import HwbenchError, InvalidFile, NotMeasured
 from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
+from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
 from hwbench.reports.profiled import Missing, Profiled, or_missing, read_profiled
@@ -48,6 +49,7 @@ class TargetReport:
         groups: Networks with what was predicted and what was measured, by precision.
         stored: What the store knows, sessions of other conditions than those of the tables left out.
         left_out: How many sessions these are.
+        chosen: Of tables whose rows were chosen: what was measured and what is filled in, by space.
     """
 
     target: Target
@@ -57,6 +59,7 @@ class TargetReport:
     groups: Mapping[Precision, tuple[Group, ...]]
     stored: Stored | Missing
     left_out: int
+    chosen: tuple[ChosenRows, ...] = ()
 
     @property
     def measured(self) -> dict[Precision, LatencyTable]:
@@ -218,7 +221,16 @@ def _target(
         groups={p: _groups(profiled, rows) for p, profiled in tables.items() if isinstance(profiled, Profiled)},
         stored=own,
         left_out=len(whole) - (0 if isinstance(own, Missing) else len(own.sessions)),
+        chosen=tuple(_chosen(names, spaces, raw)),
     )
+
+
+def _chosen(names: Iterable[str], spaces: Spaces, tables: Mapping[Precision, LatencyTable]) -> Iterator[ChosenRows]:
+    for name in names:
+        for table in tables.values():
+            rows = chosen_rows(spaces[name], classes_of(table), table)
+            if rows is not None:
+                yield rows
 
 
 def _no_table(target: Target, precision: Precision, space: str | None) -> Missing:

@@ -8,6 +8,7 @@ from statistics import median
 from hwbench.latency import LatencyTable, Role
 from hwbench.latency.calibration import NOMINAL
 from hwbench.reports import device_figures as figures
+from hwbench.reports.chosen_rows import chosen_section
 from hwbench.reports.coverage import Coverage
 from hwbench.reports.device import DeviceReport, TargetReport
 from hwbench.reports.device_headline import headline, target_headline
@@ -44,7 +45,16 @@ def everything(report: DeviceReport) -> list[Html]:
     parts = [join(headline(report))]
     for number_, target in enumerate(report.targets):
         prefix = f"t{number_}-"
-        sections: list[Section] = [target_headline, heat_maps, int8_gain, accuracy, order, quality, coverages]
+        sections: list[Section] = [
+            target_headline,
+            heat_maps,
+            int8_gain,
+            accuracy,
+            order,
+            quality,
+            chosen_section,
+            coverages,
+        ]
         parts += [join(section(target, prefix)) for section in sections]
     return parts
 

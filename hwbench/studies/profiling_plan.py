@@ -88,6 +88,21 @@ def within_budget(
         NotMeasured: The table has too few blocks or calibration networks to tell.
         InfeasibleBudget: No network is that fast.
     """
+    feasible, reachable = reachable_within(space, table, num_classes, budget_s)
+    rng = np.random.default_rng([seed, 0xB10C])
+    drawn = [space.network(feasible.draw(rng), num_classes) for _ in range(DRAWS)]
+    return _most_used(drawn, reachable, table.precision)
+
+
+def reachable_within(
+    space: StagedSpace, table: LatencyTable, num_classes: int, budget_s: float
+) -> tuple[FeasibleSet, list[Workload]]:
+    """The networks that may be within a budget, and the blocks that they may have, as ``within_budget`` takes them.
+
+    Raises:
+        NotMeasured: The table has too few blocks or calibration networks to tell.
+        InfeasibleBudget: No network is that fast.
+    """
     parts = list(space.parts(table.precision, num_classes=num_classes))
     filled = interpolated(table, parts)
     predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size())
@@ -99,10 +114,7 @@ def within_budget(
 
     constant_s = predictor.constant_s / predictor.calibration.spread
     feasible = FeasibleSet(SpaceSums.of(space, least, num_classes=num_classes, constant=constant_s), budget_s)
-    reachable = [Workload((block,), x, table.precision) for block, x in feasible.reachable_parts()]
-    rng = np.random.default_rng([seed, 0xB10C])
-    drawn = [space.network(feasible.draw(rng), num_classes) for _ in range(DRAWS)]
-    return _most_used(drawn, reachable, table.precision)
+    return feasible, [Workload((block,), x, table.precision) for block, x in feasible.reachable_parts()]
 
 
 def _to_calibrate(

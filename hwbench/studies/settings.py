@@ -26,7 +26,7 @@ INTERPOLATED = "interpolated"
 _TRANSFERRED = "transferred from "
 
 
-def missing_rows(interpolate: bool, transfer_from: str | None) -> str:
+def missing_rows(interpolate: bool | None, transfer_from: str | None) -> str:
     """``Settings.missing_rows`` of the two ways to fill rows in."""
     if transfer_from:
         return _TRANSFERRED + transfer_from

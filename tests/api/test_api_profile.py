@@ -149,7 +149,8 @@ def test_names_are_looked_up_before_anything_is_measured(workspace, fake):
 
 
 FIELDS = {
-    "space": "x3d-mobile", "precision": "int8", "threads": 2, "runtime": "onnx", "limit": 7, "budget": "9 ms",
+    "space": "x3d-mobile", "precision": "int8", "threads": 2, "runtime": "onnx", "limit": 7,
+    "accuracy": "3%", "all_rows": True, "refresh": False, "budget": "9 ms",
     "classes": 5, "calibrate": 0, "networks_only": False, "processes": 2, "retry": True, "remeasure": True,
     "variants": "all", "conditions": "stock", "aa": False,
 }  # fmt: skip

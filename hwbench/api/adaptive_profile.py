@@ -1,0 +1,231 @@
+"""The loop of an adaptive profile: measure a batch, see how good the table is, choose the next batch."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.listener import Listener
+from hwbench.errors import DeviceError, HwbenchError
+from hwbench.specs import Outcome
+from hwbench.units import format_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from hwbench.api.campaigns import CampaignProgress
+    from hwbench.api.profile_request import ProfileRequest
+    from hwbench.latency import LatencyTable, PredictionAccuracy
+    from hwbench.measure.campaign import Campaign, CampaignResult
+    from hwbench.spaces import StagedSpace
+    from hwbench.specs import Precision, Workload
+    from hwbench.studies.profiling_walk import ProfilingWalk, WalkStep
+
+
+@dataclass(frozen=True)
+class TableAccuracy:
+    """How good the table of a precision is when its profile ends.
+
+    Args:
+        precision: Of the table.
+        rows: Blocks of the table that have a latency.
+        rows_of_space: Blocks that the space has.
+        networks: Whole networks that were left out, one at a time, and predicted by the rest.
+        error: Median of how far off these predictions were, a fraction; None: fewer than four networks, or half of them
+            have rows that cannot be filled in.
+        accuracy: Upper limit of that median over all networks of the space, or of those within the budget, with a
+            confidence of 0.9 or more.
+        stopped: Why the profile ended: ``accuracy``, ``limit``, ``level`` (more rows hardly help) or ``rows``.
+    """
+
+    precision: str
+    rows: int
+    rows_of_space: int
+    networks: int
+    error: float | None
+    accuracy: float | None
+    stopped: str
+
+    @classmethod
+    def of(
+        cls, precision: Precision, rows: tuple[int, int], found: PredictionAccuracy | None, stopped: str
+    ) -> TableAccuracy:
+        """With the numbers of rows that the table and the space have, and what left-out networks said."""
+        if found is None:
+            return cls(precision.value, *rows, 0, None, None, stopped)
+        error, bound = (round(one, 5) if math.isfinite(one) else None for one in (found.error, found.bound))
+        return cls(precision.value, *rows, found.networks, error, bound, stopped)
+
+
+def worst(tables: Sequence[TableAccuracy]) -> Mapping[str, Any]:
+    """The keys of a profile that tell of all its tables: those of the one that is known least well."""
+    last = max(tables, key=lambda one: (one.accuracy is None, one.accuracy or 0.0), default=None)
+    names = ("accuracy", "stopped", "rows", "rows_of_space")
+    return {name: getattr(last, name, None) for name in names} | {"precisions": [vars(one) for one in tables]}
+
+
+@dataclass
+class _Course:
+    """One precision: its walk, and what was seen of it."""
+
+    walk: ProfilingWalk
+    points: list[tuple[int, float]] = field(default_factory=list)
+    batch: tuple[Workload, ...] = ()
+    ended: TableAccuracy | None = None
+
+
+@dataclass
+class AdaptiveProfile:
+    """Profiles a space until its tables are good enough; the precisions take turns.
+
+    Args:
+        request: What to measure, and how well.
+        space: Whose rows.
+        campaign: On the device.
+        listener: Hears of every batch what came of it.
+        publish: Writes the table of a precision from the store, and says where.
+        begin: Is called once, before the first rows that are missing are measured.
+        variants: Layouts that chosen blocks are measured in, too.
+    """
+
+    request: ProfileRequest
+    space: StagedSpace
+    campaign: Campaign
+    listener: Listener
+    publish: Callable[[Precision], Path]
+    begin: Callable[[Sequence[Workload]], None]
+    variants: Sequence[str] = ()
+
+    def run(self) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
+        """Measures until each precision is as accurate as asked, or at the limit.
+
+        Raises:
+            DeviceError: The device is lost; what was measured until then is published.
+            InfeasibleBudget: No network of the space is within the budget.
+        """
+        from hwbench.api.campaigns import CampaignProgress
+        from hwbench.studies.profiling_walk import ProfilingWalk
+
+        self._progress: CampaignProgress = CampaignProgress(self.listener)
+        self._started, self._measured, self._left = time.monotonic(), 0, self.request.limit
+        courses = [
+            _Course(
+                ProfilingWalk(
+                    self.space,
+                    precision,
+                    self.request.classes,
+                    budget_s=self.request.budget_s,
+                    networks=self.request.calibrate,
+                )
+            )
+            for precision in self.request.precisions
+        ]
+        try:
+            self._result = self.campaign.run(())
+            self._measure_again(courses)
+            while running := [course for course in courses if course.ended is None]:
+                for course in running:
+                    self._step(course)
+        except DeviceError:
+            for course in courses:
+                self.publish(course.walk.precision)
+            raise
+        return self._result, tuple(course.ended for course in courses if course.ended)
+
+    def _measure_again(self, courses: Sequence[_Course]) -> None:
+        """What is asked again of rows that are there: failed ones with ``--retry``, all with ``--remeasure``."""
+        if not (self.request.retry or self.request.remeasure):
+            return
+        again: list[Workload] = []
+        for course in courses:
+            table = self._table(course)
+            course.walk.batch(table)
+            walked = set(course.walk.walked())
+            for row in table:
+                failed = row.outcome is not Outcome.OK
+                if row.workload in walked and (self.request.remeasure or failed):
+                    again.append(row.workload)
+        if self.request.remeasure:
+            count = self.campaign.reopen(again[: self._left])
+            self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
+        self._measure(again)
+
+    def _step(self, course: _Course) -> None:
+        from hwbench.studies.profiling_walk import StopReason
+
+        step = course.walk.step(self._table(course), self.request.accuracy_share)
+        stopped = StopReason.LIMIT if self._left == 0 and step.stopped is None else step.stopped
+        if step.accuracy is not None:
+            course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
+        self.listener.say(self._told(course, step, stopped))
+        if stopped is not None:
+            rows = (step.rows, len(course.walk.parts))
+            course.ended = TableAccuracy.of(course.walk.precision, rows, step.accuracy, stopped)
+        elif step.batch == course.batch and not self.campaign.missing(step.batch):
+            raise HwbenchError(f"the rows of a batch were measured and are not in the table of {self.campaign.target}")
+        else:
+            course.batch = step.batch
+            self._measure(self._with_variants(step.batch))
+
+    def _with_variants(self, batch: Sequence[Workload]) -> list[Workload]:
+        from hwbench.latency import Role, variant_rows
+
+        if not self.variants:
+            return list(batch)
+        return [*batch, *variant_rows([one for one in batch if Role.of(one) is Role.BLOCK], self.variants)]
+
+    def _measure(self, workloads: Sequence[Workload]) -> None:
+        known = {one.workload for one in self._result.measurements}
+        wanted = [workload for workload in workloads if workload not in known]
+        self.campaign.store.claim(wanted, self.campaign.target)
+        missing = self.campaign.missing(wanted)
+        if missing and not self._measured:
+            self.begin(missing)
+        measured = self.campaign.run(wanted, self._progress, limit=self._left)
+        self._measured += len(missing[: self._left])
+        self._left = None if self._left is None else self._left - len(missing[: self._left])
+        self._result = self._result.plus(measured)
+
+    def _table(self, course: _Course) -> LatencyTable:
+        from hwbench.latency import LatencyTable
+
+        return LatencyTable.read(self.publish(course.walk.precision))
+
+    def _told(self, course: _Course, step: WalkStep, stopped: str | None) -> str:
+        """One line: how many rows, how good the table is, and what comes next."""
+        from hwbench.studies.profiling_walk import StopReason
+
+        goal, found = self.request.accuracy_share, step.accuracy
+        text = f"{course.walk.precision}: {step.rows} of {len(course.walk.parts)} rows"
+        if found is not None and math.isfinite(found.bound):
+            text += (
+                f"; {found.networks} networks, each left out, are off by {found.error:.1%} (median), so half of all "
+                f"networks by at most {found.bound:.1%} (90 %)"
+            )
+        if stopped is None:
+            return f"{text}; goal {goal:.1%}{self._to_go(course)}"
+        others = f"the others are filled in; --all-rows measures all {len(course.walk.parts)}"
+        return {
+            StopReason.ACCURACY: f"{text}; goal {goal:.1%} reached, {others}",
+            StopReason.ROWS: f"{text}; all rows are measured",
+            StopReason.LIMIT: f"{text}; --limit {self.request.limit} reached, the same command goes on",
+            StopReason.LEVEL: f"{text}; goal {goal:.1%} not reached, but more rows hardly help any more: {others}",
+        }[StopReason(stopped)]
+
+    def _to_go(self, course: _Course) -> str:
+        from hwbench.studies.profiling_walk import rows_to_goal
+
+        if not course.points:
+            return ""
+        more = min(
+            rows_to_goal(course.points, self.request.accuracy_share), len(course.walk.parts) - course.points[-1][0]
+        )
+        text = f"; about {more} more rows"
+        if not self._measured:
+            return text
+        seconds = (time.monotonic() - self._started) / self._measured * more
+        return f"{text}, {format_duration(seconds)}"

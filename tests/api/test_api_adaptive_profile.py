@@ -1,0 +1,85 @@
+"""Adaptive profiles on a device whose law is known: how they end, what they say, and how they go on."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from measured import TARGET, Ears, as_json, fake_device
+
+import hwbench
+from hwbench.api.prediction import table_predictor
+from hwbench.api.profile import DeviceProfile
+from hwbench.errors import InvalidValue, NotMeasured
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.spaces import load_space
+from hwbench.specs import Precision
+from hwbench.studies.profiling_walk import ProfilingWalk
+from hwbench.testing.tables import work
+from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
+REQUEST = {"space": "x3d-mini", "precision": "int8", "classes": 8, "aa": False}
+TYPED = ("--space", "x3d-mini", "--precision", "int8", "--classes", "8", "--no-aa")
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    return fake_device(monkeypatch, workspace.root / "files")
+
+
+def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake):
+    request, ears = hwbench.ProfileRequest(**REQUEST), Ears()
+    fake.interrupt_after = 100
+    with pytest.raises(KeyboardInterrupt):
+        hwbench.profile(request, workspace=workspace)
+    profile = hwbench.profile(request, ears, workspace=workspace).devices[0]
+    (found,) = profile.accuracies
+    assert (found.stopped, found.rows_of_space) == ("accuracy", 516)
+    assert 90 < found.rows < 300
+    assert found.error <= found.accuracy <= 0.02
+    values = profile.to_json()
+    assert (values["accuracy"], values["stopped"], values["rows"]) == (found.accuracy, "accuracy", found.rows)
+    assert values["precisions"] == [vars(found)]
+    assert DeviceProfile.parse(values, workspace.root) == replace(profile, aa=None)
+    table = LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+    assert table.adaptive
+    assert len(table.rows(Role.BLOCK)) == found.rows
+    assert len(table.rows(Role.NETWORK)) == found.networks
+    assert any("goal 2.0% reached, the others are filled in; --all-rows measures all 516" in line for line in ears.said)
+    # Interrupted or not, the rows are those of the walk, each measured once.
+    space = load_space(workspace, "x3d-mini")
+    first = ProfilingWalk(space, INT8, 8).batch(LatencyTable(TARGET, INT8, ()))
+    assert {row.workload for row in table} >= set(first)
+    assert (max(fake.builds[one] for one in first), len(fake.visits)) == (2, 3 * len(table))
+    # What was not measured is filled in without being asked for, and the claim holds for networks of the space.
+    predictor, _ = table_predictor(workspace, TARGET, INT8, "x3d-mini", listener=ears)
+    assert "rows of the space were not measured: " in ears.said[-1]
+    with pytest.raises(NotMeasured, match="calibration networks"):
+        table_predictor(workspace, TARGET, INT8, "x3d-mini", filling=(False, None))
+    rng = np.random.default_rng(77)
+    networks = [space.network(space.random(rng), 8).workload(INT8) for _ in range(40)]
+    errors = [abs(math.log(predictor.predict(network).seconds / work(network))) for network in networks]
+    assert np.median(errors) <= found.accuracy
+
+
+def test_all_rows_and_what_is_no_accuracy(workspace, fake, monkeypatch):
+    values = as_json(monkeypatch, workspace, "profile", *TYPED, "--all-rows", "--limit", "30", "--calibrate", "1")
+    assert (values["ok"], values["stopped"], values["rows_of_space"], values["accuracy"]) == (30, "limit", 516, None)
+    assert not LatencyTable.read(table_path(workspace.root, TARGET, INT8)).adaptive
+    with pytest.raises(InvalidValue, match=r"--accuracy: expected a share such as 2% or 0.02, got '2'"):
+        hwbench.ProfileRequest(accuracy="2")
+
+
+def test_small_spaces_are_measured_whole(workspace, fake):
+    profile = hwbench.profile(hwbench.ProfileRequest(precision="int8", classes=8, aa=False), workspace=workspace)
+    (found,) = profile.devices[0].accuracies
+    assert (found.stopped, found.rows, found.rows_of_space) == ("rows", 27, 27)
+    assert found.networks == 4
+    assert found.error <= found.accuracy
+    assert not LatencyTable.read(table_path(workspace.root, TARGET, INT8)).adaptive
