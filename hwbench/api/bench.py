@@ -41,7 +41,7 @@ class BenchRequest:
     runtime: str | None = option(
         default=None, help="executorch (default), onnx, torch or torchscript; of a file it is known."
     )
-    precision: str | None = option(default=None, help="fp32 or int8; of a file it is known.")
+    precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
     samples: int = option(default=50, min=1, help="At least so many samples.")
     seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
     classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
@@ -225,9 +225,11 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     known = _manifest(path, sha256)
     if precision is not None and known is not None and precision != known:
         raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
-    # The file says what is timed; nobody reads this workload.
-    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1))
-    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), known or precision
+    precision = known or precision
+    # The file says what is timed; of this workload only the precision is looked at.
+    assumed = Precision.parse(precision) if precision else Precision.FP32
+    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
+    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
 
 
 def _manifest(path: Path, sha256: str) -> str | None:

@@ -54,7 +54,7 @@ class ExportRequest:
         "package.module:function of a function that makes a torch module.",
     )
     out: Path = option(help="Folder for the model and manifest.json; an export there is replaced.")
-    precision: str = option(default="int8", help="int8 or fp32.")
+    precision: str = option(default="int8", help="int8, fp16, bf16 or fp32.")
     runtime: str = option(default="executorch", help="executorch (.pte), onnx (.onnx) or torchscript (.ts).")
     calibrate: str | None = option(
         default=None, help="Data to calibrate int8 with; of a checkpoint: its own training videos."
@@ -115,7 +115,7 @@ class ExportRequest:
         chosen_by_device(self.device, self.variant)
 
     def int8(self) -> Int8 | None:
-        """How the network becomes int8; None for fp32."""
+        """How the network becomes int8; None for another precision."""
         from hwbench.deploy import Int8
 
         if Precision.parse(self.precision) is not Precision.INT8:

@@ -189,6 +189,7 @@ def _profile_device(
             threads=request.threads,
             processes=request.processes,
             retry=request.retry,
+            precisions=request.precisions,
             builder=builder,
             listener=listener,
         ) as campaign,

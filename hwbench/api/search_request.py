@@ -36,7 +36,7 @@ class SearchRequest:
         default="x3d-tiny",
         help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
     )
-    precision: str = option(default="int8", help="fp32 or int8.")
+    precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
     evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train or supernet.")

@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.errors import InvalidValue
-from hwbench.specs import Precision, Workload, format_kernel
+from hwbench.specs import Workload, format_kernel
 from hwbench.specs.operations import Operation
 from hwbench.units import format_duration
 
@@ -58,7 +58,6 @@ _TERMS = {
 # Those of them that are counted from the fewest that any network has: what of them stays in the caches costs nothing.
 _STAYING = ("weights", "bytes")
 _CACHE_BYTES = 4 << 20
-_VALUE_BYTES = {Precision.FP32: 4, Precision.INT8: 1}
 # The terms that are free in each form beside the gain and the constant; the ratio has neither.
 _FORMS: Mapping[str, tuple[str, ...]] = {
     "affine": (),
@@ -243,7 +242,7 @@ def working_set(part: Workload) -> int:
     """Bytes that a single block comes back to, at most as many as a cache may hold: all weights, and what its largest
     operation reads and writes; 0 for a kind whose arithmetic is not known."""
     largest = max((o.input.numel + o.output.numel for o in _operations(part)), default=0)
-    return min(_VALUE_BYTES[part.precision] * (largest + weights(part)), _CACHE_BYTES)
+    return min(part.precision.value_bytes * (largest + weights(part)), _CACHE_BYTES)
 
 
 def _operations(part: Workload) -> tuple[Operation, ...]:

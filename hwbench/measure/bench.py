@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +18,14 @@ from hwbench.devices import (
     controlled,
     occupied,
 )
+from hwbench.devices.arithmetic import emulates_half, require_arithmetic
 from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER
 from hwbench.runtimes.runners import Runner
-from hwbench.specs import Timing
+from hwbench.specs import Precision, Timing
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ def open_bench(
     cache_dir: Path,
     threads: int | None = None,
     conditions: Conditions | None = None,
+    precisions: Collection[Precision] = (),
     report: Callable[[str], None] | None = None,
 ) -> Iterator[Bench]:
     """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
@@ -111,6 +113,7 @@ def open_bench(
         cache_dir: Where built runners are kept.
         threads: Threads of the engine; default: as the device file says.
         conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
+        precisions: Of the files that are to be run, as far as they are known.
         report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
             could not be held or put back.
 
@@ -118,13 +121,16 @@ def open_bench(
         DeviceUnreachable: The device does not answer.
         DeviceBusy: Another process measures on it.
         DeviceError: Another device answers under this name, the device was updated, or no runner works there.
-        InvalidValue: It has fewer cores than threads, or runs no files of that runtime.
+        InvalidValue: It has fewer cores than threads, runs no such files, or does not compute in a precision.
         WorkspaceError: The cache cannot be written.
     """
     check_runtime(device, runtime)
     threads = threads or device.threads
     with device.transport(report) as transport, occupied(transport, report) as probe:
         device.recognise(probe)
+        require_arithmetic(probe, device.name, precisions)
+        if report is not None and Precision.FP16 in precisions and emulates_half(probe):
+            report("fp16: this processor computes it in fp32 and rounds each result; phones since 2018 do better")
         cpus = device.pinned(threads, probe)
         installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
         runner = installed.runner
