@@ -72,7 +72,7 @@ def campaign_on(
         InvalidValue: The device has fewer cores than ``threads``, or does not compute in a precision.
         DeviceError: The device does not answer.
     """
-    timing = _timing(device, timing)
+    timing = protocol_for(device, timing)
     with contextlib.ExitStack() as stack:
         builder = builder or stack.enter_context(Builder(runtime, cache_dir, processes=processes))
         bench = stack.enter_context(
@@ -130,7 +130,7 @@ def measure_artifact(
         InvalidValue: The device has fewer cores than ``threads``.
         DeviceError: The device does not answer.
     """
-    timing = _timing(device, timing)
+    timing = protocol_for(device, timing)
     found: list[tuple[Session, str]] = []
     with open_bench(
         device,
@@ -157,13 +157,25 @@ def measure_artifact(
                 timing=timing,
                 undisturbed=known,
             )
-    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(found, timing)
+    return measurement(artifact, device, bench, timing, found, failures)
+
+
+def measurement(
+    artifact: Artifact,
+    device: Device,
+    bench: Bench,
+    timing: Timing,
+    taken: Sequence[tuple[Session, str]],
+    failures: Sequence[MeasurementFailure],
+) -> Measurement:
+    """What came of one file: its sessions, each with why it is doubted, or why there are no more."""
+    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(taken, timing)
     return Measurement(
         workload=artifact.workload,
         target=Target(device.name, artifact.runtime, artifact.version, bench.threads),
         timing=timing,
         outcome=outcome,
-        sessions=trusted(found, timing),
+        sessions=trusted(taken, timing),
         reason=reason,
         artifact_sha256=artifact.sha256,
         conditions=bench.conditions,
@@ -184,7 +196,7 @@ def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
     return drift
 
 
-def _timing(device: Device, timing: Timing | None) -> Timing:
+def protocol_for(device: Device, timing: Timing | None) -> Timing:
     """The protocol for a device; under emulation times mean nothing, so few are taken and no interval is waited for."""
     if not device.emulated:
         return timing or Timing()

@@ -17,7 +17,7 @@ DTYPES = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 
 
 class Halved(nn.Module):
-    """A copy of a module that computes in fp16 or bf16, from fp32 inputs to fp32 outputs of the same shapes.
+    """A copy of a module that computes in fp16 or bf16, from fp32 inputs to fp32 outputs, one or more.
 
     Weights are rounded once, here; the first operation rounds the inputs and the last one widens the output. The module
     that is given stays as it is.
@@ -28,8 +28,10 @@ class Halved(nn.Module):
         self.dtype = DTYPES[precision]
         self.inner = copy.deepcopy(module).to(self.dtype)
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
-        output: torch.Tensor = self.inner(*(one.to(self.dtype) for one in inputs))
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        output: torch.Tensor | tuple[torch.Tensor, ...] = self.inner(*(one.to(self.dtype) for one in inputs))
+        if isinstance(output, tuple):
+            return tuple(one.to(torch.float32) for one in output)
         return output.to(torch.float32)
 
 
