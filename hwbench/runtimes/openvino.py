@@ -40,9 +40,9 @@ _DATE = (1980, 1, 1, 0, 0, 0)
 class OpenVino(Runtime):
     """OpenVINO's plugin for processors, fp32 values in and out at every precision.
 
-    In variant ``auto`` the original form is what is converted, since the plugin has 3-D convolutions of its own: X3D-XS,
-    one thread of an x86-64 with AVX-512, takes 0.8 of the time of the deploy form in fp32 and in bf16, and 0.45 in int8.
-    Any other variant is the deploy form. int8 is NNCF's static quantisation after training.
+    In variant ``auto`` the original form is what is converted, since the plugin has 3-D convolutions of its own: of the
+    time of the deploy form X3D-XS takes 0.8 in fp32 and in bf16, and 0.45 in int8 (one thread of an x86-64 with
+    AVX-512). Any other variant is the deploy form. int8 is NNCF's static quantisation after training.
 
     The file is an archive of OpenVINO's two (graph and weights) and the precision. fp16 and bf16 are asked for when the
     file is loaded; a processor on which OpenVINO would compute in something else refuses it there.
