@@ -34,7 +34,7 @@ class ProfileRequest:
     )
     precision: str = option(default="fp32,int8", help="fp32, fp16, bf16, int8, or several with commas.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
-    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
     limit: int | None = option(default=None, min=1, help="Measure at most this many missing rows.")
     budget: str | None = option(
         default=None,

@@ -71,7 +71,7 @@ class SearchRequest:
         default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
-    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
     workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
     ray: str | None = option(
         default=None,

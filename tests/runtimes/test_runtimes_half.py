@@ -88,7 +88,7 @@ def test_an_engine_without_the_precision_names_those_that_have_it(runtime, preci
 def test_torch_runs_the_original_form_in_16_bits(runtime, precision, low, high, tmp_path):
     from hwbench.models import eager_workload
 
-    key = f"conv_i3_o4_k3x3x3_relu@1x3x2x5x4/{precision}/auto"
+    key = f"conv_i3_o4_k3x1x1_relu@1x3x2x5x4/{precision}/auto"
     module, example = eager_workload(key)
     engine = get(runtime)
     path = tmp_path / ("x" + engine.capabilities.suffix)

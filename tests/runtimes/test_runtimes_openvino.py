@@ -84,11 +84,13 @@ def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path
     _, module, example = built
     workload = Workload.parse(BLOCK.key.replace("fp32", "bf16"))
     made = get("openvino").build(module, example, workload, tmp_path / "half.ovz", [])
-    try:
-        model = OpenVinoModel(str(made.path), Options(threads=1))
-    except ModelFailure as failure:
-        assert "does not compute in bf16" in str(failure)  # a processor without it
+    import openvino
+
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        with pytest.raises(ModelFailure, match="does not compute in bf16"):
+            load_model(str(made.path), Options())
         return
+    model = OpenVinoModel(str(made.path), Options(threads=1))
     model.feed(example.numpy())
     model.run()
     expected = module(example).detach().numpy()
