@@ -39,7 +39,7 @@ _UNTRAINED_VIDEOS = 16
 
 @request
 class ExportRequest:
-    """Convert, quantise and check a model; write model.pte (.onnx, .ovz, .ts), manifest.json, and how to run it in RUN.md.
+    """Convert, quantise and check a model; write the model (.pte, .onnx, ...), manifest.json, how to run it in RUN.md.
 
     The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
     weights top-1 is measured before and after.

@@ -27,6 +27,7 @@ class Halved(nn.Module):
         super().__init__()
         self.dtype = DTYPES[precision]
         self.inner = copy.deepcopy(module).to(self.dtype)
+        self.training = module.training
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
         output: torch.Tensor | tuple[torch.Tensor, ...] = self.inner(*(one.to(self.dtype) for one in inputs))
