@@ -58,7 +58,7 @@ def measure_interleaved(
         precisions={artifact.workload.precision for artifact in artifacts},
         report=report,
     ) as benches:
-        turns = [_Turn(one, benches[one.runtime], device, timing, undisturbed) for one in artifacts]
+        turns = [_EngineSessions(one, benches[one.runtime], device, timing, undisturbed) for one in artifacts]
         most, chance = timing.max_rounds, random.Random(0)
         for done in range(most):
             running = [turn for turn in turns if not turn.failures]
@@ -71,7 +71,7 @@ def measure_interleaved(
         return [measurement(turn.artifact, device, turn.bench, timing, turn.found, turn.failures) for turn in turns]
 
 
-class _Turn:
+class _EngineSessions:
     """A file with the sessions that were taken of it."""
 
     def __init__(
