@@ -103,5 +103,5 @@ def test_a_file_and_the_function_for_one_engine_are_refused_in_one_line(workspac
     path.write_bytes(b"")
     with pytest.raises(InvalidValue, match="is a file for one engine; --runtime all takes a name"):
         hwbench.bench_engines(hwbench.BenchRequest(model=str(path), runtime="all"), workspace=workspace)
-    with pytest.raises(InvalidValue, match="hwbench.bench_engines"):
+    with pytest.raises(InvalidValue, match=r"hwbench\.bench_engines"):
         hwbench.bench(hwbench.BenchRequest(model=NETWORK, runtime="all"), workspace=workspace)
