@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,34 @@ class Op(nn.Module):
 
     def extra_repr(self) -> str:
         return ", ".join(map(str, (self.target, *self.arguments)))
+
+
+class WithConstants(nn.Module):
+    """An operation on tensors, some of which are constants.
+
+    Args:
+        operation: Takes all tensors in order.
+        operands: Constants, and anything else in the places of the tensors that ``forward`` gets.
+    """
+
+    def __init__(self, operation: Callable[..., torch.Tensor], operands: Sequence[Any]) -> None:
+        super().__init__()
+        self.operation = operation
+        self.constant = [isinstance(x, torch.Tensor) for x in operands]
+        for index, x in enumerate(operands):
+            if isinstance(x, torch.Tensor):
+                self.register_buffer(f"constant_{index}", x.clone())
+
+    def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        given = iter(tensors)
+        return self.operation(
+            *(getattr(self, f"constant_{i}") if known else next(given) for i, known in enumerate(self.constant))
+        )
+
+
+def depending(operands: Sequence[Any]) -> list[Any]:
+    """Those that depend on the input."""
+    return [x for x in operands if not isinstance(x, torch.Tensor)]
 
 
 @rule(*(f"aten.{name}.default" for name in (
@@ -167,16 +195,10 @@ def _plain(call: Call, name: str, operands: list[Any], alpha: float) -> Plain:
 
 def _like(call: Call, x: Any, clip: Clip) -> Clip | torch.Tensor:
     """An operand as a clip with its axes in the order of another, or as a constant (N, C, T, H, W)."""
-    if isinstance(x, Clip):
-        if x.order != clip.order:
-            call.refuse(f"its operands have their axes in the orders {', '.join(clip.order)} and {', '.join(x.order)}")
-        return x
     if isinstance(x, Plain):
-        wide = call.reshaped(x, (*[1] * (5 - len(x.shape)), *x.shape))
-        assert isinstance(wide, Clip)
-        if clip.order != NCTHW and sum(size > 1 for size in wide.shape) > 0:
-            call.refuse(f"its operands have 5 axes in the order {', '.join(clip.order)} and {len(x.shape)} axes")
-        return wide
+        x = call.reshaped(x, (*[1] * (5 - len(x.shape)), *x.shape))
+    if isinstance(x, Clip):
+        return call.refolded(x, clip.order)
     constant = _tensor(x)
     constant = constant.reshape(*[1] * (5 - constant.dim()), *constant.shape)
     return constant.permute([clip.order.index(axis) for axis in NCTHW])
@@ -214,4 +236,4 @@ def _order(x: Clip | Plain) -> str:
     return x.order if isinstance(x, Clip) else NCTHW
 
 
-__all__ = ["Binary", "Elu", "HardSigmoid", "Op"]
+__all__ = ["Binary", "Elu", "HardSigmoid", "Op", "WithConstants", "combined", "depending"]

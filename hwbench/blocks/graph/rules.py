@@ -73,6 +73,11 @@ class Call:
         found = self.node.meta["val"]
         return tuple(tuple(int(s) for s in t.shape) for t in (found if isinstance(found, list | tuple) else (found,)))
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the arguments, in the order of the operation's schema."""
+        return self._schema
+
     def __getitem__(self, name: str) -> Any:
         """An argument: a value, a list of values, or a number, text or list as it stands."""
         return self._rewriter.resolved(self._arguments[name])
@@ -128,6 +133,25 @@ class Call:
         elif len(shape) != 5:
             node = self.emit(Reorder((), (), shape), node)
         return self._folded(node, shape) if len(shape) == 5 else Plain(node, shape)
+
+    def natural(self, value: Clip | Plain) -> fx.Node:
+        """A node with the axes of the original, for an operation that has no form on folded clips."""
+        if isinstance(value, Plain):
+            return value.node
+        return self.emit(reorder(value.spec, FOLDED, value.order, value.shape), value.node)
+
+    def from_natural(self, node: fx.Node) -> Clip | Plain:
+        """A node with the axes of the original as the result of this call."""
+        return self._folded(node, self.shape) if len(self.shape) == 5 else Plain(node, self.shape)
+
+    def refolded(self, value: Clip, order: str) -> Clip:
+        """The same clip with its axes named otherwise, and stored accordingly."""
+        if value.order == order:
+            return value
+        names = dict(zip(order, value.order, strict=True))
+        spec = spec_of(value.shape, order)
+        moved = "".join(names[axis] for axis in FOLDED)
+        return Clip(self.emit(reorder(value.spec, FOLDED, moved, spec.folded), value.node), spec, order)
 
     def _folded(self, node: fx.Node, shape: tuple[int, ...]) -> Clip:
         spec = spec_of(shape)

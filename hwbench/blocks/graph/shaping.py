@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph.frames import Joined, Pad, taken
-from hwbench.blocks.graph.pointwise import Op, combined
+from hwbench.blocks.graph.pointwise import Op, WithConstants, combined, depending
 from hwbench.blocks.graph.pooling import every
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.values import NCTHW, Clip, Plain, Value, sizes, spec_of
+from hwbench.blocks.graph.values import Clip, Plain, Value, sizes, spec_of
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.contiguous.default", "aten.detach.default",
@@ -68,7 +68,7 @@ def slice_(call: Call) -> Value:
     x = call.tensor()
     dim = call["dim"] % len(x.shape)
     kept = range(*slice(call["start"], call["end"], call["step"]).indices(x.shape[dim]))
-    return _part(call, x, dim, kept)
+    return part(call, x, dim, kept)
 
 
 @rule("aten.select.int")
@@ -77,7 +77,7 @@ def select(call: Call) -> Value:
     x = call.tensor()
     dim = call["dim"] % len(x.shape)
     index = call["index"] % x.shape[dim]
-    return call.reshaped(_part(call, x, dim, range(index, index + 1)), call.shape)
+    return call.reshaped(part(call, x, dim, range(index, index + 1)), call.shape)
 
 
 @rule("aten.split.Tensor", "aten.split_with_sizes.default", "aten.chunk.default", "aten.unbind.int")
@@ -90,13 +90,13 @@ def split(call: Call) -> tuple[Value, ...]:
     first = 0
     for shape in call.shapes:
         last = first + (1 if unbound else shape[dim])
-        part = _part(call, x, dim, range(first, last))
-        parts.append(call.reshaped(part, shape) if unbound else part)
+        found = part(call, x, dim, range(first, last))
+        parts.append(call.reshaped(found, shape) if unbound else found)
         first = last
     return tuple(parts)
 
 
-def _part(call: Call, x: Clip | Plain, dim: int, kept: range) -> Clip | Plain:
+def part(call: Call, x: Clip | Plain, dim: int, kept: range) -> Clip | Plain:
     """Places ``kept`` of one axis."""
     shape = (*x.shape[:dim], len(kept), *x.shape[dim + 1 :])
     if shape == x.shape:
@@ -131,20 +131,32 @@ def cat(call: Call) -> Value:
     values: list[Any] = call[name]
     dim = call["dim"] % len(call.shape)
     if any(isinstance(x, torch.Tensor) for x in values):
-        call.refuse("a part does not depend on the input")
+        return _with_constants(call, values, dim)
     if "stack" in str(call.node.target):
         shape = (*call.shape[:dim], 1, *call.shape[dim + 1 :])
         values = [call.reshaped(x, shape) for x in values]
+    return concatenated(call, values, dim, call.shape)
+
+
+def _with_constants(call: Call, values: Sequence[Any], dim: int) -> Clip | Plain:
+    """Some parts do not depend on the input, such as the token of the class."""
+    join = torch.stack if "stack" in str(call.node.target) else torch.cat
+    operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in values]
+    module = WithConstants(lambda *parts: join(list(parts), dim), operands)
+    return call.from_natural(call.emit(module, *depending(operands)))
+
+
+def concatenated(call: Call, values: Sequence[Any], dim: int, shape: tuple[int, ...]) -> Clip | Plain:
+    """Values one after the other along an axis; ``shape`` is that of the result."""
     if not isinstance(values[0], Clip):
-        return call.result(call.emit(_Cat(dim), *values))
+        return call.result(call.emit(_Cat(dim), *values), shape=shape)
     order = values[0].order
-    if any(x.order != order for x in values):
-        call.refuse("its parts have their axes in different orders")
+    values = [call.refolded(x, order) for x in values]
     axis = order[dim]
     if axis == "N":
         call.refuse("along the batch is not covered")
     module = Joined(values[0].spec.n) if axis == "T" else _Cat("NCHW".index(axis))
-    return call.result(call.emit(module, *values), order)
+    return call.result(call.emit(module, *values), order, shape)
 
 
 class _Cat(nn.Module):
@@ -167,22 +179,40 @@ def pad(call: Call) -> Value:
         call.refuse("negative padding is not covered")
     if isinstance(x, Plain):
         return call.result(call.emit(Op(torch.ops.aten.constant_pad_nd.default, amounts, value), x))
-    pairs = _pairs(amounts)
-    if x.order != NCTHW or len(pairs) > 4:
-        call.refuse("padding of the batch, or of a clip whose axes stand in another order, is not covered")
-    return call.result(call.emit(Pad(x.spec, pairs, value), x))
+    by_axis = {axis: tuple(amounts[2 * i : 2 * i + 2]) for i, axis in enumerate(reversed(x.order)) if amounts[2 * i :]}
+    if any(by_axis.get("N", ())):
+        call.refuse("padding of the batch is not covered")
+    pairs = [by_axis.get(axis, (0, 0)) for axis in "CTHW"]
+    return call.result(call.emit(Pad(x.spec, pairs, value), x), x.order) if any(map(any, pairs)) else x
 
 
-def _pairs(amounts: Sequence[int]) -> list[tuple[int, int]]:
-    """(before, after) for C, T, H and W, of a list that begins with the last axis."""
-    pairs = [(amounts[i], amounts[i + 1]) for i in range(0, len(amounts), 2)]
-    return [*[(0, 0)] * (4 - len(pairs)), *reversed(pairs)]
+@rule("aten.copy.default")
+def copy(call: Call) -> Value:
+    """The second tensor, where it has the shape of the first that it is written over."""
+    source: Value = call["src"]
+    if tuple(source.shape) != call.shape:
+        call.refuse("a copy that broadcasts is not covered")
+    return source
 
 
-@rule("aten.softmax.int", "aten._softmax.default")
-def softmax(call: Call) -> Value:
-    """Over the last axis of a tensor that is no clip."""
-    x = call.tensor()
-    if isinstance(x, Clip) or call["dim"] % len(x.shape) != len(x.shape) - 1:
-        call.refuse("only over the last axis of a tensor with other than five axes")
-    return call.result(call.emit(Op(torch.ops.aten.softmax.int, -1), x))
+@rule("aten.slice_scatter.default", "aten.select_scatter.default")
+def scatter(call: Call) -> Value:
+    """A tensor with another one in the place of a part of it."""
+    dim = call["dim"] % len(call.shape)
+    single = "select" in str(call.node.target)
+    size = call.shape[dim]
+    kept = (
+        range(call["index"] % size, call["index"] % size + 1)
+        if single
+        else range(*slice(call["start"], call["end"], call["step"]).indices(size))
+    )
+    if kept.step != 1:
+        call.refuse(f"step {kept.step} is not covered")
+
+    def put(whole: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
+        new = new.unsqueeze(dim) if single else new
+        ends = whole.narrow(dim, 0, kept.start), whole.narrow(dim, kept.stop, size - kept.stop)
+        return torch.cat([one for one in (ends[0], new, ends[1]) if one.shape[dim]], dim)
+
+    operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in (call["self"], call["src"])]
+    return call.from_natural(call.emit(WithConstants(put, operands), *depending(operands)))

@@ -48,6 +48,13 @@ def by_picture(x: torch.Tensor, conv: nn.Module, norm: nn.Module, pool: nn.Modul
     return y.mean((2, 3)).reshape(x.shape[0], x.shape[2], -1).mean(1)
 
 
+def written_over(x: torch.Tensor) -> torch.Tensor:
+    tokens = x.flatten(2).clone()
+    tokens[:, :, 1:3] = tokens[:, :, 4:6] * 2
+    tokens[:, 1] = 3 * tokens[:, 2]
+    return tokens
+
+
 def back_to_clips(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
     n, c, t, h, w = x.shape
     y = conv(x.permute(0, 2, 1, 3, 4).reshape(n * t, c, h, w))
@@ -153,8 +160,45 @@ SHAPING: dict[str, nn.Module] = {
     ),
     "dropout": nn.Sequential(nn.Dropout3d(), CONV(4, 4, 1), nn.Dropout()),
 }
-GROUPS = {"convolutions": CONVOLUTIONS, "poolings": POOLINGS, "pointwise": POINTWISE, "shaping": SHAPING}
-CASES = {**CONVOLUTIONS, **POOLINGS, **POINTWISE, **SHAPING}
+ATTENTION: dict[str, nn.Module] = {
+    "layer norm of channels": Does(
+        lambda x, norm: norm(x.permute(0, 2, 3, 4, 1)).permute(0, 4, 1, 2, 3), nn.LayerNorm(4)
+    ),
+    "layer norm of columns": Does(lambda x: F.layer_norm(x, (x.shape[-1],))),
+    "layer norm of tokens": Does(lambda x, norm: norm(x.flatten(2).transpose(1, 2)), nn.LayerNorm(4, bias=False)),
+    "gram matrix": Does(lambda x: x.flatten(2) @ x.flatten(2).transpose(1, 2)),
+    "product with a constant": Does(lambda x: x.flatten(2).transpose(1, 2) @ torch.arange(12.0).view(4, 3).to(x)),
+    "constant times": Does(lambda x: torch.arange(12.0).view(3, 4).to(x) @ x.flatten(2)),
+    "products of five axes": Does(lambda x: x.transpose(3, 4) @ x),
+    "einsum": Does(lambda x: torch.einsum("ncthw,kc->nthwk", x, torch.arange(12.0).view(3, 4).to(x))),
+    "attention": Does(lambda x: F.scaled_dot_product_attention(x[:, :, 0], x[:, :, 1], x[:, :, 2])),
+    "causal attention": Does(lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, is_causal=True, scale=0.3)),
+    "masked attention": Does(
+        lambda x: F.scaled_dot_product_attention(*[x[:, :, 0]] * 3, attn_mask=torch.eye(x.shape[3]).bool())
+    ),
+    "rolled": Does(lambda x: torch.roll(x, (1, -2, 3), (2, 3, 4)) + torch.roll(x, 1, 1)),
+    "rolled tokens": Does(lambda x: torch.roll(x.flatten(2), 3, 2)),
+    "places": Does(lambda x: x[:, :, [2, 0, 2]]),
+    "places of tokens": Does(lambda x: x.flatten(2).index_select(2, torch.tensor([5, 1]))),
+    "repeated": Does(lambda x: x.repeat_interleave(2, 2)),
+    "softmax of columns": Does(lambda x: x.softmax(-1)),
+    "softmax of channels": Does(lambda x: x.softmax(1)),
+    "token of the class": Does(
+        lambda x: torch.cat([torch.ones(x.shape[0], 1, 4).to(x), x.flatten(2).transpose(1, 2)], 1)
+    ),
+    "window": Does(lambda x: F.pad(x.permute(0, 2, 3, 4, 1), (0, 0, 0, 2, 1, 0))),
+    "two orders": Does(lambda x: x.permute(0, 2, 3, 4, 1) + x.reshape(x.shape[0], *x.shape[2:], 4)),
+    "zeros of its shape": Does(lambda x: x + torch.zeros_like(x) + x.new_full((1, 4, 1, 1, 1), 2.0)),
+    "a part written over": Does(written_over),
+}
+GROUPS = {
+    "convolutions": CONVOLUTIONS,
+    "poolings": POOLINGS,
+    "pointwise": POINTWISE,
+    "shaping": SHAPING,
+    "attention": ATTENTION,
+}
+CASES = {**CONVOLUTIONS, **POOLINGS, **POINTWISE, **SHAPING, **ATTENTION}
 
 
 def settled(model: nn.Module) -> nn.Module:

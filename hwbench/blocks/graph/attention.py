@@ -1,0 +1,246 @@
+"""What transformers add: normalisation over the last axis, products of matrices, attention, windows that are rolled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from hwbench.blocks.graph.convolution import filled
+from hwbench.blocks.graph.pointwise import Op, WithConstants, depending
+from hwbench.blocks.graph.rules import Call, rule
+from hwbench.blocks.graph.shaping import concatenated, part
+from hwbench.blocks.graph.values import Clip, Value
+
+# The order of a clip whose last axis is stored as channels.
+_LAST = "NTHWC"
+
+
+@rule("aten.new_zeros.default", "aten.new_ones.default", "aten.new_empty.default", "aten.new_full.default",
+      "aten.zeros_like.default", "aten.ones_like.default", "aten.full_like.default")  # fmt: skip
+def filled_like(call: Call) -> Value:
+    """A constant: it takes shape and dtype of the input alone, and both are baked in."""
+    like = call.node.meta["val"]
+    value = 1.0 if "ones" in str(call.node.target) else float(call["fill_value"]) if "fill_value" in call else 0.0
+    return torch.full(call.shape, value, dtype=like.dtype)
+
+
+@rule("aten._to_copy.default", "aten.to.dtype", "aten._assert_tensor_metadata.default")
+def same(call: Call) -> Value:
+    """The value itself, where neither the numbers nor their type change."""
+    x, made = call.tensor(), call.node.meta.get("val")
+    if isinstance(made, torch.Tensor) and not made.dtype.is_floating_point:
+        call.refuse(f"a conversion to {made.dtype} is not covered")
+    return x
+
+
+class LayerNorm(nn.Module):
+    """Layer normalisation over one axis (Ba, Kiros and Hinton 2016) of operations that a mobile runtime has.
+
+    A mean over channels is a convolution with equal weights: XNNPACK takes no mean over any axes but height and width.
+
+    Args:
+        axis: 1: channels of (N, C, H, W); -1: the last axis of any tensor.
+        channels: Size of the axis.
+        eps: Added to the variance.
+        weight: Scale by channel; None: 1.
+        bias: Shift by channel; None: 0.
+    """
+
+    scale: torch.Tensor | None
+    shift: torch.Tensor | None
+
+    def __init__(
+        self, axis: int, channels: int, eps: float, weight: torch.Tensor | None, bias: torch.Tensor | None
+    ) -> None:
+        super().__init__()
+        self.axis, self.eps = axis, eps
+        equal = torch.full((1, channels), 1.0 / channels, dtype=torch.float64)
+        if axis == 1:
+            mean: nn.Module = nn.Conv2d(channels, 1, 1, bias=False, device="meta")
+            self.mean = filled(mean, equal[:, :, None, None], None)
+        else:
+            self.mean = filled(nn.Linear(channels, 1, bias=False, device="meta"), equal, None)
+        shape = (-1, 1, 1) if axis == 1 else (-1,)
+        self.register_buffer("scale", None if weight is None else weight.reshape(shape).clone())
+        self.register_buffer("shift", None if bias is None else bias.reshape(shape).clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x - self.mean(x)
+        x = x * torch.rsqrt(self.mean(x * x) + self.eps)
+        if self.scale is not None:
+            x = x * self.scale
+        return x if self.shift is None else x + self.shift
+
+
+@rule("aten.layer_norm.default", "aten.native_layer_norm.default")
+def layer_norm(call: Call) -> Value | tuple[Value, ...]:
+    """Over the last axis."""
+    x, shape = call.tensor(), list(call["normalized_shape"])
+    if len(shape) != 1:
+        call.refuse(f"normalisation over the last {len(shape)} axes is not covered, over the last one is")
+    weight, bias = call.constant("weight"), call.constant("bias")
+    axis = -1
+    if isinstance(x, Clip):
+        x, axis = (x if x.order[-1] == "C" else call.refolded(x, _LAST)), 1
+    node = call.emit(LayerNorm(axis, shape[0], float(call["eps"]), weight, bias), x)
+    made = call.result(node, x.order) if isinstance(x, Clip) else call.result(node)
+    return (made, made, made) if "native" in str(call.node.target) else made
+
+
+@rule("aten.matmul.default", "aten.bmm.default", "aten.mm.default")
+def matmul(call: Call) -> Value:
+    """Matrices in the last two axes; a constant second factor is a linear layer."""
+    first, second = (call[name] for name in call.names[:2])
+    if isinstance(second, torch.Tensor) and second.dim() == 2 and not isinstance(first, torch.Tensor):
+        layer = nn.Linear(*second.shape, bias=False, device="meta")
+        node = call.emit(filled(layer, second.t(), None), call.natural(first))
+        return call.from_natural(node)
+    operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in (first, second)]
+    return call.from_natural(call.emit(WithConstants(product, operands), *depending(operands)))
+
+
+def product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    """Products of matrices, (..., M, K) and (..., K, N); with three axes where the exporter would broadcast in vain."""
+    ahead = first.shape[:-2]
+    if ahead != second.shape[:-2] or len(ahead) < 2:
+        return torch.matmul(first, second)
+    pair = (one.reshape(-1, *one.shape[-2:]) for one in (first, second))
+    return torch.bmm(*pair).reshape(*ahead, first.shape[-2], second.shape[-1])
+
+
+@rule("aten.einsum.default")
+def einsum(call: Call) -> Value:
+    """A sum of products by its equation; the exporter takes it apart into products of matrices."""
+    operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in call["tensors"]]
+    equation = call["equation"]
+    module = WithConstants(lambda *tensors: torch.einsum(equation, *tensors), operands)
+    return call.from_natural(call.emit(module, *depending(operands)))
+
+
+class Attention(nn.Module):
+    """``softmax(scale · q kᵀ + mask) v`` over the last two axes (Vaswani et al. 2017, equation 1)."""
+
+    mask: torch.Tensor | None
+
+    def __init__(self, scale: float, mask: torch.Tensor | None) -> None:
+        super().__init__()
+        self.scale = scale
+        self.register_buffer("mask", None if mask is None else mask.clone())
+
+    def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        scores = product(q * self.scale, k.transpose(-2, -1))
+        if self.mask is not None:
+            scores = scores + self.mask
+        return product(torch.softmax(scores, -1), v)
+
+
+@rule("aten.scaled_dot_product_attention.default")
+def attention(call: Call) -> Value:
+    """With a constant mask or none."""
+    q, k, v, mask = call["query"], call["key"], call["value"], call.constant("attn_mask")
+    if any(isinstance(x, torch.Tensor) for x in (q, k, v)):
+        call.refuse("query, key and value must depend on the input")
+    if call["enable_gqa"]:
+        call.refuse("groups of queries that share a key are not covered")
+    length, keys = q.shape[-2], k.shape[-2]
+    if call["is_causal"]:
+        mask = torch.ones(length, keys, dtype=torch.bool).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros(mask.shape, dtype=torch.float64).masked_fill(~mask, -math.inf)
+    scale = 1 / math.sqrt(q.shape[-1]) if call["scale"] is None else float(call["scale"])
+    return call.from_natural(call.emit(Attention(scale, mask), *(call.natural(x) for x in (q, k, v))))
+
+
+@rule("aten.roll.default")
+def roll(call: Call) -> Value:
+    """Of any axes but the batch of a clip: what leaves at one end enters at the other."""
+    x, dims = call.tensor(), list(call["dims"])
+    if not dims:
+        call.refuse("over all axes at once is not covered")
+    for shift, dim in zip(call["shifts"], dims, strict=True):
+        dim, size = dim % len(x.shape), x.shape[dim]
+        cut = -shift % size
+        if cut:
+            ends = [part(call, x, dim, range(cut, size)), part(call, x, dim, range(cut))]
+            x = concatenated(call, ends, dim, x.shape)
+    return x
+
+
+@rule("aten.index.Tensor", "aten.index_select.default")
+def index(call: Call) -> Value:
+    """Places of one axis that do not depend on the input."""
+    x = call.tensor()
+    if "index_select" in str(call.node.target):
+        dim, places = call["dim"] % len(x.shape), call["index"]
+    else:
+        given = [(dim, places) for dim, places in enumerate(call["indices"]) if places is not None]
+        if len(given) != 1:
+            call.refuse("places of one axis are covered")
+        ((dim, places),) = given
+    if not isinstance(places, torch.Tensor) or places.dim() != 1 or places.dtype == torch.bool:
+        call.refuse("its places must be a list of numbers that does not depend on the input")
+    node = call.emit(_Places(dim, places), call.natural(x))
+    return call.from_natural(node)
+
+
+class _Places(nn.Module):
+    places: torch.Tensor
+
+    def __init__(self, dim: int, places: torch.Tensor) -> None:
+        super().__init__()
+        self.dim = dim
+        self.register_buffer("places", places.clone())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.index_select(x, self.dim, self.places)
+
+
+@rule("aten.repeat_interleave.self_int")
+def repeat_interleave(call: Call) -> Value:
+    """Each place of an axis so many times in a row."""
+    x, count = call.tensor(), int(call["repeats"])
+    if call["dim"] is None:
+        call.refuse("over all axes at once is not covered")
+    dim = call["dim"] % len(x.shape)
+    wide = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
+    ones = (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :])
+    module = _Repeat(ones, wide, call.shape)
+    return call.from_natural(call.emit(module, call.natural(x)))
+
+
+class _Repeat(nn.Module):
+    def __init__(self, ones: Sequence[int], wide: Sequence[int], shape: Sequence[int]) -> None:
+        super().__init__()
+        self.ones, self.wide, self.shape = tuple(ones), tuple(wide), tuple(shape)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.reshape(self.ones).expand(self.wide).reshape(self.shape)
+
+
+@rule("aten.softmax.int", "aten._softmax.default")
+def softmax(call: Call) -> Value:
+    """Over one axis; XNNPACK takes the last one."""
+    x = call.tensor()
+    dim = call["dim"] % len(x.shape)
+    last = dim == len(x.shape) - 1
+    node = call.natural(x)
+    if not last:
+        node = call.emit(_Swapped(dim), node)
+    node = call.emit(Op(torch.ops.aten.softmax.int, -1), node)
+    if not last:
+        node = call.emit(_Swapped(dim), node)
+    return call.from_natural(node)
+
+
+class _Swapped(nn.Module):
+    """An axis and the last one change places."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.transpose(self.dim, -1)
