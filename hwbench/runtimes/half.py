@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from hwbench.specs import Precision
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DTYPES = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
 
@@ -39,9 +35,3 @@ class Halved(nn.Module):
 def in_precision(module: nn.Module, precision: Precision) -> nn.Module:
     """The module itself, or ``Halved`` where the precision has 16 bits."""
     return Halved(module, precision) if precision in DTYPES else module
-
-
-def beyond_range(module: nn.Module, precision: Precision) -> Sequence[str]:
-    """Names of the weights of a module with a value that a precision of 16 bits does not reach."""
-    largest = torch.finfo(DTYPES[precision]).max
-    return [name for name, value in module.state_dict().items() if value.numel() and bool(value.abs().max() > largest)]
