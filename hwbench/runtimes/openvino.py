@@ -151,8 +151,11 @@ def quantized(model: Any, calibration: Sequence[Example]) -> Any:
 
 
 def archive(model: Any, precision: Precision) -> bytes:
-    """One file of a model; weights in fp16 take half the bytes."""
+    """One file of a model, whose operations are renamed by kind and place; weights in fp16 take half the bytes."""
     openvino = engine("openvino")
+    model.set_friendly_name("hwbench")
+    for index, operation in enumerate(model.get_ordered_ops()):  # the engine counts on from one model to the next
+        operation.set_friendly_name(f"{operation.get_type_name()}_{index}")
     made = io.BytesIO()
     with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
         openvino.save_model(model, Path(folder, GRAPH), compress_to_fp16=precision is Precision.FP16)
