@@ -58,9 +58,9 @@ class LayerNorm(nn.Module):
         super().__init__()
         self.axis, self.eps = axis, eps
         equal = torch.full((1, channels), 1.0 / channels, dtype=torch.float64)
+        self.mean: nn.Module
         if axis == 1:
-            mean: nn.Module = nn.Conv2d(channels, 1, 1, bias=False, device="meta")
-            self.mean = filled(mean, equal[:, :, None, None], None)
+            self.mean = filled(nn.Conv2d(channels, 1, 1, bias=False, device="meta"), equal[:, :, None, None], None)
         else:
             self.mean = filled(nn.Linear(channels, 1, bias=False, device="meta"), equal, None)
         shape = (-1, 1, 1) if axis == 1 else (-1,)
@@ -95,7 +95,7 @@ def matmul(call: Call) -> Value:
     """Matrices in the last two axes; a constant second factor is a linear layer."""
     first, second = (call[name] for name in call.names[:2])
     if isinstance(second, torch.Tensor) and second.dim() == 2 and not isinstance(first, torch.Tensor):
-        layer = nn.Linear(*second.shape, bias=False, device="meta")
+        layer = nn.Linear(second.shape[0], second.shape[1], bias=False, device="meta")
         node = call.emit(filled(layer, second.t(), None), call.natural(first))
         return call.from_natural(node)
     operands = [x if isinstance(x, torch.Tensor) else call.natural(x) for x in (first, second)]

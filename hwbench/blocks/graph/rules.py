@@ -8,8 +8,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import fx, nn
+from torch.utils import _pytree as pytree
 
-from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Reorder, Value, reorder, sizes, spec_of
+from hwbench.blocks.graph.values import (
+    FOLDED,
+    MAX_AXES,
+    NCTHW,
+    Clip,
+    Plain,
+    Reorder,
+    Unsplit,
+    Value,
+    reorder,
+    sizes,
+    spec_of,
+)
 from hwbench.errors import UnsupportedModule
 from hwbench.registry import Registry
 from hwbench.specs import TensorSpec
@@ -80,7 +93,16 @@ class Call:
 
     def __getitem__(self, name: str) -> Any:
         """An argument: a value, a list of values, or a number, text or list as it stands."""
-        return self._rewriter.resolved(self._arguments[name])
+        found = self._rewriter.resolved(self._arguments[name])
+        return pytree.tree_map_only(Unsplit, self._split, found, is_leaf=lambda x: isinstance(x, Unsplit))
+
+    def unsplit(self) -> Clip | Plain:
+        """The first argument; a tensor of many axes as it is stored."""
+        value = self._rewriter.resolved(self._arguments[self._schema[0]])
+        return value if isinstance(value, Unsplit) else self.tensor()
+
+    def _split(self, value: Unsplit) -> Plain:
+        return Plain(self.emit(Reorder((), (), value.shape), value.node), value.shape)
 
     def __contains__(self, name: str) -> bool:
         return name in self._arguments
@@ -129,7 +151,11 @@ class Call:
                 return Plain(node, shape)
             if len(shape) == 5 and _same_order(value.spec, value.order):
                 return self._folded(node, shape)
+            if len(shape) > MAX_AXES:
+                return Unsplit(self.emit(reorder(value.spec, FOLDED, value.order, value.shape), node), shape)
             node = self.emit(reorder(value.spec, FOLDED, value.order, shape), node)
+        elif len(shape) > MAX_AXES:
+            return Unsplit(node, shape)
         elif len(shape) != 5:
             node = self.emit(Reorder((), (), shape), node)
         return self._folded(node, shape) if len(shape) == 5 else Plain(node, shape)

@@ -12,14 +12,14 @@ from hwbench.blocks.graph.frames import Joined, Pad, taken
 from hwbench.blocks.graph.pointwise import Op, WithConstants, combined, depending
 from hwbench.blocks.graph.pooling import every
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.values import Clip, Plain, Value, sizes, spec_of
+from hwbench.blocks.graph.values import BlockSwaps, Clip, Plain, Unsplit, Value, sizes, spec_of
 
 
 @rule("aten.clone.default", "aten.alias.default", "aten.contiguous.default", "aten.detach.default",
       "aten.dropout.default", "aten.feature_dropout.default", "aten.lift_fresh_copy.default")  # fmt: skip
 def nothing(call: Call) -> Value:
     """The value itself: the graph is that of eval mode."""
-    return call.tensor()
+    return call.unsplit()
 
 
 @rule("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.flatten.using_ints",
@@ -27,7 +27,7 @@ def nothing(call: Call) -> Value:
       "aten.unsqueeze.default")  # fmt: skip
 def reshape(call: Call) -> Value:
     """The values in the order of the original in another shape."""
-    return call.reshaped(call.tensor(), call.shape)
+    return call.reshaped(call.unsplit(), call.shape)
 
 
 @rule("aten.expand.default")
@@ -43,10 +43,12 @@ def expand(call: Call) -> Value:
 @rule("aten.permute.default", "aten.transpose.int", "aten.t.default", "aten.movedim.int")
 def permute(call: Call) -> Value:
     """Of a clip another order of its axes, which costs nothing; of other tensors a permutation."""
-    x = call.tensor()
+    x = call.unsplit()
     order = _order(call, len(x.shape))
     if isinstance(x, Clip):
         return Clip(x.node, x.spec, "".join(x.order[dim] for dim in order))
+    if isinstance(x, Unsplit):
+        return Unsplit(call.emit(BlockSwaps(x.shape, order), x), call.shape)
     return call.result(call.emit(Op(torch.ops.aten.permute.default, order), x))
 
 

@@ -49,6 +49,13 @@ class Plain:
     shape: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Unsplit(Plain):
+    """A tensor of more axes than XNNPACK knows, stored with other axes in the same order of its values."""
+
+
+# Axes of a tensor that XNNPACK takes (XNN_MAX_TENSOR_DIMS).
+MAX_AXES = 6
 Value = Clip | Plain | torch.Tensor
 
 
@@ -97,3 +104,33 @@ def reorder(spec: TensorSpec, source: str, target: str, shape: Sequence[int]) ->
     split = tuple(math.prod(size[axis] for axis in group) for group in groups)
     permutation = tuple(sorted(range(len(groups)), key=lambda index: wanted.index(groups[index][0])))
     return Reorder(split, permutation, tuple(shape))
+
+
+class BlockSwaps(nn.Module):
+    """A permutation of any number of axes as exchanges of neighbouring groups of axes, each of four axes.
+
+    Args:
+        shape: Of the tensor whose axes are permuted; what is given may have any shape.
+        order: Of its axes.
+    """
+
+    def __init__(self, shape: Sequence[int], order: Sequence[int]) -> None:
+        super().__init__()
+        self.steps: list[tuple[int, int, int, int]] = []
+        placed, rest = [axis for axis in range(len(shape)) if shape[axis] > 1], [a for a in order if shape[a] > 1]
+        for place in range(len(rest)):
+            at = placed.index(rest[place])
+            if at == place:
+                continue
+            end = at + 1  # neighbours that stay neighbours move at once
+            while end < len(placed) and place + end - at < len(rest) and placed[end] == rest[place + end - at]:
+                end += 1
+            groups = (placed[:place], placed[place:at], placed[at:end], placed[end:])
+            first, second, third, last = (math.prod(shape[axis] for axis in group) for group in groups)
+            self.steps.append((first, second, third, last))
+            placed = [*groups[0], *groups[2], *groups[1], *groups[3]]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for step in self.steps:
+            x = x.reshape(step).permute(0, 2, 1, 3)
+        return x

@@ -55,6 +55,15 @@ def written_over(x: torch.Tensor) -> torch.Tensor:
     return tokens
 
 
+def windows(x: torch.Tensor) -> torch.Tensor:
+    n, c, t, h, w = x.shape
+    x = x[:, :, : t // 2 * 2, : h // 2 * 2, : w // 2 * 2].permute(0, 2, 3, 4, 1)
+    x = x.reshape(n, t // 2, 2, h // 2, 2, w // 2, 2, c).permute(0, 1, 3, 5, 2, 4, 6, 7)
+    x = x.reshape(-1, 8, c) * 2
+    x = x.reshape(n, t // 2, h // 2, w // 2, 2, 2, 2, c).permute(0, 1, 4, 2, 5, 3, 6, 7) + 1
+    return x.reshape(n, t // 2 * 2, h // 2 * 2, w // 2 * 2, c).permute(0, 4, 1, 2, 3)
+
+
 def back_to_clips(x: torch.Tensor, conv: nn.Module) -> torch.Tensor:
     n, c, t, h, w = x.shape
     y = conv(x.permute(0, 2, 1, 3, 4).reshape(n * t, c, h, w))
@@ -187,6 +196,7 @@ ATTENTION: dict[str, nn.Module] = {
         lambda x: torch.cat([torch.ones(x.shape[0], 1, 4).to(x), x.flatten(2).transpose(1, 2)], 1)
     ),
     "window": Does(lambda x: F.pad(x.permute(0, 2, 3, 4, 1), (0, 0, 0, 2, 1, 0))),
+    "windows": Does(windows),
     "two orders": Does(lambda x: x.permute(0, 2, 3, 4, 1) + x.reshape(x.shape[0], *x.shape[2:], 4)),
     "zeros of its shape": Does(lambda x: x + torch.zeros_like(x) + x.new_full((1, 4, 1, 1, 1), 2.0)),
     "a part written over": Does(written_over),
