@@ -16,6 +16,7 @@ from hwbench.errors import HwbenchError
 if TYPE_CHECKING:
     from hwbench.api.adaptive_profile import TableAccuracy
     from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.bench_engines import BenchEnginesResult, EngineFailure, EngineTime, bench_engines
     from hwbench.api.dashboard import DashboardRequest, DashboardResult, dashboard
     from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
     from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data
@@ -73,6 +74,7 @@ __all__ = [
     "AttachedPhone",
     "BenchDataRequest",
     "BenchDataResult",
+    "BenchEnginesResult",
     "BenchRequest",
     "BenchResult",
     "CheckDataRequest",
@@ -88,6 +90,8 @@ __all__ = [
     "DiffResult",
     "DoctorRequest",
     "DoctorResult",
+    "EngineFailure",
+    "EngineTime",
     "ExportRequest",
     "ExportResult",
     "GetWeightsRequest",
@@ -145,6 +149,7 @@ __all__ = [
     "__version__",
     "add_device",
     "bench",
+    "bench_engines",
     "bench_data",
     "check_data",
     "check_device",

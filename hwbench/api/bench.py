@@ -24,24 +24,26 @@ if TYPE_CHECKING:
 # Several short sessions say more than a long one: most of the spread is between sessions.
 ROUNDS, MAX_ROUNDS = 5, 10
 DEFAULT_RUNTIME = "executorch"
+ALL = "all"
 
 
 @request
 class BenchRequest:
     """Measure one model on a device: median, 90th percentile, and the 95 % interval of the median.
 
-    A network that is given by name is built with random weights. Nothing is stored.
+    A network that is given by name is built with random weights. Nothing is stored. With --runtime all it is measured
+    in every engine that is installed, in turn; ~ says that chance explains the difference from the fastest.
     """
 
     model: str = option(
-        argument=True, help="A .pte, .onnx or .ts file, zoo:NAME, STUDY:best, or a printed architecture."
+        argument=True, help="A .pte, .onnx, .ovz or .ts file, zoo:NAME, STUDY:best, or a printed architecture."
     )
     device: str = option(default="local", help="Device: a folder of profiles/.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     runtime: str | None = option(
-        default=None, help="executorch (default), onnx, torch or torchscript; of a file it is known."
+        default=None, help="executorch (default), onnx, openvino, torch, torchscript, or all; of a file it is known."
     )
-    precision: str | None = option(default=None, help="fp32 or int8; of a file it is known.")
+    precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
     samples: int = option(default=50, min=1, help="At least so many samples.")
     seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
     classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
@@ -104,7 +106,7 @@ class BenchModel:
 
 
 def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> BenchResult:
-    """Measures one file or one network on a device. Nothing is stored.
+    """Measures one file or one network on a device. Nothing is stored. ``bench_engines`` takes ``runtime="all"``.
 
     Args:
         request: The model, the device and the protocol.
@@ -114,16 +116,19 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     Raises:
         UnknownName: No such device, runtime or network.
         InvalidFile: The file is none that runs.
+        InvalidValue: ``runtime`` is ``all``.
         DeviceError: The device does not answer.
         CheckFailed: A network does not build, or does not run in time.
     """
     from hwbench.devices import load_device
     from hwbench.measure.on_device import measure_artifact
-    from hwbench.specs import CacheState
     from hwbench.workspace import Workspace
 
-    timing = replace(session_timing(request.samples, request.seconds), cache=CacheState(request.cache))
-    workspace = workspace or Workspace.find()
+    if request.runtime == ALL:
+        raise InvalidValue(
+            "runtime: all engines are measured by hwbench.bench_engines, which returns one result of each"
+        )
+    timing, workspace = timing_of(request), workspace or Workspace.find()
     device = load_device(workspace, request.device)
     path = model_file(request.model)
     with device.transport(listener.say):
@@ -147,6 +152,17 @@ def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, 
     if path is not None:
         return BenchModel(*artifact_of(path, request.runtime, request.precision), from_user=True)
     return BenchModel(*_built(workspace, request, listener), from_user=False)
+
+
+def timing_of(request: BenchRequest) -> Timing:
+    """The protocol that a request asks for.
+
+    Raises:
+        InvalidValue: Not a finite time.
+    """
+    from hwbench.specs import CacheState
+
+    return replace(session_timing(request.samples, request.seconds), cache=CacheState(request.cache))
 
 
 def session_timing(samples: int, seconds: float) -> Timing:
@@ -225,9 +241,11 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     known = _manifest(path, sha256)
     if precision is not None and known is not None and precision != known:
         raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
-    # The file says what is timed; nobody reads this workload.
-    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1))
-    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), known or precision
+    precision = known or precision
+    # The file says what is timed; of this workload only the precision is looked at.
+    assumed = Precision.parse(precision) if precision else Precision.FP32
+    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
+    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
 
 
 def _manifest(path: Path, sha256: str) -> str | None:

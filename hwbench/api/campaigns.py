@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 
@@ -15,7 +15,7 @@ from hwbench.measure.campaign import Campaign, CampaignWatch
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.room import trim_verified
-from hwbench.specs import Artifact, Measurement, Outcome, Timing, Workload
+from hwbench.specs import Artifact, Measurement, Outcome, Precision, Timing, Workload
 from hwbench.units import format_duration, format_rate
 from hwbench.workspace import Workspace
 
@@ -123,6 +123,7 @@ def place_campaign(
     processes: int | None = None,
     retry: bool = False,
     timing: Timing | None = None,
+    precisions: Collection[Precision] = (),
     builder: Builder | None = None,
     listener: Listener = SILENT,
 ) -> Iterator[Campaign]:
@@ -137,6 +138,7 @@ def place_campaign(
         processes: Build processes; default: what fits.
         retry: Failed rows are measured again, all of them and not only those of a lost device.
         timing: Protocol of the rows; default: ``Timing()``.
+        precisions: Of the rows, as far as they are known: a device that does not compute in one is refused.
         builder: Builds, and goes on living; default: one of its own.
         listener: Hears about long steps, and what is not as it should be.
     """
@@ -148,6 +150,7 @@ def place_campaign(
         runtime=runtime,
         threads=threads,
         timing=timing,
+        precisions=precisions,
         processes=processes,
         builder=builder,
         retry=again,

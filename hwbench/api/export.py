@@ -39,7 +39,7 @@ _UNTRAINED_VIDEOS = 16
 
 @request
 class ExportRequest:
-    """Convert, quantise and check a model; write model.pte (.onnx, .ts), manifest.json, and how to run it in RUN.md.
+    """Convert, quantise and check a model; write the model (.pte, .onnx, ...), manifest.json, how to run it in RUN.md.
 
     The file is run in a process of its own beside the original in fp32: it is written only if both agree. With trained
     weights top-1 is measured before and after.
@@ -54,8 +54,10 @@ class ExportRequest:
         "package.module:function of a function that makes a torch module.",
     )
     out: Path = option(help="Folder for the model and manifest.json; an export there is replaced.")
-    precision: str = option(default="int8", help="int8 or fp32.")
-    runtime: str = option(default="executorch", help="executorch (.pte), onnx (.onnx) or torchscript (.ts).")
+    precision: str = option(default="int8", help="int8, fp16, bf16 or fp32.")
+    runtime: str = option(
+        default="executorch", help="executorch (.pte), onnx (.onnx), openvino (.ovz) or torchscript (.ts)."
+    )
     calibrate: str | None = option(
         default=None, help="Data to calibrate int8 with; of a checkpoint: its own training videos."
     )
@@ -115,7 +117,7 @@ class ExportRequest:
         chosen_by_device(self.device, self.variant)
 
     def int8(self) -> Int8 | None:
-        """How the network becomes int8; None for fp32."""
+        """How the network becomes int8; None for another precision."""
         from hwbench.deploy import Int8
 
         if Precision.parse(self.precision) is not Precision.INT8:

@@ -177,7 +177,14 @@ def measuring(
         with (
             MeasurementStore(workspace.store) if keep is None else store_aside(workspace, target.device) as store,
             place_campaign(
-                store, workspace, place, runtime=runtime, threads=target.threads, builder=builder, listener=listener
+                store,
+                workspace,
+                place,
+                runtime=runtime,
+                threads=target.threads,
+                precisions={workload.precision for workload in workloads},
+                builder=builder,
+                listener=listener,
             ) as campaign,
         ):
             if campaign.target != target:

@@ -206,6 +206,7 @@ def _profile_device(
             threads=request.threads,
             processes=request.processes,
             retry=request.retry,
+            precisions=request.precisions,
             builder=builder,
             listener=listener,
         ) as campaign,

@@ -34,9 +34,9 @@ class ProfileRequest:
         default="x3d-tiny",
         help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
     )
-    precision: str = option(default="fp32,int8", help="fp32, int8, or both with a comma.")
+    precision: str = option(default="fp32,int8", help="fp32, fp16, bf16, int8, or several with commas.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
-    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
     accuracy: str = option(
         default=DEFAULT_ACCURACY,
         help="End when half of the networks of the space are predicted within this share, by those left out.",
@@ -114,7 +114,7 @@ def parse_precisions(text: str) -> tuple[Precision, ...]:
     """
     precisions = tuple(dict.fromkeys(map(Precision.parse, _names(text))))
     if not precisions:
-        raise InvalidValue(f'--precision: expected fp32, int8 or "fp32,int8", got {text!r}')
+        raise InvalidValue(f'--precision: expected fp32, fp16, bf16, int8 or several such as "fp32,int8", got {text!r}')
     return precisions
 
 

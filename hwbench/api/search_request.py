@@ -43,7 +43,7 @@ class SearchRequest:
         default="x3d-tiny",
         help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
     )
-    precision: str = option(default="int8", help="fp32 or int8.")
+    precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
     evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train, fitted or supernet.")
@@ -89,7 +89,7 @@ class SearchRequest:
         default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
-    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
     finalists: int = option(
         default=0,
         min=0,

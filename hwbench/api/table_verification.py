@@ -130,8 +130,7 @@ def verify_table(
             place,
             runtime=table.target.runtime,
             threads=table.target.threads,
-            processes=None,
-            retry=False,
+            precisions=(table.precision,),
             listener=listener,
         ) as campaign,
     ):

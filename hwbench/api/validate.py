@@ -43,11 +43,11 @@ class ValidateRequest:
     device: str = option(default="local", help="Device: a folder of profiles/.")
     networks: int = option(default=12, min=2, help="Networks to draw and measure.")
     space: str = option(default="x3d-tiny", help="Search space: a file of search_spaces/, or zoo:NAME.")
-    precision: str = option(default="int8", help="fp32 or int8.")
+    precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     seed: int = option(default=0, min=0, help="Of the draw.")
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
-    runtime: str = option(default="executorch", help="executorch, onnx, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
     interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
     again: int = option(

@@ -150,7 +150,12 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
     device, manifest = request.device or LOCAL, deployed.manifest
     place, stage = load_device(workspace, device), f"verify on {device}"
     with open_bench(
-        place, manifest.runtime, cache_dir=workspace.cache, threads=request.threads, report=listener.say
+        place,
+        manifest.runtime,
+        cache_dir=workspace.cache,
+        threads=request.threads,
+        precisions=(manifest.precision,),
+        report=listener.say,
     ) as bench:
         listener.progress(StageProgress(stage, 0, request.inputs))
         verification = run(

@@ -7,6 +7,8 @@ Both see the same clips in one pass. What is asked of them:
   clips. Sums in another order make about 0.0001 %; a wrong tap, a lost frame or a badly folded batch norm makes
   percents. Within that bound the highest logit may only change places with one that equals it to 0.2 %, so agreement
   in top-1 is reported and not asked for again.
+* A file in fp16 or bf16: an SQNR of at least 40 or 30 dB. Rounding to 11 and to 8 bits of mantissa gives
+  50 to 70 and 40 to 50 dB; a value beyond the range of fp16 gives infinity, and no agreement at all.
 * An int8 file: an SQNR of at least 10 dB, the noise a tenth of the signal. Per-channel int8 of healthy networks gives
   15 to 35 dB; near 10 top-1 begins to suffer, and near 0 the file says nothing about the original any more.
 * With random weights int8 has to reach 3 dB: what is asked of the arithmetic is that it computes this network and no
@@ -35,6 +37,8 @@ from hwbench.specs import Precision
 MAX_FP64_ERROR = 1e-9
 MAX_RELATIVE_ERROR = 1e-3
 MIN_SQNR_DB = 10.0
+# Of 16-bit floating numbers, with trained and with random weights.
+MIN_HALF_SQNR_DB = {Precision.FP16: 40.0, Precision.BF16: 30.0}
 MIN_SQNR_RANDOM_DB = 3.0
 # float32 has 24 bits of mantissa, 144 dB; no difference at all is reported as this.
 EXACT_DB = 150.0
@@ -71,7 +75,10 @@ class OutputComparison:
         """
         for name, logits in (("original module", before), ("exported file", after)):
             if not torch.isfinite(logits).all():
-                raise CheckFailed(f"the logits of the {name} are not finite numbers; its weights are damaged")
+                raise CheckFailed(
+                    f"the logits of the {name} are not finite numbers; its weights are damaged, or a value is beyond "
+                    "65504, the largest of fp16: export --precision fp32"
+                )
         self.before.append(before.double())
         self.after.append(after.double())
         self.videos.append(video)
@@ -187,6 +194,14 @@ def check_parity(parity: ParityRecord, precision: Precision, *, trained: bool) -
             raise ParityFailed(
                 f"the fp32 file differs from the original by {parity.max_relative_error:.2g} of its largest logit, "
                 f"allowed are {MAX_RELATIVE_ERROR:g}; nothing was written. Try another --variant"
+            )
+        return
+    if precision in MIN_HALF_SQNR_DB:
+        if not parity.sqnr_db >= MIN_HALF_SQNR_DB[precision]:
+            raise ParityFailed(
+                f"the {precision} file has an SQNR of {parity.sqnr_db:.1f} dB against the fp32 original, expected at "
+                f"least {MIN_HALF_SQNR_DB[precision]:g} dB; nothing was written. Its values need more bits: "
+                "export --precision fp32"
             )
         return
     least = least_sqnr_db(trained=trained)

@@ -2,7 +2,7 @@
 
 The same file gets the same seeded inputs on both. Engines differ in the order of sums and in the rounding of products:
 an fp32 file may differ by 0.1 % of its largest logit, an int8 file by noise of 20 dB below the logits, which is a
-third of what quantisation itself may cost.
+third of what quantisation itself may cost. A file in fp16 or bf16 may differ by as much noise as from the original.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from hwbench.deploy.manifest import DeployedModel
 from hwbench.deploy.model_process import served
-from hwbench.deploy.parity import MAX_RELATIVE_ERROR, relative_error, same_top1, sqnr_db
+from hwbench.deploy.parity import MAX_RELATIVE_ERROR, MIN_HALF_SQNR_DB, relative_error, same_top1, sqnr_db
 from hwbench.errors import CheckFailed
 from hwbench.measure.artifact_check import check_artifact
 from hwbench.measure.bench import Bench
@@ -72,7 +72,8 @@ def _compared(here: torch.Tensor, there: torch.Tensor, precision: Precision) -> 
             f"the device gives {tuple(there.shape)} logits, not all finite numbers, this machine {tuple(here.shape)}"
         )
     difference, relative, noise = (here - there).abs(), relative_error(here, there), sqnr_db(here, there)
-    agrees = relative <= MAX_RELATIVE_ERROR if precision is Precision.FP32 else noise >= MIN_DEVICE_SQNR_DB
+    least = MIN_HALF_SQNR_DB.get(precision, MIN_DEVICE_SQNR_DB)
+    agrees = relative <= MAX_RELATIVE_ERROR if precision is Precision.FP32 else noise >= least
     return Verification(
         inputs=len(here),
         max_abs_error=difference.max().item(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hwbench.errors import InvalidValue
-from hwbench.specs import Precision, Workload, format_kernel
+from hwbench.specs import Workload, format_kernel
 from hwbench.specs.operations import Operation
 
 # What may be paid for beside the rows; and in which numbers it is told, in words.
@@ -16,7 +16,6 @@ TERMS = {
     "bytes": (2**20, "a MiB of working sets"),
 }
 _CACHE_BYTES = 4 << 20
-_VALUE_BYTES = {Precision.FP32: 4, Precision.INT8: 1}
 
 
 @dataclass(frozen=True, order=True)
@@ -69,7 +68,7 @@ def working_set(part: Workload) -> int:
     """Bytes that a single block comes back to, at most as many as a cache may hold: all weights, and what its largest
     operation reads and writes; 0 for a kind whose arithmetic is not known."""
     largest = max((o.input.numel + o.output.numel for o in _operations(part)), default=0)
-    return min(_VALUE_BYTES[part.precision] * (largest + weights(part)), _CACHE_BYTES)
+    return min(part.precision.value_bytes * (largest + weights(part)), _CACHE_BYTES)
 
 
 def _operations(part: Workload) -> tuple[Operation, ...]:

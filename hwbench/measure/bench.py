@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +18,14 @@ from hwbench.devices import (
     controlled,
     occupied,
 )
+from hwbench.devices.arithmetic import emulates_half, require_arithmetic
 from hwbench.measure.device_runner import check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER
 from hwbench.runtimes.runners import Runner
-from hwbench.specs import Timing
+from hwbench.specs import Precision, Timing
 
 
 @dataclass(frozen=True)
@@ -101,16 +102,42 @@ def open_bench(
     cache_dir: Path,
     threads: int | None = None,
     conditions: Conditions | None = None,
+    precisions: Collection[Precision] = (),
     report: Callable[[str], None] | None = None,
 ) -> Iterator[Bench]:
-    """Reaches a device, asks it what it is, and gets the runner ready; builds it when that was never done.
+    """``open_benches`` for one runtime; arguments and errors as there."""
+    with open_benches(
+        device,
+        (runtime,),
+        cache_dir=cache_dir,
+        threads=threads,
+        conditions=conditions,
+        precisions=precisions,
+        report=report,
+    ) as benches:
+        yield benches[runtime]
+
+
+@contextmanager
+def open_benches(
+    device: Device,
+    runtimes: Sequence[str],
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    conditions: Conditions | None = None,
+    precisions: Collection[Precision] = (),
+    report: Callable[[str], None] | None = None,
+) -> Iterator[dict[str, Bench]]:
+    """Reaches a device, asks it what it is, and gets a runner for each runtime ready; builds one that never was.
 
     Args:
         device: What to reach.
-        runtime: Name of the runtime whose files are to be run.
+        runtimes: Names of the runtimes whose files are to be run.
         cache_dir: Where built runners are kept.
         threads: Threads of the engine; default: as the device file says.
         conditions: Whether the device is left as it is or its knobs are held; default: as the device file says.
+        precisions: Of the files that are to be run, as far as they are known.
         report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
             could not be held or put back.
 
@@ -118,20 +145,30 @@ def open_bench(
         DeviceUnreachable: The device does not answer.
         DeviceBusy: Another process measures on it.
         DeviceError: Another device answers under this name, the device was updated, or no runner works there.
-        InvalidValue: It has fewer cores than threads, or runs no files of that runtime.
+        InvalidValue: It has fewer cores than threads, runs no such files, or does not compute in a precision.
         WorkspaceError: The cache cannot be written.
     """
-    check_runtime(device, runtime)
+    for runtime in runtimes:
+        check_runtime(device, runtime)
     threads = threads or device.threads
     with device.transport(report) as transport, occupied(transport, report) as probe:
         device.recognise(probe)
+        require_arithmetic(probe, device.name, precisions)
+        if report is not None and Precision.FP16 in precisions and emulates_half(probe):
+            report("fp16: this processor computes it in fp32 and rounds each result; phones since 2018 do better")
         cpus = device.pinned(threads, probe)
-        installed = install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
-        runner = installed.runner
+        installed = {
+            runtime: install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
+            for runtime in runtimes
+        }
         with controlled(conditions or device.conditions, probe, transport, report) as control:
-            known = control.row(probe, cpus, runner.label)
-            if runner.libraries:
-                known["libraries"] = runner.libraries[:16]
-            yield Bench(
-                transport, runner, threads, cpus, known, report, control, installed.again, probe=not device.emulated
-            )
+            benches = {}
+            for runtime, one in installed.items():
+                known = control.row(probe, cpus, one.runner.label)
+                if one.runner.libraries:
+                    known["libraries"] = one.runner.libraries[:16]
+                probed = not device.emulated
+                benches[runtime] = Bench(
+                    transport, one.runner, threads, cpus, known, report, control, one.again, probe=probed
+                )
+            yield benches

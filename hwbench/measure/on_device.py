@@ -24,7 +24,7 @@ from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import trusted
-from hwbench.specs import Artifact, Measurement, Outcome, Repeatability, Session, Target, Timing
+from hwbench.specs import Artifact, Measurement, Outcome, Precision, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.
 ANY_RATIO = 1e6
@@ -44,6 +44,7 @@ def campaign_on(
     threads: int | None = None,
     conditions: Conditions | None = None,
     timing: Timing | None = None,
+    precisions: Collection[Precision] = (),
     processes: int | None = None,
     builder: Builder | None = None,
     retry: Collection[Outcome] = (Outcome.LOST,),
@@ -59,6 +60,7 @@ def campaign_on(
         threads: Threads of the engine; default: what the device file says.
         conditions: Whether the knobs of the device are held; default: what the device file says.
         timing: The protocol of the rows.
+        precisions: Of the rows, as far as they are known: a device that does not compute in one is refused.
         processes: Build workers; default: what fits.
         builder: Builds for this runtime into this cache, and goes on living; default: one of its own.
         retry: Outcomes that are tried again.
@@ -67,14 +69,22 @@ def campaign_on(
     Raises:
         UnknownName: No such runtime.
         MissingDependency: The engine is not installed.
-        InvalidValue: The device has fewer cores than ``threads``.
+        InvalidValue: The device has fewer cores than ``threads``, or does not compute in a precision.
         DeviceError: The device does not answer.
     """
-    timing = _timing(device, timing)
+    timing = protocol_for(device, timing)
     with contextlib.ExitStack() as stack:
         builder = builder or stack.enter_context(Builder(runtime, cache_dir, processes=processes))
         bench = stack.enter_context(
-            open_bench(device, runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report)
+            open_bench(
+                device,
+                runtime,
+                cache_dir=cache_dir,
+                threads=threads,
+                conditions=conditions,
+                precisions=precisions,
+                report=report,
+            )
         )
         yield Campaign(
             store=store,
@@ -105,7 +115,7 @@ def measure_artifact(
     """Times one file by itself, now; nothing is stored, and no sentinel is built for it.
 
     Args:
-        artifact: The file; what its workload is makes no difference here.
+        artifact: The file; of its workload only the precision is looked at.
         device: Where to measure.
         cache_dir: Where the runner lies.
         threads: Threads of the engine; default: what the device file says.
@@ -120,10 +130,16 @@ def measure_artifact(
         InvalidValue: The device has fewer cores than ``threads``.
         DeviceError: The device does not answer.
     """
-    timing = _timing(device, timing)
+    timing = protocol_for(device, timing)
     found: list[tuple[Session, str]] = []
     with open_bench(
-        device, artifact.runtime, cache_dir=cache_dir, threads=threads, conditions=conditions, report=report
+        device,
+        artifact.runtime,
+        cache_dir=cache_dir,
+        threads=threads,
+        conditions=conditions,
+        precisions=(artifact.workload.precision,),
+        report=report,
     ) as bench:
         known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
 
@@ -141,13 +157,25 @@ def measure_artifact(
                 timing=timing,
                 undisturbed=known,
             )
-    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(found, timing)
+    return measurement(artifact, device, bench, timing, found, failures)
+
+
+def measurement(
+    artifact: Artifact,
+    device: Device,
+    bench: Bench,
+    timing: Timing,
+    taken: Sequence[tuple[Session, str]],
+    failures: Sequence[MeasurementFailure],
+) -> Measurement:
+    """What came of one file: its sessions, each with why it is doubted, or why there are no more."""
+    outcome, reason = (failures[0].outcome, failures[0].reason) if failures else verdict(taken, timing)
     return Measurement(
         workload=artifact.workload,
         target=Target(device.name, artifact.runtime, artifact.version, bench.threads),
         timing=timing,
         outcome=outcome,
-        sessions=trusted(found, timing),
+        sessions=trusted(taken, timing),
         reason=reason,
         artifact_sha256=artifact.sha256,
         conditions=bench.conditions,
@@ -168,7 +196,7 @@ def _known_drift(store: MeasurementStore, bench: Bench) -> Drift:
     return drift
 
 
-def _timing(device: Device, timing: Timing | None) -> Timing:
+def protocol_for(device: Device, timing: Timing | None) -> Timing:
     """The protocol for a device; under emulation times mean nothing, so few are taken and no interval is waited for."""
     if not device.emulated:
         return timing or Timing()

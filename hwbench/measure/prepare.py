@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from hwbench.devices import Device, Probe, Transport
+from hwbench.devices.arithmetic import lacking
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.measure.artifact_check import check_artifact
 from hwbench.measure.bench import Bench
 from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.device_runner import RUNTIME, Installed, install_runner
+from hwbench.runtimes import get
 from hwbench.runtimes.runners import FloatArray, Runner, check_file, choose_runner
 from hwbench.specs import Artifact, Precision, Workload
 
 # A block with a convolution over time, a depthwise and two plain ones, which builds in a second or two.
 _TINY = "x3d_i8_m16_o8_k3x3x3_relu@1x8x4x8x8"
-PROBES = tuple(Workload.parse(f"{_TINY}/{precision.value}/auto") for precision in Precision)
+PROBES = tuple(Workload.parse(f"{_TINY}/{precision.value}/auto") for precision in get(RUNTIME).capabilities.precisions)
 # Engines add in another order on other processors.
 MAX_ERROR = 1e-4
+# In fp16, as a share of the largest output: where sums are rounded after each step differs by processor.
+MAX_HALF_ERROR = 1e-2
 
 
 @dataclass(frozen=True)
 class DeviceParity:
     """The output of one small file on a device against that on this machine.
 
-    ``allowed`` is 1e-4 in fp32, and in int8 the distance between two neighbouring values of the output.
+    ``allowed`` is 1e-4 in fp32, 1 % of the largest value in fp16, and in int8 the distance between two neighbouring
+    values of the output.
     """
 
     precision: Precision
@@ -57,7 +62,7 @@ def prepare_device(
     cache_dir: Path,
     report: Callable[[str], None] | None = None,
 ) -> Prepared:
-    """Installs the runner of a device and runs two small files on it, fp32 and int8.
+    """Installs the runner of a device and runs a small file of each precision on it; fp16 where it has the arithmetic.
 
     Args:
         device: Its file may say which runner.
@@ -76,7 +81,8 @@ def prepare_device(
     installed = install_runner(device, transport, probe, RUNTIME, cache_dir=cache_dir, report=report)
     bench = Bench(transport, installed.runner, 1, device.pinned(1, probe), report=report, again=installed.again)
     here = choose_runner(RUNTIME, cache_dir, report)
-    parities = tuple(_compared(artifact, bench, here) for artifact in _artifacts(cache_dir))
+    probes = [one for one in PROBES if one.precision is not Precision.FP16 or not lacking(probe)]
+    parities = tuple(_compared(artifact, bench, here) for artifact in _artifacts(probes, cache_dir))
     wrong = [parity for parity in parities if not parity.agrees]
     if wrong:
         found = ", ".join(f"{p.precision.value} by {p.max_abs_error:.3g} (allowed: {p.allowed:.3g})" for p in wrong)
@@ -87,8 +93,8 @@ def prepare_device(
     return Prepared(installed, parities)
 
 
-def _artifacts(cache_dir: Path) -> list[Artifact]:
-    built = list(build_all(PROBES, RUNTIME, cache_dir, processes=1))
+def _artifacts(probes: Sequence[Workload], cache_dir: Path) -> list[Artifact]:
+    built = list(build_all(probes, RUNTIME, cache_dir, processes=1))
     artifacts = [found for found in built if not isinstance(found, BuildFailure)]
     for failure in (found for found in built if isinstance(found, BuildFailure)):
         raise CheckFailed(f"{failure.workload.key} does not build here: {failure.reason}; see: hwbench doctor")
@@ -99,9 +105,15 @@ def _compared(artifact: Artifact, bench: Bench, runner: Runner) -> DeviceParity:
     here = check_file(artifact.path, runner=runner).output
     there = check_artifact(artifact.path, bench=bench).output
     precision = artifact.workload.precision
-    allowed = quantisation_step(here) if precision is Precision.INT8 else MAX_ERROR
+    allowed = _allowed(precision, here)
     error = float(np.abs(there - here).max()) if there.shape == here.shape else float("inf")
     return DeviceParity(precision, error if np.isfinite(error) else float("inf"), allowed)
+
+
+def _allowed(precision: Precision, output: FloatArray) -> float:
+    if precision is Precision.INT8:
+        return quantisation_step(output)
+    return MAX_HALF_ERROR * float(np.abs(output).max()) if precision is Precision.FP16 else MAX_ERROR
 
 
 def quantisation_step(values: FloatArray) -> float:

@@ -17,7 +17,7 @@ from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
 from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
-from hwbench.reports.profiled import Missing, Profiled, or_missing, read_profiled
+from hwbench.reports.profiled import COMPARED, Missing, Profiled, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import AUTO, LOCAL, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
@@ -209,6 +209,7 @@ def _target(
     tables: dict[Precision, Profiled | Missing] = {
         p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first)
         for p in Precision
+        if p in raw or p in COMPARED
     }
     own = _of_tables(target, raw, stored, first)
     rows = () if isinstance(own, Missing) else own.rows

@@ -27,7 +27,7 @@ from hwbench.reports.fragments import (
 )
 from hwbench.reports.gains import Gain, by_family, gains
 from hwbench.reports.markup import Html, element, join, table
-from hwbench.reports.profiled import Missing
+from hwbench.reports.profiled import COMPARED, Missing
 from hwbench.reports.sections import GROUP_COLUMNS, group_row, group_sentence
 from hwbench.reports.timeline import doubts, half_width, interruptions, session_spreads, visits
 from hwbench.specs import Outcome, Precision
@@ -64,7 +64,7 @@ def heat_maps(one: TargetReport, prefix: str) -> Iterator[Html]:
     yield element("h2", "Blocks by shape")
     rows = {p: block_rows(measured) for p, measured in one.measured.items()}
     rows = {p: several for p, several in rows.items() if several}
-    for precision in Precision:
+    for precision in one.tables:
         if precision not in rows:
             yield missing(f"no block has a latency in {precision}; measure some: {one.profile(precision)}")
     if not rows:
@@ -110,7 +110,7 @@ def int8_gain(one: TargetReport, prefix: str) -> Iterator[Html]:
     """fp32 over int8."""
     yield element("h2", "What int8 gains")
     tables = one.measured
-    lacking = [p for p in Precision if p not in tables]
+    lacking = [p for p in COMPARED if p not in tables]
     for precision in lacking:
         yield missing(
             f"the gain needs both precisions, and {precision} is not there; measure it: {one.profile(precision)}"
@@ -145,7 +145,7 @@ def int8_gain(one: TargetReport, prefix: str) -> Iterator[Html]:
         yield element("p", "No block is slower in int8.")
     listing = sortable(f"{prefix}gain", columns, [_gain_cells(gain) for gain in found])
     yield element("details", element("summary", f"All gains ({len(found)})"), listing)
-    yield reproduce(*(one.profile(p) for p in Precision))
+    yield reproduce(*(one.profile(p) for p in COMPARED))
 
 
 def accuracy(one: TargetReport, prefix: str) -> Iterator[Html]:

@@ -10,9 +10,13 @@ from typing import TypeVar
 
 from hwbench.errors import HwbenchError
 from hwbench.latency import AdditivePredictor, LatencyTable
+from hwbench.specs import Precision
 from hwbench.workspace import Workspace, shipped
 
 T = TypeVar("T")
+
+# Precisions that a report says are missing where they are; of the others it tells what is there.
+COMPARED = (Precision.FP32, Precision.INT8)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from hwbench.reports.fragments import DASH, code, facts, missing, ms, number, re
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing, Profiled
 from hwbench.reports.study import StudyReport, Winner
-from hwbench.specs import LatencyStats, Precision
+from hwbench.specs import LatencyStats
 
 
 def reproduction(report: StudyReport) -> Iterator[Html]:
@@ -35,14 +35,14 @@ def reproduction(report: StudyReport) -> Iterator[Html]:
         ("latency of the winner as a whole network, measured anew", commands.bench(result, precision)),
         ("error of predictions on networks that no calibration has seen", commands.validate(result)),
     ]  # fmt: skip
-    for other in Precision:
+    for other in report.tables:
         if other is not precision:
             rows.append((f"{other} latency of the blocks", commands.profile(result, other)))
             rows.append((f"{other} latency of the winner as a whole network", commands.bench(result, other)))
     rows.append(
         ("top-1 of the trained winner", commands.train(result, report.models[0].recipe if report.models else None))
     )
-    rows += [(f"top-1 and size of the {p} file", commands.export(result, p)) for p in Precision]
+    rows += [(f"top-1 and size of the {p} file", commands.export(result, p)) for p in report.tables]
     rows += [(f"latency of {m.path.name} in {m.precision}", commands.bench_file(result, m.path)) for m in report.models]
     rows.append(("this page", commands.report(result, tuple(m.path.parent for m in report.models))))
     yield table(("number", "command"), [(what, code(command)) for what, command in rows])

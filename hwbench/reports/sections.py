@@ -11,7 +11,7 @@ from hwbench.reports.exported import ExportedModel
 from hwbench.reports.fragments import DASH, code, figure, missing, ms, number, numbers, reproduce
 from hwbench.reports.headline import headline
 from hwbench.reports.markup import Html, element, join, table
-from hwbench.reports.profiled import Missing
+from hwbench.reports.profiled import COMPARED, Missing
 from hwbench.reports.provenance import provenance, reproduction
 from hwbench.reports.study import Block, StudyReport, Whole, Winner
 from hwbench.specs import Precision
@@ -111,25 +111,25 @@ def precisions(report: StudyReport) -> Iterator[Html]:
     if isinstance(winner, Missing):
         yield missing(winner.reason)
         return
-    lacking = {p: [b for b in winner.blocks if p not in b.costs_s] for p in Precision}
+    lacking = {p: [b for b in winner.blocks if p not in b.costs_s] for p in COMPARED}
     for precision, absent in lacking.items():
         if absent:
             yield missing(_lacking(report, precision, absent))
     if all(len(absent) < len(winner.blocks) for absent in lacking.values()):
         caption = "What each block of the winner adds to the network by prediction, in fp32 and in int8."
         yield figure("precisions", figures.precisions(winner), caption)
-        both = [b for b in winner.blocks if len(b.costs_s) == len(Precision)]
+        both = [b for b in winner.blocks if b.costs_s.keys() >= {*COMPARED}]
         columns = ("name", "block", "input N×C×T×H×W", "output", "fp32 (ms)", "int8 (ms)", "int8 / fp32")
         yield numbers(f"The blocks as numbers ({len(both)})", columns, [_pair_cells(b) for b in both], (4, 5, 6))
-    whole = ("whole network", "predicted (ms)", "interval (ms)", "measured (ms)")
-    yield table(whole, [_whole_cells(p, winner.whole[p]) for p in Precision], numeric=(1, 2, 3))
+    headings = ("whole network", "predicted (ms)", "interval (ms)", "measured (ms)")
+    yield table(headings, [_whole_cells(p, whole) for p, whole in winner.whole.items()], numeric=(1, 2, 3))
     if any(whole.measured_s is None for whole in winner.whole.values()):
         note = f"{DASH}: not known. hwbench bench measures the whole network at any precision and prints the latency."
         yield element("p", note, class_="muted")
     yield from _ratio(winner)
     yield reproduce(
-        *(commands.profile(result, p) for p in Precision),
-        *(commands.bench(result, p) for p in Precision),
+        *(commands.profile(result, p) for p in report.tables),
+        *(commands.bench(result, p) for p in report.tables),
     )
 
 
@@ -138,13 +138,13 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
     result = report.result
     yield element("h2", "Accuracy and files")
     recipe = report.models[0].recipe if report.models else None
-    make = [commands.train(result, recipe), *(commands.export(result, p) for p in Precision)]
+    make = [commands.train(result, recipe), *(commands.export(result, p) for p in report.tables)]
     if not report.models:
         yield missing(
             "no exported model was given, so the accuracy of the winner is not known here; train it, export it, and "
             "name the folders with --model: the commands below do that"
         )
-        models = [f"--model {commands.exported(result, p)}" for p in Precision]
+        models = [f"--model {commands.exported(result, p)}" for p in report.tables]
         yield reproduce(*make, f"{commands.report(result)} {' '.join(models)}")
         return
     columns = (

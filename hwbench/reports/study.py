@@ -26,7 +26,7 @@ from hwbench.reports.choices import importances
 from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.reports.exported import ExportedModel, read_exported
 from hwbench.reports.guessing import Guessing, TrainedDraws
-from hwbench.reports.profiled import Missing, Profiled, given, or_missing, read_profiled
+from hwbench.reports.profiled import COMPARED, Missing, Profiled, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
 from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
@@ -146,7 +146,9 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
     space = or_missing(lambda: load_space(workspace, result.settings.space))
-    tables = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
+    every = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
+    expected = {*COMPARED, result.precision}
+    tables = {p: table for p, table in every.items() if p in expected or not isinstance(table, Missing)}
     stored = or_missing(lambda: _stored(workspace, result))
     rows = [] if isinstance(stored, Missing) else stored
     winner = or_missing(lambda: _winner(result, space, tables, rows))

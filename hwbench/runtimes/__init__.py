@@ -15,6 +15,7 @@ from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, 
 _MODULES = {
     "executorch": "hwbench.runtimes.executorch",
     "onnx": "hwbench.runtimes.onnx",
+    "openvino": "hwbench.runtimes.openvino",
     "torch": "hwbench.runtimes.eager",
     "torchscript": "hwbench.runtimes.torchscript",
 }

@@ -54,11 +54,12 @@ class Runtime(Protocol):
         Raises:
             UnsupportedModule: Says what it builds, and what to choose.
         """
-        able = [precision.value for precision in self.capabilities.precisions]
-        if precision.value not in able:
+        able = self.capabilities.precisions
+        if precision not in able:
+            others = [name for name in runtimes.names() if precision in runtimes.get(name).capabilities.precisions]
             raise UnsupportedModule(
                 f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; "
-                f"choose another engine: --runtime {DEFAULT}"
+                f"choose another engine: --runtime {' or '.join(others)}"
             )
 
     def for_tables(self) -> Runtime:

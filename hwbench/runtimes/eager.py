@@ -25,7 +25,7 @@ FACTORY = "hwbench.models:eager_workload"
 
 @runtimes.register("torch")
 class EagerTorch(Runtime):
-    """Eager PyTorch in fp32, run by the Python runner without gradients.
+    """Eager PyTorch in fp32, fp16 or bf16, run by the Python runner without gradients.
 
     The file holds no weights. It names the workload, and the runner makes the module in its *original* form, 5-D
     (N, C, T, H, W) in, with random weights: a baseline is the plain network, not the form that was rewritten for
@@ -38,7 +38,8 @@ class EagerTorch(Runtime):
         packages=("torch",),
         files=FileFormat(".eager.json", "the name of a network"),
         loader="hwbench.runtimes.eager_model:EagerModel",
-        original=(Precision.FP32,),
+        precisions=(Precision.FP32, Precision.FP16, Precision.BF16),
+        original=(Precision.FP32, Precision.FP16, Precision.BF16),
         holds_weights=False,
     )
 
@@ -53,7 +54,7 @@ class EagerTorch(Runtime):
         """Writes the name of the workload; the delegation report is empty: there is no delegate.
 
         Raises:
-            UnsupportedModule: The workload is not fp32.
+            UnsupportedModule: The workload is in int8.
             WorkspaceError: ``out`` cannot be written.
         """
         self.require_precision(workload.precision)

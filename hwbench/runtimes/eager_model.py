@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, TorchModel
+from hwbench.specs import Workload
 
 if TYPE_CHECKING:
     import torch
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 # The factories that an ``.eager.json`` may name, and where each is. The list is closed: a file chooses one of these and
 # gives it plain text, and reaches no other code. A factory takes a text and returns a module and an example; it reads
-# and writes nothing.
+# and writes nothing. Of a workload in fp16 or bf16 the module becomes ``half.Halved``.
+WORKLOADS = "hwbench.models:eager_workload"
 FACTORIES = {
-    "hwbench.models:eager_workload": ("hwbench.models", "eager_workload"),
+    WORKLOADS: ("hwbench.models", "eager_workload"),
     "hwbench.testing.models:small_net": ("hwbench.testing.models", "small_net"),
 }
 
@@ -48,6 +50,10 @@ def load_eager(path: Path) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor
         raise ModelFailure(
             "load", f"{path.name}: expected a factory inside hwbench ({', '.join(FACTORIES)}), got {name!r}"
         )
+    from hwbench.runtimes.half import in_precision
+
     place, function = FACTORIES[name]
     module, example = getattr(importlib.import_module(place), function)(argument)
+    if name == WORKLOADS:
+        module = in_precision(module, Workload.parse(argument).precision)
     return module.eval(), example

@@ -42,11 +42,11 @@ _ENGINES = {"x86_64": ("onednn", "x86", "fbgemm", "qnnpack"), "aarch64": ("qnnpa
 
 @runtimes.register("torchscript")
 class TorchScript(Runtime):
-    """A traced module, frozen, fp32 values in and out at either precision.
+    """A traced module, frozen, fp32 values in and out at every precision.
 
-    In fp32 and variant ``auto`` it is the original form: the plain peer that others are compared with. Any other
-    variant and int8 are the deploy form, int8 as in the flow of 2021: stubs at both ends, prepare, calibrate, convert,
-    trace.
+    In variant ``auto`` and every precision but int8 it is the original form: the plain peer that others are compared
+    with. Any other variant and int8 are the deploy form, int8 as in the flow of 2021: stubs at both ends, prepare,
+    calibrate, convert, trace.
 
     The file holds the weights and nothing about the machine that wrote it. torch numbers the classes that it writes, so
     two builds in one process differ in their names.
@@ -57,9 +57,9 @@ class TorchScript(Runtime):
         packages=("torch",),
         files=FileFormat(".ts", "a TorchScript archive", b"PK"),
         loader="hwbench.runtimes.script_model:ScriptModel",
-        precisions=(Precision.FP32, Precision.INT8),
+        precisions=(Precision.FP32, Precision.FP16, Precision.BF16, Precision.INT8),
         quantiser=Quantiser.ENGINE,
-        original=(Precision.FP32,),
+        original=(Precision.FP32, Precision.FP16, Precision.BF16),
         run_page="hwbench.runtimes:run-torchscript.md.in",
     )
 
@@ -89,6 +89,8 @@ class TorchScript(Runtime):
         version, example = self.version(), single(example, "TorchScript")
         import torch
 
+        from hwbench.runtimes.half import in_precision
+
         jit: Any = torch.jit  # without types
         with quiet(), torch.no_grad():  # torch announces the end of both
             module, note = copy.deepcopy(module).eval(), {"input": list(example.shape)}
@@ -99,7 +101,9 @@ class TorchScript(Runtime):
             with int8_engine(engine):
                 if engine:
                     module = quantized(module, [single(batch, "TorchScript") for batch in calibration], engine)
-                script = jit.freeze(jit.trace(module, example, strict=False, check_trace=False))
+                script = jit.freeze(
+                    jit.trace(in_precision(module, workload.precision), example, strict=False, check_trace=False)
+                )
                 buffer = io.BytesIO()
                 jit.save(script, buffer, _extra_files={NOTE: json.dumps({**note, "engine": engine})})
         content = _without_traces(buffer)

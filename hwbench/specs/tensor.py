@@ -14,18 +14,32 @@ _KEY = re.compile("x".join(5 * [r"([0-9]{1,18})"]))
 
 
 class Precision(enum.StrEnum):
-    """Number format of a deployed model: 32-bit floats, or per-channel static int8 (weights and activations)."""
+    """Number format of the weights and activations of a deployed model; its input and output are fp32 always.
+
+    ``FP32``: 32-bit floats. ``FP16``: IEEE half precision, 11 bits of mantissa, up to 65504. ``BF16``: 8 bits of
+    mantissa with the range of fp32. ``INT8``: static int8, weights by output channel.
+    """
 
     FP32 = "fp32"
+    FP16 = "fp16"
+    BF16 = "bf16"
     INT8 = "int8"
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of one value."""
+        return _VALUE_BYTES[self]
 
     @classmethod
     def parse(cls, text: str) -> Precision:
-        """Reads ``fp32`` or ``int8``; anything else is an InvalidValue."""
+        """Reads ``fp32``, ``fp16``, ``bf16`` or ``int8``; anything else is an InvalidValue."""
         try:
             return cls(text)
         except ValueError:
-            raise InvalidValue(f"precision: expected fp32 or int8, got {text!r}") from None
+            raise InvalidValue(f"precision: expected fp32, fp16, bf16 or int8, got {text!r}") from None
+
+
+_VALUE_BYTES = {Precision.FP32: 4, Precision.FP16: 2, Precision.BF16: 2, Precision.INT8: 1}
 
 
 @dataclass(frozen=True, order=True)

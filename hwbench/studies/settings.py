@@ -41,7 +41,7 @@ class Settings:
         space: Name of the search space.
         choices: Digest of the space's choices: an edited space is another space.
         target: Key of the target that latencies hold for.
-        precision: ``fp32`` or ``int8``.
+        precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``.
         budget_ms: Upper limit of the latency, in milliseconds as they are typed: this is compared between runs.
         num_classes: Width of the logits of the networks that are timed.
         evaluator: Name of the evaluator.

@@ -69,7 +69,7 @@ class RuntimeConformance:
         for wrong, kind in (
             ([], NotCalibrated),
             ([torch.full_like(example, torch.nan)], NotCalibrated),
-            ([clips[0][:1]], InvalidValue),
+            ([clips[0][..., :1]], InvalidValue),
         ):
             with pytest.raises(kind) as caught:
                 runtime.build(module, example, workload, tmp_path / ("none" + runtime.capabilities.suffix), wrong)

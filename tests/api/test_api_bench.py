@@ -84,7 +84,7 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
         ({"model": "zoo:x3d-sx"}, UnknownName, "x3d-xs"),
         ({"model": "zoo:x3d-xs", "device": "lokal"}, UnknownName, "did you mean 'local'"),
         ({"model": "zoo:x3d-xs", "device": "s9"}, DeviceUnreachable, "device 's9'"),
-        ({"model": "zoo:x3d-xs", "precision": "fp8"}, InvalidValue, "expected fp32 or int8"),
+        ({"model": "zoo:x3d-xs", "precision": "fp8"}, InvalidValue, "expected fp32, fp16, bf16 or int8"),
         ({"model": "zoo:x3d-xs", "seconds": float("nan")}, InvalidValue, "--seconds"),
         ({"model": "zoo:x3d-xs", "cache": "cold"}, InvalidValue, "--cache: expected warm, rotate or flush, got 'cold'"),
         ({"model": "zoo:x3d-xs", "threads": 0}, InvalidValue, "--threads: expected at least 1, got 0"),

@@ -40,7 +40,7 @@ def fake(workspace, monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"precision": "fp16"}, "expected fp32 or int8, got 'fp16'"),
+        ({"precision": "fp8"}, "expected fp32, fp16, bf16 or int8, got 'fp8'"),
         ({"precision": ","}, "--precision: expected fp32, int8"),
         ({"budget": "12"}, "--budget: '12' has no unit"),
         ({"budget": "12 ms", "networks_only": True}, "--budget and --networks-only do not go together"),

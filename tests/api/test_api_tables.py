@@ -81,7 +81,7 @@ def space_workloads(workspace):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"precision": "fp16"}, "expected fp32 or int8"),
+        ({"precision": "fp8"}, "expected fp32, fp16, bf16 or int8"),
         ({"networks": 1}, "--networks: expected at least 2, got 1"),
         ({"interpolate": True, "transfer_from": "s9"}, "choose one"),
     ],

@@ -122,7 +122,7 @@ OTHERS = [
       for c in (PROFILE, VALIDATE, SEARCH)],
     *[((*c, "--runtime", "executorc"), 2, ("unknown runtime 'executorc'", "did you mean 'executorch'"))
       for c in (PROFILE, VALIDATE, SEARCH)],
-    *[((*c, "--precision", "int4"), 2, ("expected fp32 or int8, got 'int4'",))
+    *[((*c, "--precision", "int4"), 2, ("expected fp32, fp16, bf16 or int8, got 'int4'",))
       for c in (PROFILE, VALIDATE, SEARCH, EXPORT, BENCH, ("bench", "zoo:x3d-xs"))],
     *[((*c, "--threads", "0"), 2, ("--threads", "greater than or equal to 1"))
       for c in (PROFILE, VALIDATE, SEARCH, TRAIN, TEST, EXPORT, BENCH)],

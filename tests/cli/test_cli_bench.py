@@ -136,7 +136,7 @@ def test_a_manifest_that_does_not_validate(workspace, model, capsys, text):
         (["x3d-tiny"], 2, "unknown architecture 'x3d-tiny'"),
         (["nostudy:best"], 2, "no finished study 'nostudy'"),
         (["zoo:x3d-xs", "--device", "lokal"], 2, "did you mean 'local'"),
-        (["zoo:x3d-xs", "--precision", "fp16"], 2, "expected fp32 or int8"),
+        (["zoo:x3d-xs", "--precision", "fp8"], 2, "expected fp32, fp16, bf16 or int8"),
         (["zoo:x3d-xs", "--runtime", "tflite"], 2, "unknown runtime 'tflite'"),
         (["zoo:x3d-xs", "--seconds", "nan"], 2, "--seconds"),
         (["zoo:x3d-xs", "--threads", "0"], 2, "--threads"),

@@ -19,7 +19,7 @@ def exits(workspace: Workspace, original: ExportSource) -> dict[tuple[str, str],
     """The small network by runtime and precision, all of one runtime in one folder, one after the other."""
     made = {}
     for name in ("onnx", "torchscript"):
-        for precision in Precision:
+        for precision in (Precision.FP32, Precision.INT8):
             made[name, precision.value] = export(
                 original,
                 workspace.root / "exits" / f"{name}-{precision}",

@@ -12,7 +12,7 @@ from hwbench.measure.builder import BuildFailure, build_all
 from hwbench.measure.prepare import PROBES, prepare_device
 from hwbench.measure.runner import measure_sessions
 from hwbench.runtimes.capabilities import NATIVE, NATIVE_LOADER
-from hwbench.specs import Artifact, Precision, Session, Timing
+from hwbench.specs import Artifact, Session, Timing
 from hwbench.testing import lab
 from hwbench.workspace import Workspace
 
@@ -40,7 +40,7 @@ def test_a_device_computes_what_this_machine_computes(
     with device.transport() as transport:
         probe = probe_device(transport)
         prepared = prepare_device(device, transport, probe, cache_dir=runner_cache)
-        assert {parity.precision for parity in prepared.parities} == set(Precision)
+        assert {parity.precision for parity in prepared.parities} == {one.precision for one in PROBES}
         assert all(parity.agrees and parity.allowed > 0 for parity in prepared.parities)
         installed = prepared.installed
         assert installed.runner.kind == (NATIVE if kind == "board" else NATIVE_LOADER)

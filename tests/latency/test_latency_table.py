@@ -100,7 +100,7 @@ def test_a_failed_row_says_how_it_failed(table):
         ("# hwbench latency table", "# something else", "expected a first line"),
         ("schema=1", "schema=2", "expected schema 1"),
         ("target=local/", "target=local-", "expected DEVICE/RUNTIME-VERSION"),
-        ("precision=int8", "precision=int4", "expected fp32 or int8"),
+        ("precision=int8", "precision=int4", "expected fp32, fp16, bf16 or int8"),
         ("precision=int8", "precision=fp32", "expected rows in fp32"),
         ("emulated=no", "emulated=maybe", "yes or no"),
         ("median_s", "mean_s", "got 'mean_s'"),

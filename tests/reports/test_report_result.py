@@ -49,7 +49,7 @@ def put(value, *path):
         (remove("settings", "budget_ms"), "settings: budget_ms is missing"),
         (put("5", "settings", "budget_ms"), "settings.budget_ms: expected float, got '5'"),
         (put(True, "settings", "seed"), "settings.seed: expected int, got True"),
-        (put("int4", "settings", "precision"), "expected fp32 or int8"),
+        (put("int4", "settings", "precision"), "expected fp32, fp16, bf16 or int8"),
         (put("here", "settings", "target"), "expected DEVICE/RUNTIME-VERSION/tTHREADS"),
         (put("speed", "settings", "objective"), "expected one of score"),
         (put(None, "trials"), "trials: expected a number"),

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hwbench.errors import MissingDependency
 from hwbench.runtimes import get, names
 from hwbench.testing.runtimes import RuntimeConformance
 
@@ -11,4 +12,9 @@ class TestRuntimes(RuntimeConformance):
     @pytest.fixture(params=[name for name in names() if name != "faulty"])
     def runtime(self, request):
         torch.set_num_threads(1)
-        return get(request.param)
+        runtime = get(request.param)
+        try:
+            runtime.version()
+        except MissingDependency as error:
+            pytest.skip(str(error))
+        return runtime

@@ -105,7 +105,7 @@ def test_the_same_command_goes_on(run):
         (["--budget", "0.01ms"], 4, "smallest reachable latency is"),
         (["--budget", "5ms", "--space", "x3d-tinny"], 2, "did you mean 'x3d-tiny'"),
         (["--budget", "5ms", "--device", "lokal"], 2, "did you mean 'local'"),
-        (["--budget", "5ms", "--precision", "int4"], 2, "expected fp32 or int8"),
+        (["--budget", "5ms", "--precision", "int4"], 2, "expected fp32, fp16, bf16 or int8"),
         (["--budget", "5ms", "--precision", "fp32"], 2, "hwbench profile --device local --space x3d-tiny"),
         (["--budget", "5ms", "--threads", "2"], 2, "--threads 2"),
         (["--budget", "5ms", "--evaluator", "entrpy"], 2, "did you mean 'entropy'"),

@@ -10,6 +10,7 @@ from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_trans
 from torch import nn
 
 from hwbench.runtimes.executorch.delegation import read_delegation
+from hwbench.runtimes.passes.casts import CONFIGS
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.inject import delegate_passes
 from hwbench.specs import DelegationReport
@@ -42,7 +43,7 @@ def lowered(program: torch.export.ExportedProgram) -> EdgeProgramManager:
     # Nothing is left outside the delegate, which has checks of its own and takes dimension orders as it finds them.
     config = EdgeCompileConfig(_check_ir_validity=False, _skip_dim_order=True)
     with delegate_passes():
-        return to_edge_transform_and_lower(program, partitioner=[_Partitioner()], compile_config=config)
+        return to_edge_transform_and_lower(program, partitioner=[_Partitioner(CONFIGS)], compile_config=config)
 
 
 def delegation(program: EdgeProgramManager) -> DelegationReport:

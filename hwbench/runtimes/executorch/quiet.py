@@ -7,7 +7,16 @@ import logging
 import warnings
 from collections.abc import Iterator
 
-_LOGGERS = ("executorch", "torchao", "torch.export", "torch.utils._pytree", "torch._export", "torch.onnx", "onnxscript")
+_LOGGERS = (
+    "executorch",
+    "torchao",
+    "torch.export",
+    "torch.utils._pytree",
+    "torch._export",
+    "torch.onnx",
+    "onnxscript",
+    "nncf",
+)
 
 
 @contextlib.contextmanager

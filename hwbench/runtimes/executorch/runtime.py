@@ -32,10 +32,11 @@ if TYPE_CHECKING:
 
 @runtimes.register("executorch")
 class ExecuTorch(Runtime):
-    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at either precision.
+    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at every precision.
 
-    The steps: export; for int8 quantise (``quantize.quantized``); lower with the passes of
-    ``hwbench.runtimes.passes`` (``lower.lowered``); refuse what is not one whole delegate (``delegation``); write.
+    The steps: for fp16 round the weights (``half.Halved``), for int8 quantise (``quantize.quantized``); export; lower
+    with the passes of ``hwbench.runtimes.passes`` (``lower.lowered``); refuse what is not one whole delegate
+    (``delegation``); write.
 
     ``build`` does not run the file. For rows of a latency table the runner loads it anyway, and one that does not load
     is an outcome there; who ships a file checks it first with ``hwbench.runtimes.runners.check_file``.
@@ -47,7 +48,7 @@ class ExecuTorch(Runtime):
         # FlatBuffers writes the identifier of a schema, ETxx, behind the offset of the root table.
         files=FileFormat(".pte", "an ExecuTorch program", b"ET", 4),
         loader="hwbench.runtimes.pte_model:PteModel",
-        precisions=(Precision.FP32, Precision.INT8),
+        precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
         quantiser=Quantiser.GRAPH,
         delegates=("xnnpack",),
         runners=(NATIVE, PYTHON),
@@ -111,11 +112,12 @@ class ExecuTorch(Runtime):
             from hwbench.runtimes.executorch.delegation import require_complete
             from hwbench.runtimes.executorch.lower import delegation, exported, lowered, serialized
             from hwbench.runtimes.executorch.quantize import quantized
+            from hwbench.runtimes.half import in_precision
 
             module, arguments = copy.deepcopy(module).eval(), arguments_of(example)
             if workload.precision is Precision.INT8:
                 module = (self._quantize or quantized)(module, as_example(arguments), calibration)
-            program = lowered(exported(module, *arguments))
+            program = lowered(exported(in_precision(module, workload.precision), *arguments))
             report = delegation(program)
             require_complete(report, workload.key)
             content = serialized(program)

@@ -3,6 +3,7 @@
 Each is a function that changes a ``torch.fx.GraphModule`` in the edge dialect and returns how many places it changed;
 each leaves what the graph computes as it is. ``inject`` puts them into the delegate's own list of passes.
 
+    casts            conversions between fp32 and fp16 are XNNPACK's; no pass, what the delegate takes and writes
     free_reshape     reshapes and permutations that move nothing in NHWC memory become one; before layouts are chosen
     implicit_moves   a move of int8 values is not done in fp32; after free_reshape
     needed           whether a pass of the engine has anything to do: those that have not are left out

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule, Node
 from torch.fx.traceback import NodeSource
 
+from hwbench.runtimes.passes.casts import is_cast
 from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
 from hwbench.runtimes.passes.implicit_moves import implicit_moves
 from hwbench.runtimes.passes.needed import needed
@@ -55,10 +56,14 @@ def _shared_provenance() -> Iterator[None]:
 
 
 class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
-    """Chooses layouts as the engine does, and NHWC for free reshapes."""
+    """Chooses layouts as the engine does, NHWC for free reshapes, and NCHW for conversions, which the engine has none
+    of; so what is moved is in fp16."""
 
     def requires_nhwc_input(self, node: Node) -> bool:
         return is_free(node) or bool(super().requires_nhwc_input(node))
+
+    def requires_nchw_inputs(self, node: Node) -> bool:
+        return is_cast(node) or bool(super().requires_nchw_inputs(node))
 
 
 def _pass(function: Callable[[GraphModule], int]) -> type:

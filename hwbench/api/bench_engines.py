@@ -1,0 +1,191 @@
+"""``hwbench.bench_engines``: one network in every engine that is there, in turn."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hwbench.api.bench import (
+    ALL,
+    BenchRequest,
+    BenchResult,
+    bench_model,
+    model_file,
+    stats_of,
+    timing_of,
+    undisturbed_before,
+)
+from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.errors import CheckFailed, HwbenchError, InvalidValue
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from hwbench.devices import Device
+    from hwbench.specs import Precision, Session
+    from hwbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class EngineTime:
+    """One engine.
+
+    Attributes:
+        result: As of this engine alone.
+        ratio: Its median over that of the fastest engine.
+        noise: Whether chance alone explains the difference from the fastest: the 95 % interval of the mean logarithm of
+            the ratio has 0 in it. Session by session where both have equally many, since those are of the same minute.
+    """
+
+    result: BenchResult
+    ratio: float
+    noise: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of one engine in ``hwbench bench --runtime all --json``."""
+        return {**self.result.to_json(), "ratio": round(self.ratio, 4), "noise": self.noise}
+
+
+@dataclass(frozen=True)
+class EngineFailure:
+    """An engine that gave no time, and why."""
+
+    runtime: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class BenchEnginesResult:
+    """What came of measuring a network in every engine: the fastest first, and those that are left out."""
+
+    model: str
+    engines: tuple[EngineTime, ...]
+    left_out: tuple[EngineFailure, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys that ``hwbench bench --runtime all --json`` prints."""
+        first = self.engines[0].result.to_json()
+        return {
+            "model": self.model,
+            **{key: first[key] for key in ("device", "precision", "threads", "cache", "emulated")},
+            "engines": [engine.to_json() for engine in self.engines],
+            "left_out": [{"runtime": one.runtime, "reason": one.reason} for one in self.left_out],
+        }
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row an engine, the fastest first: the keys of ``engines``."""
+        import pandas as pd
+
+        return pd.DataFrame([engine.to_json() for engine in self.engines])
+
+
+def bench_engines(
+    request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
+) -> BenchEnginesResult:
+    """Builds a network for every engine that is there and measures the files in turn. Nothing is stored.
+
+    Args:
+        request: The network by name, the device and the protocol; its ``runtime`` is not looked at.
+        listener: Hears what takes long, and what is not as it should be.
+        workspace: Holds devices, studies and the build cache; default: the one around the current folder.
+
+    Raises:
+        InvalidValue: A file was given, which is of one engine.
+        UnknownName: No such device or network.
+        DeviceError: The device does not answer.
+        CheckFailed: No engine builds and runs it; says why of each.
+    """
+    from hwbench.devices import load_device
+    from hwbench.measure.interleaved import measure_interleaved
+    from hwbench.specs import Outcome, Precision
+    from hwbench.workspace import Workspace
+
+    precision = Precision.parse(request.precision or Precision.FP32.value)
+    if model_file(request.model) is not None:
+        raise InvalidValue(
+            f"{request.model} is a file for one engine; --runtime {ALL} takes a name such as zoo:x3d-xs, and leave "
+            "--runtime out to measure the file"
+        )
+    workspace = workspace or Workspace.find()
+    device = load_device(workspace, request.device)
+    with device.transport(listener.say):
+        pass  # a device that does not answer is better known before anything is built
+    able, left_out = engines_for(device, precision)
+    artifacts = []
+    for runtime in able:
+        try:
+            artifacts.append(bench_model(workspace, replace(request, runtime=runtime), None, listener).artifact)
+        except CheckFailed as error:  # of this engine; a wrong name is the request's fault and passes through
+            left_out.append(EngineFailure(runtime, str(error)))
+    measured = measure_interleaved(
+        artifacts,
+        device,
+        cache_dir=workspace.cache,
+        threads=request.threads,
+        timing=timing_of(request),
+        undisturbed=undisturbed_before(workspace),
+        on_session=lambda done, most: listener.progress(StageProgress("measure", done, most)),
+        report=listener.say,
+    )
+    results = []
+    for artifact, one in zip(artifacts, measured, strict=True):
+        if one.outcome in (Outcome.OK, Outcome.NOISY):
+            stats = stats_of(one, artifact, listener=listener)
+            results.append(BenchResult(request.model, precision.value, stats, one))
+        else:
+            left_out.append(EngineFailure(artifact.runtime, f"{one.outcome}: {one.reason}"))
+    if not results:
+        reasons = "; ".join(f"{one.runtime}: {one.reason}" for one in left_out)
+        raise CheckFailed(f"no engine runs {request.model} in {precision}: {reasons}")
+    return BenchEnginesResult(request.model, ranked(results), tuple(left_out))
+
+
+def engines_for(device: Device, precision: Precision) -> tuple[list[str], list[EngineFailure]]:
+    """The runtimes that are installed, build the precision and are measured on the device; and the others, with why."""
+    from hwbench.measure.device_runner import check_runtime
+    from hwbench.runtimes import get, names
+
+    able, left_out = [], []
+    for name in names():
+        try:
+            runtime = get(name)
+            runtime.require_precision(precision)
+            check_runtime(device, name)
+            runtime.version()
+            able.append(name)
+        except HwbenchError as error:
+            left_out.append(EngineFailure(name, str(error)))
+    return able, left_out
+
+
+def ranked(results: Sequence[BenchResult]) -> tuple[EngineTime, ...]:
+    """The fastest first, each held against it."""
+    ordered = sorted(results, key=lambda result: result.stats.median_s)
+    first = ordered[0]
+    return tuple(
+        EngineTime(
+            one,
+            one.stats.median_s / first.stats.median_s,
+            one is not first and not differ(one.measurement.sessions, first.measurement.sessions),
+        )
+        for one in ordered
+    )
+
+
+def differ(these: Sequence[Session], those: Sequence[Session]) -> bool:
+    """Whether two engines differ by more than chance, by their session medians; see ``EngineTime.noise``."""
+    from hwbench.specs.timing import student_t95
+
+    left, right = ([math.log(session.median_s) for session in some] for some in (these, those))
+    if min(len(left), len(right)) < 2:
+        return False
+    if len(left) == len(right):
+        changes = [a - b for a, b in zip(left, right, strict=True)]
+        error = statistics.stdev(changes) / math.sqrt(len(changes))
+        return abs(statistics.fmean(changes)) > student_t95(len(changes) - 1) * error
+    squares = [statistics.variance(some) / len(some) for some in (left, right)]
+    error = math.sqrt(sum(squares))
+    return abs(statistics.fmean(left) - statistics.fmean(right)) > student_t95(min(len(left), len(right)) - 1) * error

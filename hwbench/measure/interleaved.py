@@ -1,0 +1,109 @@
+"""Files of several engines on one device, in turn: what changes on the device meanwhile meets all of them alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from hwbench.devices import Device
+from hwbench.measure.bench import Bench, open_benches
+from hwbench.measure.drift import Undisturbed
+from hwbench.measure.failures import MeasurementFailure
+from hwbench.measure.on_device import measurement, protocol_for
+from hwbench.measure.quality import doubt, sessions_needed
+from hwbench.measure.runner import measure_sessions
+from hwbench.specs import Artifact, Measurement, Session, Timing
+
+
+def measure_interleaved(
+    artifacts: Sequence[Artifact],
+    device: Device,
+    *,
+    cache_dir: Path,
+    threads: int | None = None,
+    timing: Timing | None = None,
+    undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None = None,
+    on_session: Callable[[int, int], None] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> list[Measurement]:
+    """Times files of different runtimes: one session of each a round, in fresh random order; nothing is stored.
+
+    All take part in every round until each that runs has the sessions that it needs, so that session ``i`` of one file
+    is of the same minute as session ``i`` of the others.
+
+    Args:
+        artifacts: One file for each runtime.
+        device: Where to measure.
+        cache_dir: Where the runners lie.
+        threads: Threads of the engines; default: what the device file says.
+        timing: Protocol and stop rule.
+        undisturbed: As of ``measure_artifact``.
+        on_session: Told (rounds done, rounds at the most).
+        report: Told what takes long, and what is not as it should be.
+
+    Returns:
+        A measurement for each file, in their order; one that does not run is a failed one.
+
+    Raises:
+        InvalidValue: The device has fewer cores than ``threads``, or does not compute in a precision.
+        DeviceError: The device does not answer.
+    """
+    timing = protocol_for(device, timing)
+    with open_benches(
+        device,
+        [artifact.runtime for artifact in artifacts],
+        cache_dir=cache_dir,
+        threads=threads,
+        precisions={artifact.workload.precision for artifact in artifacts},
+        report=report,
+    ) as benches:
+        turns = [_EngineSessions(one, benches[one.runtime], device, timing, undisturbed) for one in artifacts]
+        most, chance = timing.max_rounds, random.Random(0)
+        for done in range(most):
+            running = [turn for turn in turns if not turn.failures]
+            if not any(turn.needed for turn in running):
+                break
+            for turn in chance.sample(running, len(running)):
+                turn.take(done)
+            if on_session is not None:
+                on_session(done + 1, most)
+        return [measurement(turn.artifact, device, turn.bench, timing, turn.found, turn.failures) for turn in turns]
+
+
+class _EngineSessions:
+    """A file with the sessions that were taken of it."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        bench: Bench,
+        device: Device,
+        timing: Timing,
+        undisturbed: Callable[[Mapping[str, str]], Undisturbed] | None,
+    ) -> None:
+        self.artifact, self.bench = artifact, bench
+        self.found: list[tuple[Session, str]] = []
+        self.failures: Sequence[MeasurementFailure] = ()
+        self._emulated, self._timing = device.emulated, timing
+        self._known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+
+    @property
+    def needed(self) -> bool:
+        """Whether it can be judged only after more sessions."""
+        return sessions_needed(self.found, self._timing) > 0
+
+    def take(self, seed: int) -> None:
+        """Takes one more session."""
+        self.failures = measure_sessions(
+            [self.artifact],
+            rounds=1,
+            seed=seed,
+            on_session=self._keep,
+            bench=self.bench,
+            timing=self._timing,
+            undisturbed=self._known,
+        )
+
+    def _keep(self, artifact: Artifact, session: Session) -> None:
+        self.found.append((session, "" if self._emulated else doubt(session, undisturbed=self._known)))

@@ -1,0 +1,37 @@
+"""Modules in 16-bit floating numbers behind an outside in fp32."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from hwbench.specs import Precision
+
+DTYPES = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
+
+
+class Halved(nn.Module):
+    """A copy of a module that computes in fp16 or bf16, from fp32 inputs to fp32 outputs, one or more.
+
+    Weights are rounded once, here; the first operation rounds the inputs and the last one widens the output. The module
+    that is given stays as it is.
+    """
+
+    def __init__(self, module: nn.Module, precision: Precision) -> None:
+        super().__init__()
+        self.dtype = DTYPES[precision]
+        self.inner = copy.deepcopy(module).to(self.dtype)
+        self.training = module.training
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        output: torch.Tensor | tuple[torch.Tensor, ...] = self.inner(*(one.to(self.dtype) for one in inputs))
+        if isinstance(output, tuple):
+            return tuple(one.to(torch.float32) for one in output)
+        return output.to(torch.float32)
+
+
+def in_precision(module: nn.Module, precision: Precision) -> nn.Module:
+    """The module itself, or ``Halved`` where the precision has 16 bits."""
+    return Halved(module, precision) if precision in DTYPES else module

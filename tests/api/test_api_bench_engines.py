@@ -1,0 +1,107 @@
+"""``hwbench.bench_engines``: one network in every engine, in turn."""
+
+import contextlib
+import json
+from dataclasses import replace
+
+import pytest
+from micro_workspace import NETWORK, SPACE
+
+import hwbench
+from hwbench.api.bench_engines import differ, engines_for, ranked
+from hwbench.cli.main import main
+from hwbench.devices import load_device
+from hwbench.errors import InvalidValue
+from hwbench.runtimes.runners import choose_runner
+from hwbench.specs import LatencyStats, Measurement, Outcome, Precision, Session, Target, Timing, Workload
+from hwbench.workspace import Workspace
+
+BLOCK = Workload.parse("conv_i3_o4_k1x1x1_relu@1x3x2x4x4/fp32/auto")
+QUICK = {"samples": 5, "seconds": 0.0, "classes": 8}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory, runner_cache):
+    made = Workspace.create(tmp_path_factory.mktemp("engines"))
+    made.cache.symlink_to(runner_cache)
+    choose_runner("executorch", made.cache)
+    (made.root / "search_spaces" / "micro.toml").write_text(SPACE)
+    return made
+
+
+@pytest.fixture(scope="module")
+def result(workspace):
+    """bf16, which eager PyTorch and TorchScript have, and OpenVINO where it is installed."""
+    return hwbench.bench_engines(hwbench.BenchRequest(model=NETWORK, precision="bf16", **QUICK), workspace=workspace)
+
+
+def timed(runtime, *medians_ms):
+    sessions = tuple(Session((ms / 1e3,) * 5) for ms in medians_ms)
+    measured = Measurement(BLOCK, Target("local", runtime, "1", 1), Timing(), Outcome.OK, sessions)
+    return hwbench.BenchResult("net", "fp32", LatencyStats.of(sessions), measured)
+
+
+def test_every_engine_that_has_the_precision_is_measured_and_the_others_are_named(result):
+    measured = {engine.result.measurement.target.runtime for engine in result.engines}
+    reasons = {one.runtime: one.reason for one in result.left_out}
+    assert measured >= {"torch", "torchscript"}
+    assert measured.isdisjoint(reasons)
+    assert "builds fp32 and int8, got bf16" in reasons["onnx"]
+    assert "builds fp32 and fp16 and int8, got bf16" in reasons["executorch"]
+    assert result.engines[0].ratio == 1
+    assert [engine.ratio for engine in result.engines] == sorted(engine.ratio for engine in result.engines)
+    assert all(len(engine.result.measurement.sessions) >= 3 for engine in result.engines)
+
+
+def test_json_has_a_list_with_the_keys_of_one_engine(result):
+    values = json.loads(json.dumps(result.to_json()))
+    assert " ".join(values) == "model device precision threads cache emulated engines left_out"
+    alone = result.engines[0].result.to_json()
+    assert all(set(engine) == {*alone, "ratio", "noise"} for engine in values["engines"])
+    assert list(result.to_frame().runtime) == [engine["runtime"] for engine in values["engines"]]
+
+
+def test_the_command_prints_a_row_an_engine_and_who_is_left_out(workspace, monkeypatch, capsys):
+    monkeypatch.chdir(workspace.root)
+    words = ["bench", NETWORK, "--runtime", "all", "--precision", "bf16", "--classes", "8"]
+    with contextlib.suppress(SystemExit):
+        main([*words, "--samples", "5", "--seconds", "0"])
+    out, err = capsys.readouterr()
+    assert "of the fastest" in out
+    assert "torchscript" in out
+    assert "left out: onnx: the onnx runtime builds" in err
+
+
+def test_sessions_of_the_same_minute_are_held_against_each_other():
+    fast = timed("a", 10.0, 20.0, 12.0, 30.0, 11.0)
+    slower = timed("b", 10.5, 21.1, 12.6, 31.4, 11.6)  # by a twentieth in every minute
+    same = timed("c", 10.4, 19.5, 12.5, 29.0, 11.2)
+    assert differ(slower.measurement.sessions, fast.measurement.sessions)
+    assert not differ(same.measurement.sessions, fast.measurement.sessions)
+    assert not differ(slower.measurement.sessions[:4], fast.measurement.sessions)  # no longer in pairs
+    assert not differ(slower.measurement.sessions[:1], fast.measurement.sessions)
+    far = timed("d", 90.0, 91.0, 92.0)
+    assert differ(far.measurement.sessions, fast.measurement.sessions)
+    ordered = ranked([far, slower, fast])
+    assert [(one.result.measurement.target.runtime, one.noise) for one in ordered] == [
+        ("a", False),
+        ("b", False),
+        ("d", False),
+    ]
+    assert [one.noise for one in ranked([same, fast])] == [False, True]
+
+
+def test_other_devices_are_asked_for_what_goes_there(workspace):
+    board = replace(load_device(workspace, "local"), name="board", transport_name="ssh")
+    able, left_out = engines_for(board, Precision.FP32)
+    assert able == ["executorch"]
+    assert "measured on this machine only" in next(one.reason for one in left_out if one.runtime == "onnx")
+
+
+def test_a_file_and_the_function_for_one_engine_are_refused_in_one_line(workspace, tmp_path):
+    path = tmp_path / "model.pte"
+    path.write_bytes(b"")
+    with pytest.raises(InvalidValue, match="is a file for one engine; --runtime all takes a name"):
+        hwbench.bench_engines(hwbench.BenchRequest(model=str(path), runtime="all"), workspace=workspace)
+    with pytest.raises(InvalidValue, match=r"hwbench\.bench_engines"):
+        hwbench.bench(hwbench.BenchRequest(model=NETWORK, runtime="all"), workspace=workspace)

@@ -1,0 +1,125 @@
+"""What OpenVINO has beyond the suite of all runtimes."""
+
+import importlib.metadata
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hwbench.errors import MissingDependency
+from hwbench.models import eager_workload
+from hwbench.runtimes import ModuleForm, get, of_file
+from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS
+from hwbench.runtimes.openvino_model import OpenVinoModel
+from hwbench.runtimes.protocol import Options
+from hwbench.runtimes.python_models import ModelFailure, load_model
+from hwbench.specs import Precision, Workload
+
+BLOCK = Workload.parse("x3d_i4_m12_o4_k3x3x3_se8_swish@1x4x3x7x5/fp32/auto")
+WHY = "python -m pip install openvino nncf"
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """The block in fp32, with its module and an input."""
+    pytest.importorskip("openvino", reason=WHY)
+    pytest.importorskip("nncf", reason=WHY)
+    torch.manual_seed(0)
+    module, example = eager_workload(BLOCK.key)
+    path = tmp_path_factory.mktemp("openvino") / "block.ovz"
+    return get("openvino").build(module, example, BLOCK, path, []), module, example
+
+
+def test_every_precision_is_the_network_as_it_was_trained_and_the_name_needs_no_engine():
+    runtime = get("openvino")
+    assert {runtime.capabilities.form(Workload.parse(f"{BLOCK.key[:-10]}/{p}/auto")) for p in Precision} == {
+        ModuleForm.ORIGINAL
+    }
+    assert runtime.capabilities.form(Workload.parse(BLOCK.key.replace("auto", "one-hot"))) is ModuleForm.DEPLOY
+    assert of_file(Path("x/model.ovz")) == "openvino"
+
+
+@pytest.mark.parametrize("name", ["openvino", "nncf"])
+def test_a_missing_package_is_told_with_the_command(monkeypatch, name):
+    def version(distribution):
+        if distribution == name:
+            raise importlib.metadata.PackageNotFoundError(distribution)
+        return "2026.4.1"
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    with pytest.raises(MissingDependency, match=f"{name} is not installed; .*{WHY}"):
+        get("openvino").version()
+
+
+def test_a_file_without_its_engine_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    path = tmp_path / "x.ovz"
+    path.write_bytes(b"PK")
+    with pytest.raises(ModelFailure, match=f"openvino is not installed.*{WHY}") as caught:
+        load_model(str(path), Options())
+    assert caught.value.stage == "load"
+
+
+def test_the_same_module_gives_the_same_bytes_and_shapes_are_fixed(built, tmp_path):
+    artifact, module, example = built
+    again = get("openvino").build(module, example, BLOCK, tmp_path / "again.ovz", [])
+    assert again.sha256 == artifact.sha256
+    model = OpenVinoModel(str(artifact.path), Options(threads=1))
+    assert model.input_shape == tuple(example.shape)
+
+
+def test_operations_are_named_and_timed(built):
+    artifact, _, _ = built
+    model = OpenVinoModel(str(artifact.path), Options(threads=1, profile=True))
+    rows = model.operations(3)
+    assert any(name.startswith("Convolution") for name, _, _ in rows)
+    assert all(ns >= 0 and count == 3 for _, ns, count in rows)
+
+
+def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path):
+    _, module, example = built
+    workload = Workload.parse(BLOCK.key.replace("fp32", "bf16"))
+    made = get("openvino").build(module, example, workload, tmp_path / "half.ovz", [])
+    import openvino
+
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        with pytest.raises(ModelFailure, match="does not compute in bf16"):
+            load_model(str(made.path), Options())
+        return
+    model = OpenVinoModel(str(made.path), Options(threads=1))
+    model.feed(example.numpy())
+    model.run()
+    expected = module(example).detach().numpy()
+    error = np.linalg.norm(model.output() - expected) / np.linalg.norm(expected)
+    assert 1e-4 < error < 3e-2
+
+
+def test_a_model_with_an_open_axis_is_refused(built, tmp_path):
+    import openvino
+
+    artifact, _, _ = built
+    with zipfile.ZipFile(artifact.path) as entries:
+        graph, weights = entries.read(GRAPH), entries.read(WEIGHTS)
+    model = openvino.Core().read_model(graph, openvino.Tensor(np.frombuffer(weights, np.uint8)))
+    model.reshape(openvino.PartialShape([-1, 4, 3, 7, 5]))
+    openvino.save_model(model, tmp_path / "open.xml", compress_to_fp16=False)
+    path = tmp_path / "open.ovz"
+    with zipfile.ZipFile(path, "w") as entries:
+        entries.writestr(GRAPH, (tmp_path / "open.xml").read_bytes())
+        entries.writestr(WEIGHTS, (tmp_path / "open.bin").read_bytes())
+        entries.writestr(PRECISION, "fp32")
+    with pytest.raises(ModelFailure, match=r"not float32 of a fixed shape: f32 .*export it again"):
+        load_model(str(path), Options())
+
+
+def test_nothing_that_tells_its_maker_of_its_use_is_loaded(built):
+    program = (
+        "import sys; from hwbench.runtimes.openvino import engine; engine('openvino'); engine('nncf');"
+        "from openvino.tools.ovc import telemetry_utils; print(telemetry_utils.tm.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "openvino.tools.ovc.telemetry_stub"
