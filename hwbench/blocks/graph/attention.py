@@ -103,9 +103,9 @@ def matmul(call: Call) -> Value:
 
 
 def product(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    """Products of matrices, (..., M, K) and (..., K, N); with three axes where the exporter would broadcast in vain."""
+    """Products of matrices, (..., M, K) and (..., K, N); of equal batches, nothing is broadcast in vain."""
     ahead = first.shape[:-2]
-    if ahead != second.shape[:-2] or len(ahead) < 2:
+    if ahead != second.shape[:-2] or not ahead:
         return torch.matmul(first, second)
     pair = (one.reshape(-1, *one.shape[-2:]) for one in (first, second))
     return torch.bmm(*pair).reshape(*ahead, first.shape[-2], second.shape[-1])

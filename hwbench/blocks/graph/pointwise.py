@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +11,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.graph.rules import Call, rule
-from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, spec_of
+from hwbench.blocks.graph.values import FOLDED, MAX_AXES, NCTHW, Clip, Plain, Unsplit, Value, spec_of
 
 
 class Op(nn.Module):
@@ -163,7 +165,7 @@ class Binary(nn.Module):
       "aten.minimum.default", "aten.rsub.Scalar", "aten.rsub.Tensor")  # fmt: skip
 def binary(call: Call) -> Value:
     """Two operands with broadcasting as in the original."""
-    name, operands = str(call.node.target).split(".")[1], [call["self"], call["other"]]
+    name, operands = str(call.node.target).split(".")[1], [call.stored("self"), call.stored("other")]
     alpha = float(call["alpha"]) if name in ("add", "sub", "rsub") else 1.0
     if name == "rsub":
         name, operands, alpha = "sub", [_tensor(operands[1]) * alpha, operands[0]], 1.0
@@ -178,6 +180,8 @@ def combined(call: Call, name: str, operands: list[Any], alpha: float = 1.0) -> 
     if not clips:
         if len(call.shape) == 5:
             call.refuse("no operand has five axes")
+        if len(call.shape) > MAX_AXES:
+            return _many_axes(call, name, operands, alpha)
         return _plain(call, name, operands, alpha)
     clip = next((x for x in clips if x.shape == call.shape), clips[0])
     return _folded(call, name, [_like(call, x, clip) for x in operands], clip, alpha)
@@ -191,6 +195,28 @@ def _plain(call: Call, name: str, operands: list[Any], alpha: float) -> Plain:
         constant = constant.reshape(*[1] * (len(call.shape) - constant.dim()), *constant.shape)
     module = Binary(name, constant=constant, constant_first=not isinstance(operands[0], Plain), scale=alpha)
     return Plain(call.emit(module, *tensors), call.shape)
+
+
+def _many_axes(call: Call, name: str, operands: list[Any], alpha: float) -> Plain:
+    """With neighbouring axes in one where both operands have them, or one lacks them."""
+    tensors = [x if isinstance(x, Plain) else _tensor(x) for x in operands]
+    shapes = [(*[1] * (len(call.shape) - len(x.shape)), *x.shape) for x in tensors]
+    groups = itertools.groupby(
+        (axis for axis in range(len(call.shape)) if call.shape[axis] > 1),
+        key=lambda axis: tuple(shape[axis] > 1 for shape in shapes),
+    )
+    merged = [list(axes) for _, axes in groups]
+    first, second = (tuple(math.prod(shape[axis] for axis in axes) for axes in merged) for shape in shapes)
+    constants = [x for x in tensors if isinstance(x, torch.Tensor)]
+    module = Binary(
+        name,
+        shapes=(first, second),
+        constant=constants[0] if constants else None,
+        constant_first=isinstance(tensors[0], torch.Tensor),
+        scale=alpha,
+        shape=tuple(math.prod(call.shape[axis] for axis in axes) for axes in merged),
+    )
+    return Unsplit(call.emit(module, *depending(tensors)), call.shape)
 
 
 def _like(call: Call, x: Any, clip: Clip) -> Clip | torch.Tensor:

@@ -96,9 +96,13 @@ class Call:
         found = self._rewriter.resolved(self._arguments[name])
         return pytree.tree_map_only(Unsplit, self._split, found, is_leaf=lambda x: isinstance(x, Unsplit))
 
+    def stored(self, name: str) -> Any:
+        """An argument; a tensor of many axes as it is stored (``Unsplit``)."""
+        return self._rewriter.resolved(self._arguments[name])
+
     def unsplit(self) -> Clip | Plain:
         """The first argument; a tensor of many axes as it is stored."""
-        value = self._rewriter.resolved(self._arguments[self._schema[0]])
+        value = self.stored(self._schema[0])
         return value if isinstance(value, Unsplit) else self.tensor()
 
     def _split(self, value: Unsplit) -> Plain:

@@ -55,6 +55,13 @@ def written_over(x: torch.Tensor) -> torch.Tensor:
     return tokens
 
 
+def positions(x: torch.Tensor) -> torch.Tensor:
+    n, c, t, h, w = x.shape
+    wide = x.reshape(n, 1, c, t, h, w, 1, 1) + x.mean((3, 4)).reshape(n, 1, c, t, 1, 1, 1, 1)
+    wide = wide * torch.arange(6.0).to(x).view(2, 3) + x.new_ones(2, 1)
+    return wide.reshape(n, c, t, -1)
+
+
 def windows(x: torch.Tensor) -> torch.Tensor:
     n, c, t, h, w = x.shape
     x = x[:, :, : t // 2 * 2, : h // 2 * 2, : w // 2 * 2].permute(0, 2, 3, 4, 1)
@@ -199,6 +206,7 @@ ATTENTION: dict[str, nn.Module] = {
     ),
     "window": Does(lambda x: F.pad(x.permute(0, 2, 3, 4, 1), (0, 0, 0, 2, 1, 0))),
     "windows": Does(windows),
+    "positions of eight axes": Does(positions),
     "two orders": Does(lambda x: x.permute(0, 2, 3, 4, 1) + x.reshape(x.shape[0], *x.shape[2:], 4)),
     "zeros of its shape": Does(lambda x: x + torch.zeros_like(x) + x.new_full((1, 4, 1, 1, 1), 2.0)),
     "a part written over": Does(written_over),
