@@ -65,6 +65,7 @@ def table_of(workspace: Workspace, precision: str) -> LatencyTable:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_tables_predict_the_same_to_the_last_digit(workspace, precision):
+    """As they do today: predictions were recorded anew with the calibration of few networks and its intervals."""
     table, space = table_of(workspace, precision), load_space(workspace, SPACE)
     (golden,) = GOLDEN.glob(f"*.{precision}.*.csv")
     assert table.text == golden.read_text()

@@ -32,7 +32,8 @@ _WRAPPERS = ("module.", "model.")
 _COUNTER = "num_batches_tracked"
 # Lines of a diff for each kind of difference; a network of another kind would fill pages. What is beyond stands in one.
 _MAX_GROUPS = 6
-# Of a diff in all. What has more kinds of differences is a network of another make, of which one line says enough.
+# Of a diff in all. What has more kinds of differences, strange names among them, is a network of another make, of which
+# one line says enough.
 _MOST_GROUPS = 15
 _MEND = "hwbench zoo list names the networks whose weights are published"
 # Kinds of numbers that weights come in; each becomes float32 without another value.
@@ -104,7 +105,7 @@ class PublishedWeights:
         if difference or damaged:
             what = "weights of another network than" if difference else "damaged weights of"
             whose = f"{self.path}: {what} {network.name} (form {self.form}, {len(self.weights)} tensors)"
-            if difference.num_groups > _MOST_GROUPS:
+            if difference.num_groups > _MOST_GROUPS and difference.unexpected:
                 raise InvalidFile(f"{whose}: {difference.brief}; {_MEND}")
             raise InvalidFile(f"{whose}\n" + "\n".join([*([str(difference)] if difference else []), *damaged]))
         return known.ours(given, names)

@@ -47,6 +47,7 @@ _PYTHON_FILES = (
     "runtimes/machine.py",
     "runtimes/onnx/__init__.py",
     "runtimes/onnx/runtime.py",
+    "runtimes/openvino.py",
     "runtimes/protocol.py",
     "runtimes/pte_model.py",
     "runtimes/python_models.py",

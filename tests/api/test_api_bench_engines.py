@@ -41,6 +41,7 @@ def timed(runtime, *medians_ms):
     return hwbench.BenchResult("net", "fp32", LatencyStats.of(sessions), measured)
 
 
+@pytest.mark.long
 def test_every_engine_that_has_the_precision_is_measured_and_the_others_are_named(result):
     measured = {engine.result.measurement.target.runtime for engine in result.engines}
     reasons = {one.runtime: one.reason for one in result.left_out}
@@ -53,6 +54,7 @@ def test_every_engine_that_has_the_precision_is_measured_and_the_others_are_name
     assert all(len(engine.result.measurement.sessions) >= 3 for engine in result.engines)
 
 
+@pytest.mark.long
 def test_json_has_a_list_with_the_keys_of_one_engine(result):
     values = json.loads(json.dumps(result.to_json()))
     assert " ".join(values) == "model device precision threads cache emulated engines left_out"
@@ -61,6 +63,7 @@ def test_json_has_a_list_with_the_keys_of_one_engine(result):
     assert list(result.to_frame().runtime) == [engine["runtime"] for engine in values["engines"]]
 
 
+@pytest.mark.long
 def test_the_command_prints_a_row_an_engine_and_who_is_left_out(workspace, monkeypatch, capsys):
     monkeypatch.chdir(workspace.root)
     words = ["bench", NETWORK, "--runtime", "all", "--precision", "bf16", "--classes", "8"]

@@ -20,7 +20,7 @@ from hwbench.errors import InvalidValue, UnknownName
 from hwbench.latency import LatencyTable, table_path
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
-from hwbench.specs import Outcome, Precision
+from hwbench.specs import Outcome, Precision, Target
 from hwbench.workspace import Workspace
 
 FEW = {"precision": "fp32", "limit": 6, "calibrate": 1}
@@ -41,7 +41,7 @@ def fake(workspace, monkeypatch):
     ("fields", "message"),
     [
         ({"precision": "fp8"}, "expected fp32, fp16, bf16 or int8, got 'fp8'"),
-        ({"precision": ","}, "--precision: expected fp32, int8"),
+        ({"precision": ","}, "--precision: expected fp32, fp16, bf16, int8"),
         ({"budget": "12"}, "--budget: '12' has no unit"),
         ({"budget": "12 ms", "networks_only": True}, "--budget and --networks-only do not go together"),
         ({"conditions": "cold"}, "--conditions: expected stock or controlled, got 'cold'"),
@@ -167,6 +167,7 @@ def test_a_process_of_its_own_gets_the_whole_request(fields):
 
 
 def test_several_devices_each_have_their_status(tmp_path):
+    LatencyTable(Target("pi", "x", "1", 1), Precision.FP32, ()).write(tmp_path / "a.csv")
     profile = DeviceProfile("pi", "pi/x-1/t1", 1, 0, 0, (tmp_path / "a.csv",), tmp_path, 0.5, None)
     other = replace(profile, device="s9")
     result = hwbench.ProfileResult((profile, other), {"pi": 0, "gone": 3, "s9": 0})

@@ -11,8 +11,8 @@ import pytest
 from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
 
 import hwbench
-from hwbench.api import train as module
 from hwbench.api.models import resolve_model
+from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
 from hwbench.data import FailurePolicy
 from hwbench.data.video_scores import load_scores
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
@@ -251,7 +251,7 @@ def test_what_a_request_allows_is_what_the_library_allows() -> None:
     assert [Resources(one).device for one in choices["device"]] == list(choices["device"])
     assert hwbench.TrainRequest(architecture=NETWORK).make_recipe() == Recipe()
     tuned = hwbench.TrainRequest(architecture=NETWORK, qat=True).make_recipe(3)
-    assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (module.QAT_EPOCHS, module.QAT_RATE, 3)
+    assert (tuned.epochs, tuned.learning_rate, tuned.seed) == (QAT_EPOCHS, QAT_RATE, 3)
 
 
 def test_decoded_videos_on_the_disk_change_no_step(workspace: Workspace, trained: Trained, tmp_path: Path) -> None:

@@ -183,7 +183,7 @@ OTHERS = [
     (("export", CHECKPOINT), 2, ("Missing option '--out'",)),
     (("bench", "nofile.pte"), 2, ("no file nofile.pte", "hwbench export CHECKPOINT --out DIR")),
     (("bench", VIDEOS), 2, ("no file videos", "hwbench export CHECKPOINT --out DIR")),
-    (("bench", CHECKPOINT), 2, ("expected a file that ends in .pte, .onnx or .ts", "hwbench export")),
+    (("bench", CHECKPOINT), 2, ("expected a file that ends in .pte, .onnx, .ovz or .ts", "hwbench export")),
     ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
     ((*BENCH, "--seconds", "nan"), 2, ("--seconds",)),
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
@@ -194,11 +194,11 @@ OTHERS = [
     ((*SEARCH, "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
     ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
     *[((*c, "--runtime", "torch", "--precision", precision), 2,
-       ("the torch runtime builds fp32, got int8", "--runtime executorch"))
+       ("the torch runtime builds fp32 and fp16 and bf16, got int8", "--runtime executorch"))
       for c, precision in ((PROFILE, "int8"), (PROFILE, "fp32,int8"), (("bench", f"{STUDY}:best"), "int8"))],
     *[((*c, "--transfer-from", "lokal"), 2, ("unknown device 'lokal'", "did you mean 'local'"))
       for c in (SEARCH, VALIDATE)],
-    *[((*c, "--transfer-from", "local"), 2, ("--transfer-from local: rows of local itself",))
+    *[((*c, "--transfer-from", "local"), 2, ("--transfer-from local: rows of local",))
       for c in (SEARCH, VALIDATE)],
     (("search",), 2, ("Missing option '--budget'",)),
     (("report", "dune"), 2, ("no finished study 'dune'", "did you mean 'done'")),

@@ -28,7 +28,9 @@ def fake(workspace, monkeypatch):
     device.conditions, device.sources, device.repeat = {"device": "fake"}, "1", None
 
     @contextmanager
-    def place(store, workspace, place, *, runtime, threads, processes, retry, builder=None, listener=None):
+    def place(
+        store, workspace, place, *, runtime, threads, processes, retry, builder=None, listener=None, precisions=()
+    ):
         again = tuple(set(Outcome) - {Outcome.OK}) if retry else (Outcome.LOST,)
         sources = device.sources
         yield Campaign(
@@ -63,7 +65,10 @@ def test_a_space_is_measured_and_its_tables_are_published(workspace, fake, capsy
     assert status == 0
     values = json.loads(out)
     rows = needed(workspace) | needed(workspace, Precision.INT8)
-    assert set(values) == {"device", "target", "ok", "failed", "skipped", "table", "tables", "seconds", "scales", "aa"}
+    keys = (
+        "device target ok failed skipped table tables seconds scales aa accuracy stopped rows rows_of_space precisions"
+    )
+    assert set(values) == {*keys.split(), "precisions"}
     assert values["aa"] is None
     assert (values["device"], values["target"]) == ("local", TARGET.key)
     assert (values["ok"], values["failed"], values["skipped"]) == (len(rows), 0, 0)
@@ -317,7 +322,7 @@ def test_threads_have_a_table_of_their_own(workspace, fake, capsys):
     ("arguments", "said"),
     [
         (["--precision", "fp8"], "expected fp32, fp16, bf16 or int8, got 'fp8'"),
-        (["--precision", ","], "--precision: expected fp32, int8"),
+        (["--precision", ","], "--precision: expected fp32, fp16, bf16, int8"),
         (["--device", "lokal"], "did you mean 'local'?"),
         (["--space", "x3d-tny"], "did you mean 'x3d-tiny' or"),
         (["--threads", "0"], "--threads"),

@@ -40,7 +40,7 @@ def fake(workspace, monkeypatch):
     device.conditions, device.repeat, device.asked = CONDITIONS, None, []
 
     @contextmanager
-    def place(store, workspace, place, *, runtime, threads, processes, retry, listener):
+    def place(store, workspace, place, *, runtime, threads, processes=1, retry=False, listener, precisions=()):
         device.asked.append((place.name, runtime, threads, place.conditions))
         target = replace(TARGET, device=place.name)
         yield Campaign(store, target, device.conditions, device.build, device.measure, Timing(), repeat=device.repeat)

@@ -88,7 +88,7 @@ def test_every_key_of_every_object_is_held(folder: Path, change: str) -> None:
         (lambda text: "[" * 100_000, "cannot be read as JSON"),
         (lambda text: "[]", "expected an object"),
         (lambda text: text.replace('"schema": 2', '"schema": 3'), "expected schema 2, got 3"),
-        (lambda text: text.replace('"int8"', '"int4"'), "precision: expected one of fp32, int8"),
+        (lambda text: text.replace('"int8"', '"int4"'), "precision: expected one of fp32, fp16, bf16, int8"),
         (lambda text: text.replace('"stride": 4', '"stride": 0'), "input.clip: clip: stride and span must be"),
     ],
 )

@@ -14,6 +14,7 @@ from markdown_pages import blocks, commands
 from hwbench.interpreter import python_path
 from hwbench.runtimes import Capabilities, FileFormat, Quantiser, get
 from hwbench.runtimes.capabilities import NATIVE, PYTHON
+from hwbench.specs import Precision
 from hwbench.workspace import Workspace
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "extending" / "runtime.md"
@@ -127,7 +128,7 @@ def test_what_it_cannot_do_is_told_with_what_can(installed: dict[str, str], tmp_
         (tmp_path / f"text.{ending}").write_text("a text\n")
     for words, expected in (
         (["bench", str(tmp_path / "text.pt2")], "expected an exported program, found something else"),
-        (["bench", str(tmp_path / "text.pt3")], "expected a file that ends in .pte, .pt2, .onnx or .ts"),
+        (["bench", str(tmp_path / "text.pt3")], "expected a file that ends in .pte, .pt2, .onnx, .ovz or .ts"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "hwbench", *words],
@@ -151,14 +152,14 @@ def test_capabilities_are_known_without_torch() -> None:
 
 
 def test_values_of_the_shipped_runtimes_hold_together() -> None:
-    shipped = {name: get(name).capabilities for name in ("executorch", "onnx", "torch", "torchscript")}
+    shipped = {name: get(name).capabilities for name in ("executorch", "onnx", "openvino", "torch", "torchscript")}
     assert len({known.suffix for known in shipped.values()}) == len(shipped)
     assert [name for name, known in shipped.items() if known.remote] == ["executorch"]
     assert [name for name, known in shipped.items() if not known.holds_weights] == ["torch"]
     assert [name for name, known in shipped.items() if known.runners[0] == NATIVE] == ["executorch"]
     assert all(PYTHON in known.runners for known in shipped.values())
     for known in shipped.values():
-        assert (known.quantiser is Quantiser.NONE) == (len(known.precisions) == 1)
+        assert (known.quantiser is Quantiser.NONE) == (Precision.INT8 not in known.precisions)
         package, _, file = known.run_page.partition(":")
         assert (Path(sys.modules["hwbench"].__path__[0]).parent / package.replace(".", "/") / file).is_file()
 

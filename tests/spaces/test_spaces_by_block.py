@@ -14,6 +14,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture
 from hwbench.studies.evaluators.entropy import Entropy
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.posterior import Layout, Posterior
 from hwbench.studies.thompson import Thompson
 from hwbench.workspace import Workspace, shipped
@@ -217,9 +218,10 @@ def test_the_shipped_space_is_counted_drawn_and_searched(fine):
     assert outside not in feasible
     assert feasible.repair(outside) in feasible
     values = [scores.total(member) for member in drawn]
-    posterior = Posterior.fit(Layout(sums), drawn, values)
+    scored = [ScoreObservation(member, value) for member, value in zip(drawn, values)]
+    posterior = Posterior.fit(Layout(sums), scored)
     mean, _ = posterior.predict(drawn[:5])
     expected = posterior.expected()
     assert [expected.total(member) for member in drawn[:5]] == pytest.approx(mean.tolist(), abs=1e-9)
-    proposed = Thompson(feasible).propose(list(zip(drawn, values)), rng)
+    proposed = Thompson(feasible).propose(scored, rng)
     assert proposed in feasible

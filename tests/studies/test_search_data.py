@@ -138,7 +138,7 @@ def _no_file(*_):
 
 def test_a_training_that_diverges_has_no_score(data, monkeypatch):
     recipe = Recipe(epochs=2, learning_rate=1e30, warmup_share=0, clip_grad_norm=1e30)
-    monkeypatch.setattr(StudyData, "_recipe", lambda self, seed: recipe)
+    monkeypatch.setattr(StudyData, "recipe", lambda self, seed: recipe)
     assert math.isnan(data.top1(network(), 0))
     heard = []
     data.losses(network(), 0, lambda epoch, loss: heard.append(loss))

@@ -1,9 +1,13 @@
 import pytest
 import torch
 
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture
 from hwbench.studies.evaluators import MODULES, Context, get
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.sampler import samplers
-from hwbench.testing.evaluators import EvaluatorConformance, members, random_clips
+from hwbench.testing.evaluators import CLASSES, EvaluatorConformance, members, random_clips
 from hwbench.testing.samplers import SamplerConformance, tiny_feasible
 
 __all__ = ["tiny_feasible"]
@@ -40,7 +44,10 @@ class TestShippedEvaluators(EvaluatorConformance):
         def reference(count):
             return members(space, min(count, 4), seed=1)
 
-        return Context(3, reference, trainer, losses, random_clips, inherited)
+        sums = SpaceSums.of(space, lambda block, x: block.out_channels, num_classes=CLASSES)
+        known = [Architecture.parse(network.name) for network in members(space, 12, seed=2)]
+        fitted = FittedScores(sums, tuple(ScoreObservation(one, sums.total(one) / 100) for one in known))
+        return Context(3, reference, trainer, losses, random_clips, inherited, fitted)
 
 
 class TestShippedSamplers(SamplerConformance):
