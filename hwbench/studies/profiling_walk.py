@@ -47,8 +47,8 @@ BATCH_ROWS = 48
 BATCH_SHARE = 4
 # Of eight errors the seventh is a limit of their median (``PredictionAccuracy``).
 FIRST_NETWORKS = 8
-# Of the limit at each look, so that one which ends the walk holds with 0.9: it is looked at a few times.
-LOOK_CONFIDENCE = 0.95
+# Of the limit that ends the walk.
+CONFIDENCE = 0.9
 ROWS_PER_NETWORK = 24
 MOST_NETWORKS = 40
 # Boundaries whose cost tells that of the others: two rows each, and the cost grows smoothly with their size.
@@ -90,6 +90,16 @@ class WalkStep:
     accuracy: PredictionAccuracy | None
     batch: tuple[Workload, ...] = ()
     stopped: StopReason | None = None
+
+
+def look_confidence(look: int) -> float:
+    """Of the limit at one look of many, from 1, so that none of them is broken with ``CONFIDENCE``.
+
+    A walk ends at the first limit that is low enough, and would otherwise end by luck, the sooner the more often it is
+    looked at. The shares 6 / (pi look)^2 of what may go wrong add up to all of it (alpha
+    spending; Lan and DeMets 1983).
+    """
+    return 1 - (1 - CONFIDENCE) * 6 / (math.pi * look) ** 2
 
 
 def is_worth_choosing(space: StagedSpace, precision: Precision, num_classes: int) -> bool:
@@ -179,9 +189,15 @@ class ProfilingWalk:
         """How far off the table is for a network of the space, by the judges that it has; None while these are few."""
         try:
             errors = left_out_errors(self._filled(table), self.judges(), members=self.space.size())
-            return PredictionAccuracy.of(errors, LOOK_CONFIDENCE)
+            return PredictionAccuracy.of(errors, look_confidence(self._looks(table)))
         except NotMeasured:
             return None
+
+    def _looks(self, table: LatencyTable) -> int:
+        """How often the table was looked at: after each batch that is whole."""
+        finished = _finished(table)
+        whole = [all(workload.key in finished for workload in batch) for batch in self._batches]
+        return max(sum(whole), 1)
 
     def history(self, table: LatencyTable) -> Iterator[tuple[int, PredictionAccuracy]]:
         """Blocks and accuracy after each batch that is whole, as it would have been with all judges of today."""
