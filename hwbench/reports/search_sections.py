@@ -88,7 +88,7 @@ def worth(report: StudyReport) -> Iterator[Html]:
         return
     (one,) = report.board.standings
     tau = one.tau
-    words = f"{one.networks} networks of the study were trained ({report.judged_by})."
+    words = f"Networks of the study that were trained ({report.judged_by}): {one.networks}."
     if math.isfinite(tau.value) and math.isfinite(tau.low):
         words += (
             f" Kendall's tau of {name} with their top-1 is {tau.value:.2f} (95 %: {tau.low:.2f} to {tau.high:.2f})."
