@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
+from hwbench.api.search_request import SUPERNET_EPOCHS
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.registry import suggest
 
@@ -27,9 +28,8 @@ if TYPE_CHECKING:
     from hwbench.studies.scoreboard import Scoreboard
     from hwbench.workspace import Workspace
 
-# Epochs of an evaluator that trains, and of a supernet.
+# Epochs of an evaluator that trains.
 SHORT_EPOCHS = 2
-SUPERNET_EPOCHS = 30
 
 
 @request

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Its networks inherit what was trained once.
 SUPERNET = "supernet"
+# Passes of the one training of all networks within a budget.
+SUPERNET_EPOCHS = 30
 NO_PRUNER = "none"
 # Its networks are predicted from trainings of others.
 FITTED = "fitted"
@@ -86,7 +88,9 @@ class SearchRequest:
         help="For fitted: a study of curve or short-train, or a folder of ground truth (repeatable).",
     )
     supernet_epochs: int = option(
-        default=30, min=1, help="For supernet: epochs of the one training of all networks within the budget."
+        default=SUPERNET_EPOCHS,
+        min=1,
+        help="For supernet: epochs of the one training of all networks within the budget.",
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -219,20 +218,9 @@ def index(call: Call) -> Value:
         ((dim, places),) = given
     if not isinstance(places, torch.Tensor) or places.dim() != 1 or places.dtype == torch.bool:
         call.refuse("its places must be a list of numbers that does not depend on the input")
-    node = call.emit(_Places(dim, places), call.natural(x))
-    return call.from_natural(node)
-
-
-class _Places(nn.Module):
-    places: torch.Tensor
-
-    def __init__(self, dim: int, places: torch.Tensor) -> None:
-        super().__init__()
-        self.dim = dim
-        self.register_buffer("places", places.clone())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.index_select(x, self.dim, self.places)
+    operands = [call.natural(x), places]
+    module = WithConstants(lambda values, kept: torch.index_select(values, dim, kept), operands)
+    return call.from_natural(call.emit(module, *depending(operands)))
 
 
 @rule("aten.repeat_interleave.self_int")
@@ -244,17 +232,9 @@ def repeat_interleave(call: Call) -> Value:
     dim = call["dim"] % len(x.shape)
     wide = (*x.shape[: dim + 1], count, *x.shape[dim + 1 :])
     ones = (*x.shape[: dim + 1], 1, *x.shape[dim + 1 :])
-    module = _Repeat(ones, wide, call.shape)
-    return call.from_natural(call.emit(module, call.natural(x)))
-
-
-class _Repeat(nn.Module):
-    def __init__(self, ones: Sequence[int], wide: Sequence[int], shape: Sequence[int]) -> None:
-        super().__init__()
-        self.ones, self.wide, self.shape = tuple(ones), tuple(wide), tuple(shape)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.reshape(self.ones).expand(self.wide).reshape(self.shape)
+    shape, node = call.shape, call.natural(x)
+    module = WithConstants(lambda values: values.reshape(ones).expand(wide).reshape(shape), [node])
+    return call.from_natural(call.emit(module, node))
 
 
 @rule("aten.softmax.int", "aten._softmax.default")
@@ -262,22 +242,8 @@ def softmax(call: Call) -> Value:
     """Over one axis; XNNPACK takes the last one."""
     x = call.tensor()
     dim = call["dim"] % len(x.shape)
-    last = dim == len(x.shape) - 1
     node = call.natural(x)
-    if not last:
-        node = call.emit(_Swapped(dim), node)
-    node = call.emit(Op(torch.ops.aten.softmax.int, -1), node)
-    if not last:
-        node = call.emit(_Swapped(dim), node)
+    swaps = [] if dim == len(x.shape) - 1 else [Op(torch.ops.aten.transpose.int, dim, -1)]
+    for module in (*swaps, Op(torch.ops.aten.softmax.int, -1), *swaps):
+        node = call.emit(module, node)
     return call.from_natural(node)
-
-
-class _Swapped(nn.Module):
-    """An axis and the last one change places."""
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.transpose(self.dim, -1)
