@@ -180,6 +180,7 @@ def _profile_each(request: ProfileRequest, workspace: Workspace, listener: Liste
 def _profile_device(
     request: ProfileRequest, workspace: Workspace, place: Device, listener: Listener, builder: Builder | None
 ) -> DeviceProfile:
+    place = replace(place, conditions=parse_conditions(request.conditions) or place.conditions)
     if request.refresh:
         from hwbench.api.refresh import refresh_device
 
@@ -192,7 +193,6 @@ def _profile_device(
 
     started = time.monotonic()
     variants = parse_variants(request.variants)
-    place = replace(place, conditions=parse_conditions(request.conditions) or place.conditions)
     space = open_space(workspace, request.space, request.classes)
     for precision in request.precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(place.name, request.runtime, request.threads), precision)

@@ -42,9 +42,11 @@ class Ears(Listener):
 def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
     """Stands in for every device: the rest is real."""
     device = FakeDevice(folder, law=work, noise=1e-4)
+    device.places = []
 
     @contextmanager
     def place(store, workspace, place, *, threads=None, **options):
+        device.places.append(place)
         store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
         target: Target = replace(TARGET, device=place.name, threads=threads or TARGET.threads)
         yield Campaign(store, target, CONDITIONS, device.build, device.measure, Timing(min_rounds=3, max_rounds=3))

@@ -7,6 +7,7 @@ from measured import CONDITIONS, TARGET, Ears, fake_device
 from micro_workspace import SPACE
 
 import hwbench
+from hwbench.devices import Conditions
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
 from hwbench.measure.store_types import RowPurpose, fingerprint
@@ -61,6 +62,12 @@ def network(workspace, seed=0):
 
     space = load_space(workspace, "micro")
     return space.network(space.random(np.random.default_rng(seed)), 8).workload(INT8)
+
+
+def test_a_refresh_holds_the_conditions_that_it_is_told(workspace, fake):
+    profile(workspace)
+    profile(workspace, refresh=True, conditions="controlled")
+    assert [place.conditions for place in fake.places] == [Conditions.STOCK, Conditions.CONTROLLED]
 
 
 def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fake):
