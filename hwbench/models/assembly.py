@@ -13,6 +13,7 @@ from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
 from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.models.resnet import ResnetNetwork
 from hwbench.models.slowfast import SlowFastNetwork, is_slowfast
+from hwbench.models.squeezetime import SqueezeTimeNetwork
 from hwbench.specs import BlockRole, BlockSpec
 
 Assembler = Callable[[Sequence[BlockSpec], float], nn.Module]
@@ -24,6 +25,7 @@ ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
     (R2plus1dNetwork.matches, R2plus1dNetwork),
     (ResnetNetwork.matches, ResnetNetwork),
     (is_slowfast, SlowFastNetwork),
+    (SqueezeTimeNetwork.matches, SqueezeTimeNetwork),
 ]
 
 
@@ -73,7 +75,7 @@ def assemble(blocks: Sequence[BlockSpec], dropout: float = 0.5) -> nn.Module:
 def initialise(module: nn.Module) -> None:
     """Draws convolutions as He et al. 2015 do for ReLU (fan out), linear layers with a deviation of 0.01."""
     for layer in module.modules():
-        if isinstance(layer, nn.Conv3d):
+        if isinstance(layer, nn.Conv2d | nn.Conv3d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
         elif isinstance(layer, nn.Linear):
             nn.init.normal_(layer.weight, std=0.01)

@@ -22,7 +22,8 @@ from hwbench.models.weights import Weights
 from hwbench.specs import Network
 
 _EXPECTED = (
-    "weights of an X3D or of a ResNet: a state dict of EfficientX3d, of PyTorchVideo, or of PySlowFast, as written by "
+    "weights of an X3D, a ResNet or a SqueezeTime: a state dict of EfficientX3d, of PyTorchVideo, of PySlowFast, or of "
+    "SqueezeTime's authors, as written by "
     "torch.save(model.state_dict(), FILE)"
 )
 # Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package.
@@ -129,7 +130,7 @@ class PublishedWeights:
 
 
 def read_published(path: Path) -> PublishedWeights:
-    """Weights of an X3D or a ResNet in any of their forms, bare or inside a trainer's file. No code in the file is run.
+    """Weights of an X3D, a ResNet or a SqueezeTime in any of their forms, bare or inside a trainer's file. No code in the file is run.
 
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.

@@ -13,10 +13,18 @@ from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.models.resnet import ResnetNetwork
 from hwbench.models.resnet_weights import EXAMPLES, ResnetForm, pyslowfast_names, resnet_form
 from hwbench.models.slowfast import is_slowfast
+from hwbench.models.squeezetime import SqueezeTimeNetwork
+from hwbench.models.squeezetime_weights import (
+    SQUEEZETIME_EXAMPLES,
+    SqueezeTimeForm,
+    squeezetime_form,
+    squeezetime_name,
+    stem_in,
+)
 from hwbench.models.weights import Weights, WeightsForm, form_of, names_in, translated, without_shortcut_norm
 from hwbench.specs import Network
 
-Form = WeightsForm | ResnetForm
+Form = WeightsForm | ResnetForm | SqueezeTimeForm
 Names = Mapping[str, str | None]
 
 
@@ -114,8 +122,42 @@ class ResnetNames:
         return {own[name]: value.clone() for name, value in given.items()}
 
 
+class SqueezeTimeNames:
+    """Of SqueezeTime."""
+
+    networks = "a SqueezeTime"
+
+    def __init__(self, form: SqueezeTimeForm) -> None:
+        self.form = form
+
+    @property
+    def last_layer(self) -> str:
+        return "head.proj" if self.form is SqueezeTimeForm.OWN else "cls_head.fc_cls"
+
+    def fits(self, network: Network) -> bool:
+        return SqueezeTimeNetwork.matches(network.blocks)
+
+    def in_file(self, wanted: Weights) -> dict[str, str]:
+        if self.form is SqueezeTimeForm.OWN:
+            return {name: name for name in wanted}
+        return {name: squeezetime_name(name, SqueezeTimeForm.OWN) or name for name in wanted}
+
+    def plain(self, names: Weights) -> Names:
+        if self.form is SqueezeTimeForm.OWN:
+            return {name: name for name in names}
+        return {name: squeezetime_name(name, self.form) for name in names}
+
+    def ours(self, given: Weights, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        own = {in_file: name for name, in_file in names.items()}
+        if self.form is SqueezeTimeForm.OWN:
+            return {own[name]: value.clone() for name, value in given.items()}
+        return {own[name]: stem_in(self.form, name, value) for name, value in given.items()}
+
+
 def names_of(form: Form) -> WeightNames:
     """The names of a form."""
+    if isinstance(form, SqueezeTimeForm):
+        return SqueezeTimeNames(form)
     return X3dNames(form) if isinstance(form, WeightsForm) else ResnetNames(form)
 
 
@@ -127,12 +169,18 @@ def recognised(weights: Weights) -> Form:
     Raises:
         InvalidValue: No name belongs to any.
     """
+    squeezetime, squeezed = squeezetime_form(weights)
     resnet, count = resnet_form(weights)
+    if squeezed > count:
+        return squeezetime
     try:
         x3d = form_of(weights)
     except InvalidValue as error:
         if not count:
-            raise InvalidValue(f"{error}, or of a ResNet, such as {' or '.join(EXAMPLES)}") from None
+            raise InvalidValue(
+                f"{error}, or of a ResNet, such as {' or '.join(EXAMPLES)}, or of a SqueezeTime, such as "
+                f"{' or '.join(SQUEEZETIME_EXAMPLES)}"
+            ) from None
         return resnet
     known = sum(own is not None for own in names_in(weights, x3d, _other(x3d)).values())
     return resnet if count >= known else x3d

@@ -41,7 +41,7 @@ class Coverage:
 
 def belongs(space: StagedSpace, table: LatencyTable) -> bool:
     """Whether a table has rows of a space: one of its stems, which every network of the space begins with."""
-    stems = {(space.ends.stem(), cell.clip) for cell in space.cells}
+    stems = {(space.ends.on(cell.clip).stem(), cell.clip) for cell in space.cells}
     return any((row.workload.blocks[0], row.workload.input) in stems for row in table if row.role is Role.BLOCK)
 
 

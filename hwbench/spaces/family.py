@@ -17,6 +17,11 @@ from hwbench.toml_fields import Fields
 class Ends(abc.ABC):
     """What stands before the first stage and behind the last one; a frozen dataclass of the family."""
 
+    def on(self, clip: TensorSpec) -> Ends:
+        """The ends of networks on clips of that shape: these, unless the stem depends on the clip."""
+        del clip
+        return self
+
     @abc.abstractmethod
     def stem(self) -> BlockSpec:
         """The block that takes the clip."""

@@ -187,9 +187,9 @@ class FeasibleSet:
                     yield part
 
     def _reachable_in(self, cell: CellSums) -> Iterator[tuple[BlockSpec, TensorSpec]]:
-        ahead, behind = self.sums.ahead(cell), self.sums.behind(cell)
+        ahead, behind, ends = self.sums.ahead(cell), self.sums.behind(cell), self.space.ends.on(cell.cell.clip)
         if behind[0][0] + ahead[0][0] <= self._most_s:
-            yield from on_inputs(self.space.ends.before(), cell.cell.clip)
+            yield from on_inputs(ends.before(), cell.cell.clip)
         for index, (axis, stage) in enumerate(zip(self.sums.axes, cell.stages)):
             least = behind[index][:, None] + stage.seconds + ahead[index + 1][stage.out]
             for row, number in np.argwhere(least <= self._most_s).tolist():
@@ -201,7 +201,7 @@ class FeasibleSet:
                 yield from on_inputs(blocks, x)
                 if index == len(self.sums.axes) - 1:
                     x = after(blocks, x)
-                    yield from on_inputs(self.space.ends.behind(carried.choice, x, self.sums.num_classes), x)
+                    yield from on_inputs(ends.behind(carried.choice, x, self.sums.num_classes), x)
 
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""

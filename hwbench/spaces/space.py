@@ -240,9 +240,9 @@ class StagedSpace:
         """
         self.validate(architecture)
         clip = self.cell(architecture).clip
-        stages, last = self._laid_out(architecture)
-        blocks = [*self.ends.before(), *itertools.chain.from_iterable(stages)]
-        behind = self.ends.behind(last, after(blocks, clip), num_classes)
+        ends, (stages, last) = self.ends.on(clip), self._laid_out(architecture)
+        blocks = [*ends.before(), *itertools.chain.from_iterable(stages)]
+        behind = ends.behind(last, after(blocks, clip), num_classes)
         return Network(architecture.key, (*blocks, *behind), clip, self.span_s(architecture))
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
@@ -251,7 +251,8 @@ class StagedSpace:
 
     def _laid_out(self, architecture: Architecture) -> tuple[list[list[BlockSpec]], StageChoice]:
         """The blocks of each stage of a member, and what was chosen for the last of them."""
-        x = after(self.ends.before(), self.cell(architecture).clip)
+        clip = self.cell(architecture).clip
+        x = after(self.ends.on(clip).before(), clip)
         stages: list[list[BlockSpec]] = []
         carried: Carried | None = None
         for step, choice in zip(self.steps, self.step_choices(architecture)):
@@ -309,6 +310,7 @@ def blocks_of(
     family: Family, ends: Ends, stages: Iterable[StageChoice], clip: TensorSpec, num_classes: int
 ) -> tuple[BlockSpec, ...]:
     """The blocks of one network, from stem to head, on a clip."""
+    ends = ends.on(clip)
     blocks = [*ends.before()]
     x = after(blocks, clip)
     for choice in stages:

@@ -135,6 +135,7 @@ class Walk:
         self, family: Family, ends: Ends, steps: Sequence[SpaceStep], clip: TensorSpec, num_classes: int
     ) -> tuple[float, tuple[StageSums, ...]]:
         """What the stem adds to all networks on a clip, and the sums of each step."""
+        ends = ends.on(clip)
         base, first = self.along(ends.before(), self.place(clip))
         states: list[tuple[Place, Carried | None]] = [(first, None)]
         found = []

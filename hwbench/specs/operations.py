@@ -16,7 +16,8 @@ POINT: Size = (1, 1, 1)
 class Path(enum.StrEnum):
     """Where an operation stands in its block.
 
-    ``MAIN``: between input and output. ``SIDE``: in a shortcut. ``GATE``: in a squeeze-excite, on pooled values.
+    ``MAIN``: between input and output. ``SIDE``: beside that, as in a shortcut. ``GATE``: in what values are multiplied
+    with, as in a squeeze-excite.
     """
 
     MAIN = "main"

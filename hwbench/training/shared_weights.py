@@ -124,7 +124,7 @@ def shared_names(module: nn.Module, space: StagedSpace, architecture: Architectu
     names = [name for name, _ in module.named_parameters()]
     if not isinstance(module, ChainNetwork):
         return {name: name for name in names}
-    depths, ends = space.stage_depths(architecture), len(space.ends.before())
+    depths, ends = space.stage_depths(architecture), len(space.ends.on(space.cells[0].clip).before())
     places = [f"stem.{i}" for i in range(ends)]
     places += [f"stage{stage}.{i}" for stage, depth in enumerate(depths) for i in range(depth)]
 

@@ -8,11 +8,13 @@ from hwbench.specs.kinds.pool import PoolKind
 from hwbench.specs.kinds.r2plus1d import PoolHeadKind, R2plus1dKind, ResnetStemKind
 from hwbench.specs.kinds.resnet import BottleneckKind, FramePoolKind
 from hwbench.specs.kinds.squeeze_excitation import SqueezeExcitationKind
+from hwbench.specs.kinds.squeezetime import ChannelTimeKind, SqueezeStemKind
 from hwbench.specs.kinds.x3d import X3dHeadKind, X3dKind, X3dStemKind
 
 for kind in (
     *(X3dStemKind(), X3dKind(), X3dHeadKind()),
     *(ResnetStemKind(), R2plus1dKind(), BottleneckKind(), FramePoolKind(), PoolHeadKind()),
+    *(SqueezeStemKind(), ChannelTimeKind()),
     *(ConvKind(), SqueezeExcitationKind(), PoolKind()),
     *(PathwaySplitKind(), PathwayFuseKind(), PathwayHeadKind()),
     *(HandStemKind(), HandKind(), HandHeadKind(), HandNetworkKind()),
@@ -21,6 +23,7 @@ for kind in (
 
 __all__ = [
     "BottleneckKind",
+    "ChannelTimeKind",
     "ConvKind",
     "FramePoolKind",
     "HandHeadKind",
@@ -35,6 +38,7 @@ __all__ = [
     "R2plus1dKind",
     "ResnetStemKind",
     "SqueezeExcitationKind",
+    "SqueezeStemKind",
     "X3dKind",
     "X3dHeadKind",
     "X3dStemKind",
