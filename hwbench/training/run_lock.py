@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import platform
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def is_trained_now(run_dir: Path) -> bool:
 
 
 def _is_locked(file: int) -> bool:
-    if sys.platform == "linux":
+    if platform.system() == "Linux":
         asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
         return bool(kind != fcntl.F_UNLCK)
