@@ -40,6 +40,24 @@ def test_fp16_is_one_delegate_with_fp32_in_and_out_and_computes_what_the_module_
     assert [shape for shape, _ in pte_layout(half.path).inputs] == [tuple(example.shape)]
 
 
+@pytest.mark.parametrize("key", ["conv_i3_o4_k1x3x3_relu@1x3x2x6x6/fp16/auto", BLOCK.key])
+def test_everything_between_the_ends_is_in_fp16(key, tmp_path, monkeypatch):
+    """The engine takes a conversion and the change of layout behind it for nothing, and would compute in fp32."""
+    from hwbench.runtimes.passes.inject import xnnpack_preprocess
+
+    graphs, write = [], xnnpack_preprocess.serialize_xnnpack_binary
+    keep = lambda graph, header: (graphs.append(graph), write(graph, header))[1]  # noqa: E731
+    monkeypatch.setattr(xnnpack_preprocess, "serialize_xnnpack_binary", keep)
+    one = Workload.parse(key)
+    module, example = workload_module(one)
+    get("executorch").build(module, example, one, tmp_path / "half.pte", [])
+    (graph,) = graphs
+    values = [getattr(value.xvalue_union, "tensor", value.xvalue_union) for value in graph.xvalues]
+    assert sorted(value.flags for value in values if value.datatype.name != "xnn_datatype_fp16") == [1, 2]
+    assert {value.datatype.name for value in values if value.flags} == {"xnn_datatype_fp32"}
+    assert [type(node.xnode_union).__name__ for node in graph.xnodes].count("XNNConvert") == 2
+
+
 def test_fp16_weights_are_stored_in_fp16(tmp_path):
     workload = Workload.parse("conv_i64_o96_k1x3x3_relu@1x64x1x4x4/fp16/auto")
     torch.manual_seed(0)

@@ -14,11 +14,12 @@ from typing import Any
 from executorch.backends.xnnpack import xnnpack_preprocess
 from executorch.backends.xnnpack._passes import XNNPACKPassManager
 from executorch.backends.xnnpack._passes.channels_last_tagged_reshape_pass import ChannelsLastTaggedReshapePass
+from executorch.backends.xnnpack._passes.remove_redundant_copy_pass import RemoveRedundantCopyPass
 from executorch.backends.xnnpack._passes.xnnpack_pass import XNNPACKPass
 from executorch.exir.pass_base import PassResult
 from executorch.exir.program._program import _transform
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import Graph, GraphModule, Node
 from torch.fx.traceback import NodeSource
 
 from hwbench.runtimes.passes.casts import is_cast
@@ -66,6 +67,19 @@ class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
         return is_cast(node) or bool(super().requires_nchw_inputs(node))
 
 
+class _RedundantCopies(RemoveRedundantCopyPass):  # type: ignore[misc]
+    """Takes changes of layout away as the engine does, and no conversion, which looks like one.
+
+    The engine's own takes a conversion and the change of layout behind it for two changes that cancel. What follows
+    would then be computed in fp32.
+    """
+
+    def _try_remove_regular_redundant_to_copy(self, node: Node, graph: Graph) -> bool:
+        if is_cast(node) or is_cast(node.all_input_nodes[0]):
+            return False
+        return bool(super()._try_remove_regular_redundant_to_copy(node, graph))
+
+
 def _pass(function: Callable[[GraphModule], int]) -> type:
     """A function over a graph as a pass of the engine."""
 
@@ -84,7 +98,8 @@ class _Passes(XNNPACKPassManager):  # type: ignore[misc]
         super().__init__(exported_program, passes)
         if not passes:
             own: dict[type, list[type]] = {
-                ChannelsLastTaggedReshapePass: [_pass(free_reshapes), _pass(implicit_moves), _Layouts]
+                ChannelsLastTaggedReshapePass: [_pass(free_reshapes), _pass(implicit_moves), _Layouts],
+                RemoveRedundantCopyPass: [_RedundantCopies],
             }
             self.passes = [made for each in self.passes for made in own.get(each, [each])]
             self.passes.append(_pass(shared_copies))
