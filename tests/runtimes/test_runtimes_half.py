@@ -8,6 +8,7 @@ from torch import nn
 from hwbench.errors import UnsupportedModule
 from hwbench.models import Continued, workload_module
 from hwbench.runtimes import get
+from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.half import Halved, in_precision
 from hwbench.runtimes.pte_model import pte_layout
 from hwbench.runtimes.runners import check_file
@@ -43,7 +44,8 @@ def test_fp16_is_one_delegate_with_fp32_in_and_out_and_computes_what_the_module_
 @pytest.mark.parametrize("key", ["conv_i3_o4_k1x3x3_relu@1x3x2x6x6/fp16/auto", BLOCK.key])
 def test_everything_between_the_ends_is_in_fp16(key, tmp_path, monkeypatch):
     """The engine takes a conversion and the change of layout behind it for nothing, and would compute in fp32."""
-    from hwbench.runtimes.passes.inject import xnnpack_preprocess
+    with quiet():
+        from hwbench.runtimes.passes.inject import xnnpack_preprocess
 
     graphs, write = [], xnnpack_preprocess.serialize_xnnpack_binary
     keep = lambda graph, header: (graphs.append(graph), write(graph, header))[1]  # noqa: E731

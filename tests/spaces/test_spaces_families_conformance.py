@@ -123,6 +123,36 @@ kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3"]
 fast_kernel = ["3x1x1+1x3x3", "3x1x1+1x3x3+1x1x1+1x3x3"]
 lateral = 0
 """,
+    "squeezetime": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "squeezetime"
+[input]
+frames = [2, 4]
+resolution = [32]
+[stem]
+width = 8
+kernel = "1x5x5"
+stride = 2
+pool = 2
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+expansion = [0.25, 0.5]
+kernel = ["1x3x3+1x3x3", "1x3x3+1x7x7"]
+stride = 1
+position = 8
+[[stages]]
+depth = [1, 2]
+width = 32
+expansion = 0.5
+interaction = [8, 16]
+act = ["relu", "hswish"]
+stride = 2
+position = 4
+""",
 }
 
 

@@ -26,6 +26,10 @@ KEYS = (
     "bottleneck_i8_m4_o8_k1x1x1+3x3x3_g2_ts2_relu",
     "frame-pool_i4_o4_k1x1x1_ts2_identity",
     "pool-head_i32_o5_kglobal_identity",
+    "squeeze-stem_i3_o8_k1x5x5_s2_p2_relu",
+    "squeeze-stem_i3_o8_k1x3x3_hswish",
+    "channel-time_i8_m4_o16_k1x3x3+1x7x7_s2_ic3_ps5_relu",
+    "channel-time_i8_m8_o8_k1x1x1+1x3x3_swish",
 )
 
 
