@@ -1,6 +1,7 @@
 """Families beside X3D through the whole loop as it is typed: profile, search, train, export, bench; only small."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -10,7 +11,7 @@ from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.measure import campaign, quality
 from hwbench.measure.bench import Bench
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, shipped
 
 INPUT = """
 schema = 1
@@ -87,7 +88,24 @@ expansion = 0.5
 stride = 1
 lateral = 0
 """,
+    "squeezetime": """
+kernel = "1x5x5"
+pool = 2
+[[stages]]
+depth = [1, 2]
+width = 16
+expansion = 0.5
+stride = 1
+position = 8
+[[stages]]
+depth = 1
+width = 32
+kernel = ["1x3x3+1x3x3", "1x3x3+1x7x7"]
+position = 4
+""",
 }
+# Of the spaces that are shipped: x3d-fine has a test of its own (``test_cli_by_block``).
+SHIPPED = sorted(path.stem for path in (shipped() / "search_spaces").glob("*.toml") if path.stem != "x3d-fine")
 # What a printed architecture of the family tells.
 TOLD = {
     "r2plus1d": "s1.temporal_stride=",
@@ -95,6 +113,7 @@ TOLD = {
     "slow": "s2.width=",
     "csn": "s1.group_width=1",
     "slowfast": "s1.beta=",
+    "squeezetime": "s2.kernel=1x3x3+1x",
 }
 
 
@@ -135,26 +154,42 @@ def run(workspace, monkeypatch, capfd):
 
 @pytest.mark.slow
 def test_r2plus1d_goes_through_the_whole_loop(run):
-    goes_through_the_whole_loop(run, "r2plus1d")
+    through_micro_space(run, "r2plus1d")
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", [family for family in SPACES if family != "r2plus1d"])
 def test_a_resnet_goes_through_the_whole_loop(run, family):
-    goes_through_the_whole_loop(run, family)
+    through_micro_space(run, family)
 
 
-def goes_through_the_whole_loop(run, family):
-    space, study, runs = f"micro-{family}", f"of-{family}", f"runs/{family}"
+@pytest.mark.long
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_smallest_of_a_shipped_space_goes_through_the_whole_loop(run, workspace, name):
+    """The file as it is shipped with the first value of every list, and one choice left."""
+    text = (shipped() / "search_spaces" / f"{name}.toml").read_text().replace(f'"{name}"', f'"smallest-{name}"')
+    text = re.sub(r"= \[([^,\]]+),[^\]]*\]", r"= \1", text)
+    text = re.sub(r"^depth = .*", "depth = [1, 2]", text, count=1, flags=re.MULTILINE)
+    (workspace.root / "search_spaces" / f"smallest-{name}.toml").write_text(text)
+    best = goes_through_the_whole_loop(run, f"smallest-{name}")
+    assert best.startswith(f"smallest-{name}:frames=")
+
+
+def through_micro_space(run, family):
+    best = goes_through_the_whole_loop(run, f"micro-{family}")
+    assert best.startswith(f"micro-{family}:frames=4,resolution=32,s1.depth=")
+    assert TOLD[family] in best
+
+
+def goes_through_the_whole_loop(run, space):
+    """The best architecture of a search, after all five commands."""
+    study, runs = f"of-{space}", f"runs/{space}"
     profiled = run("profile", "--space", space, "--precision", "int8", "--calibrate", "3", "--no-aa")
     assert profiled["failed"] == 0
     found = run(
         *("search", "--space", space, "--precision", "int8", "--budget", "1s"),
         *("--trials", "4", "--study", study),
     )
-    best = found["best"]
-    assert best["architecture"].startswith(f"{space}:frames=4,resolution=32,s1.depth=")
-    assert TOLD[family] in best["architecture"]
     trained = run("train", f"{study}:best", "--data", "videos", "--epochs", "2", "--out", runs)
     assert trained["epochs"] == 2
     exported = run("export", f"{runs}/checkpoint.pt", "--precision", "int8", "--out", f"{runs}/int8")
@@ -162,3 +197,4 @@ def goes_through_the_whole_loop(run, family):
     timed = run("bench", f"{runs}/int8/model.pte", "--threads", "1")
     assert timed["median_ms"] > 0
     assert timed["precision"] == "int8"
+    return found["best"]["architecture"]

@@ -21,7 +21,10 @@ RECIPES = {
     "x3d-l": (Fraction(8, 3), (356, 446), 356),
     **dict.fromkeys(("r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101"), RESNETS),
     **dict.fromkeys(("slowfast-r50", "slowfast-r101"), RESNETS),
+    # frame rates differ there: a clip is 64 frames of the video, whatever they last
+    "squeezetime-r50": (None, (224, 448), 224),
 }
+IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 OPTIONS = ("target_fps", "convention", "train_scale", "test_scale", "resize", "mean", "std")
 
 
@@ -31,11 +34,12 @@ def test_every_card_says_how_its_weights_saw_videos(path: Path) -> None:
     span, train, test = RECIPES[card.name.removeprefix("efficient-")]
     crop, picture, clip = card.cell.clip.h, card.picture(), card.clip(card.cell.clip.t)
     assert clip.span == span
-    assert clip.convention == "pytorchvideo"
+    by_mmaction2 = card.name == "squeezetime-r50"
+    assert clip.convention == ("mmaction2" if by_mmaction2 else "pytorchvideo")
     assert tuple(round(crop * scale) for scale in picture.train_scale) == train
     assert picture.resize is Resize.SHORT_SIDE
     assert picture.test_transform((crop, crop), 3, card.normalisation()).size == (test, test)
-    assert card.normalisation() == Normalisation()
+    assert card.normalisation() == (IMAGENET if by_mmaction2 else Normalisation())
 
 
 def card_with(tmp_path: Path, text: str, *without: str) -> Path:

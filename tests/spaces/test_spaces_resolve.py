@@ -58,6 +58,7 @@ def test_every_card_validates_and_says_its_conditions(path):
 def test_all_networks_of_all_families_are_there():
     wanted = {f"{family}-{size}" for family in ("x3d", "efficient-x3d") for size in ["xs", "s", "m", "l"]}
     wanted |= {"r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101", "slowfast-r50", "slowfast-r101"}
+    wanted |= {"squeezetime-r50"}
     assert {path.parent.name for path in CARDS} == wanted
 
 

@@ -73,6 +73,27 @@ expansion = 0.5
 temporal_stride = [1, 2]
 stride = 2
 """
+SQUEEZETIME = """
+schema = 1
+name = "small"
+description = "For tests."
+family = "squeezetime"
+[input]
+frames = [2, 4]
+resolution = [32, 48]
+[stem]
+width = 8
+kernel = "1x5x5"
+stride = 2
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+expansion = [0.25, 0.5]
+kernel = ["1x3x3+1x3x3", "1x3x3+1x7x7"]
+interaction = [4, 8]
+position = 8
+"""
 
 
 @pytest.fixture
@@ -95,7 +116,7 @@ class Within:
         return self.drawn[-1]
 
 
-@pytest.mark.parametrize("text", [X3D, FINE, R2PLUS1D], ids=["x3d", "by-block", "r2plus1d"])
+@pytest.mark.parametrize("text", [X3D, FINE, R2PLUS1D, SQUEEZETIME], ids=["x3d", "by-block", "r2plus1d", "squeezetime"])
 def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
     space = _read(tmp_path, text)
     shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(0)
