@@ -11,7 +11,6 @@ Source: "No Time to Waste: Squeeze Time into Channel for Mobile Video Understand
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
 
 import torch
 from torch import nn
@@ -22,7 +21,8 @@ from hwbench.blocks.base import Residual
 from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.graph.convolution import conv2d
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
-from hwbench.blocks.mobile_cpu.activations import activation
+from hwbench.blocks.mobile_cpu.activations import Activation, activation
+from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, BlockSpec, Kernel, TensorSpec
 from hwbench.specs.kinds.squeezetime import INTERACTION, POSITION, SQUEEZED_FRAMES
 from hwbench.specs.operations import POINT, Size
@@ -73,6 +73,22 @@ class SqueezeStem(nn.Module):
         """Folded in and out."""
         conv = _filled(self.conv, _behind_norm(self.conv, self.norm))
         return _DeployedStem(self.squeezed_frames, nn.Sequential(conv, _act(self.activation), self.pool)).eval()
+
+
+class NormedConvolution(nn.Module):
+    """A convolution and its normalisation."""
+
+    def __init__(self, conv: nn.Conv2d) -> None:
+        super().__init__()
+        self.conv = conv
+        self.norm = nn.BatchNorm2d(conv.out_channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.conv(x))  # type: ignore[no-any-return]
+
+    def joined(self) -> nn.Conv2d:
+        """Both as one convolution."""
+        return _filled(self.conv, _behind_norm(self.conv, self.norm))
 
 
 class TemporalFocusGate(nn.Module):
@@ -143,10 +159,10 @@ class ChannelTimeBottleneck(PictureModule, Residual):
     def __init__(self, spec: BlockSpec) -> None:
         super().__init__()
         mid, out, step = spec.mid_channels, spec.out_channels, spec.stride
-        self.downsample: nn.Sequential | None = None
+        self.downsample: NormedConvolution | None = None
         if step > 1:
             down = nn.Conv2d(spec.in_channels, spec.in_channels, step, step, groups=spec.in_channels)
-            self.downsample = _with_norm(down)
+            self.downsample = NormedConvolution(down)
         self.conv_a = nn.Conv2d(spec.in_channels, mid, 1, bias=False)
         self.norm_a = nn.BatchNorm2d(mid)
         self.act_a = activation(spec.activation)
@@ -155,9 +171,9 @@ class ChannelTimeBottleneck(PictureModule, Residual):
         self.act_b = activation(spec.activation)
         self.conv_c = nn.Conv2d(mid, out, 1, bias=False)
         self.norm_c = nn.BatchNorm2d(out)
-        self.shortcut: nn.Sequential | None = None
+        self.shortcut: NormedConvolution | None = None
         if spec.in_channels != out:
-            self.shortcut = _with_norm(nn.Conv2d(spec.in_channels, out, 1, bias=False))
+            self.shortcut = NormedConvolution(nn.Conv2d(spec.in_channels, out, 1, bias=False))
         self.activation = activation(spec.activation)
 
     @property
@@ -190,14 +206,14 @@ class _DeployedBottleneck(nn.Module):
     def __init__(self, block: ChannelTimeBottleneck, input: TensorSpec) -> None:
         super().__init__()
         down, short = block.downsample, block.shortcut
-        self.downsample = nn.Identity() if down is None else _joined(down)
+        self.downsample = nn.Identity() if down is None else down.joined()
         self.conv_a = nn.Sequential(_filled(block.conv_a, _behind_norm(block.conv_a, block.norm_a)), _act(block.act_a))
-        step = 1 if down is None else down.conv.stride[0]
+        step = 1 if down is None else int(down.conv.stride[0])
         size = (input.h // step, input.w // step)
         self.conv_b = _DeployedChannelTime(block.conv_b, block.norm_b, size)
         self.act_b = _act(block.act_b)
         self.conv_c = _filled(block.conv_c, _behind_norm(block.conv_c, block.norm_c))
-        self.shortcut = nn.Identity() if short is None else _joined(short)
+        self.shortcut = nn.Identity() if short is None else short.joined()
         self.add, self.activation = FloatFunctional(), _act(block.activation)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -208,6 +224,8 @@ class _DeployedBottleneck(nn.Module):
 
 class _DeployedChannelTime(nn.Module):
     """With the normalisation behind it, whose scale both branches take and whose shift the first."""
+
+    positions: torch.Tensor
 
     def __init__(self, block: ChannelTimeLearning, norm: nn.BatchNorm2d, size: tuple[int, int]) -> None:
         super().__init__()
@@ -252,36 +270,25 @@ def _convolution(in_channels: int, out_channels: int, kernel: Size = POINT) -> n
     return nn.Conv2d(in_channels, out_channels, (height, width), padding=(height // 2, width // 2))
 
 
-def _with_norm(conv: nn.Conv2d) -> nn.Sequential:
-    """A convolution ``conv`` and its normalisation ``norm``."""
-    layers = nn.Sequential()
-    layers.add_module("conv", conv)
-    layers.add_module("norm", nn.BatchNorm2d(conv.out_channels))
-    return layers
-
-
-def _joined(layers: nn.Sequential) -> nn.Conv2d:
-    """What ``_with_norm`` made as one convolution."""
-    return _filled(layers.conv, _behind_norm(layers.conv, layers.norm))
-
-
 def _behind_norm(conv: nn.Conv2d, norm: nn.BatchNorm2d, *, shifted: bool = True) -> Folded:
     """Weight and bias of a convolution with a normalisation behind it; without its shift: of one that only scales."""
-    weight, bias = fuse_conv_bn_weights(
-        conv.weight, conv.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-    )
+    mean, variance = norm.running_mean, norm.running_var
+    if mean is None or variance is None:
+        raise UnsupportedModule(f"expected BatchNorm2d with running statistics behind a convolution, got {norm}")
     if shifted:
-        return weight, bias
-    return weight, None if conv.bias is None else conv.bias * norm.weight * torch.rsqrt(norm.running_var + norm.eps)
+        return fuse_conv_bn_weights(conv.weight, conv.bias, mean, variance, norm.eps, norm.weight, norm.bias)
+    scale = norm.weight * torch.rsqrt(variance + norm.eps)
+    return conv.weight * scale.reshape(-1, 1, 1, 1), None if conv.bias is None else conv.bias * scale
 
 
 def _filled(conv: nn.Conv2d, values: Folded) -> nn.Conv2d:
     """The convolution with other values, frozen."""
     weight, bias = values
+    assert not isinstance(conv.padding, str)
     return conv2d(weight, bias, conv.stride, conv.padding, conv.dilation, conv.groups)
 
 
 def _act(layer: nn.Module) -> nn.Module:
     """The deploy form of an activation."""
-    make: Callable[[], nn.Module] = layer.to_deploy
-    return make()
+    assert isinstance(layer, Activation)
+    return layer.to_deploy()

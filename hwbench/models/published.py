@@ -130,7 +130,9 @@ class PublishedWeights:
 
 
 def read_published(path: Path) -> PublishedWeights:
-    """Weights of an X3D, a ResNet or a SqueezeTime in any of their forms, bare or inside a trainer's file. No code in the file is run.
+    """Weights of an X3D, a ResNet or a SqueezeTime in any of their forms, bare or inside a trainer's file.
+
+    No code in the file is run.
 
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
