@@ -2,7 +2,7 @@
 
 The original form takes and gives (N, C, T, H, W), where each of the T is a picture on its own. The deploy form is exact
 and has only what XNNPACK takes: normalisations are folded, also the one behind both branches, into the last convolution
-of each; the map of positions is interpolated when the form is made, and costs one sum.
+of each; the map of positions is interpolated when the form is made, and costs one sum and a change of its layout.
 
 Source: "No Time to Waste: Squeeze Time into Channel for Mobile Video Understanding", Zhai et al. 2024 (arXiv
 2405.08344), section 3.

@@ -217,7 +217,11 @@ def test_what_no_training_leaves_is_told_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ('kernel = "1x5x5"', 'kernel = "3x5x5"', "stem.kernel: expected a kernel over space, such as 1x5x5"),
+        (
+            'kernel = "1x5x5"',
+            'kernel = "3x5x5"',
+            "stem.kernel: expected a kernel over space, such as 1x5x5: frames are channels, got '3x5x5'",
+        ),
         ('kernel = "1x3x3+1x3x3"\n', 'kernel = "3x3x3"\n', "kernel: expected two kernels over space"),
         ("position = 32", "position = 0", "position: expected whole numbers, at least 1"),
         ("position = 32", "positions = 32", "unknown key 'positions'"),

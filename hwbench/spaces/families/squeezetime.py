@@ -17,7 +17,7 @@ from hwbench.spaces.bottlenecks import check_inner, stages_alike
 from hwbench.spaces.families.resnet import PooledStemChoice
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.stages import Stage, StageChoice
-from hwbench.specs import GLOBAL, BlockSpec, Kernel, TensorSpec
+from hwbench.specs import GLOBAL, BlockSpec, Kernel, TensorSpec, format_kernel
 from hwbench.specs.bottlenecks import bottlenecks
 from hwbench.specs.kinds.r2plus1d import PoolHeadKind
 from hwbench.specs.kinds.squeezetime import INTERACTION, POSITION, SQUEEZED_FRAMES, ChannelTimeKind, SqueezeStemKind
@@ -114,7 +114,8 @@ def _over_space(fields: Fields, first: PooledStemChoice, name: str) -> PooledSte
         InvalidFile: It does.
     """
     if first.kernel[0][0] != 1:
-        raise fields.error(name, "expected a kernel over space, such as 1x5x5: frames are channels", first.kernel[0])
+        given = format_kernel(first.kernel)
+        raise fields.error(name, "expected a kernel over space, such as 1x5x5: frames are channels", given)
     return first
 
 
