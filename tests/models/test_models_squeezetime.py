@@ -21,10 +21,12 @@ from hwbench.models import (
     workload_module,
 )
 from hwbench.models.squeezetime import SqueezeTimeNetwork
+from hwbench.reports.coverage import belongs
 from hwbench.runtimes import get
 from hwbench.runtimes.runners import check_file, choose_runner
 from hwbench.spaces import load_card, load_space, read_space
 from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
+from hwbench.testing.tables import space_table
 from hwbench.workspace import Workspace, shipped
 
 KEYS = (
@@ -220,7 +222,7 @@ def test_what_no_training_leaves_is_told_by_name(tmp_path: Path) -> None:
         (
             'kernel = "1x5x5"',
             'kernel = "3x5x5"',
-            "stem.kernel: expected a kernel over space, such as 1x5x5: frames are channels, got '3x5x5'",
+            "stem.kernel: expected a kernel over space, such as 1x5x5: frames are channels, got",
         ),
         ('kernel = "1x3x3+1x3x3"\n', 'kernel = "3x3x3"\n', "kernel: expected two kernels over space"),
         ("position = 32", "position = 0", "position: expected whole numbers, at least 1"),
@@ -244,6 +246,16 @@ def test_the_stem_of_a_space_follows_its_frames() -> None:
     assert space.size() >= 1000
     stems = {part.blocks[0].key for part in space.parts(Precision.INT8) if part.blocks[0].kind == "squeeze-stem"}
     assert stems == {f"squeeze-stem_i3_o32_k1x5x5_s2_sf{frames}_p2_relu" for frames in (4, 8, 16)}
+
+
+def test_a_table_belongs_to_a_space_by_the_stem_of_its_frames(tmp_path: Path) -> None:
+    text = WORKSPACE.space("squeeze-mobile").read_text().replace("frames = [4, 8, 16]", "frames = 8")
+    path = tmp_path / "squeeze-mobile.toml"
+    path.write_text(text)
+    of_eight = space_table(read_space(path), Precision.INT8)
+    path.write_text(text.replace("frames = 8", "frames = 4"))
+    assert belongs(load_space(WORKSPACE, "squeeze-mobile"), of_eight)
+    assert not belongs(read_space(path), of_eight)
 
 
 @pytest.mark.long
