@@ -3,6 +3,14 @@
 from hwbench.specs.kind import block_kinds
 from hwbench.specs.kinds.by_hand import HandHeadKind, HandKind, HandNetworkKind, HandStemKind
 from hwbench.specs.kinds.conv import ConvKind
+from hwbench.specs.kinds.mvit import (
+    ClassTokenHeadKind,
+    ClassTokenStemKind,
+    MultiscaleClassKind,
+    MultiscaleKind,
+    TokenHeadKind,
+    TokenStemKind,
+)
 from hwbench.specs.kinds.pathways import PathwayFuseKind, PathwayHeadKind, PathwaySplitKind
 from hwbench.specs.kinds.pool import PoolKind
 from hwbench.specs.kinds.r2plus1d import PoolHeadKind, R2plus1dKind, ResnetStemKind
@@ -15,18 +23,24 @@ for kind in (
     *(ResnetStemKind(), R2plus1dKind(), BottleneckKind(), FramePoolKind(), PoolHeadKind()),
     *(ConvKind(), SqueezeExcitationKind(), PoolKind()),
     *(PathwaySplitKind(), PathwayFuseKind(), PathwayHeadKind()),
+    *(TokenStemKind(), MultiscaleKind(), TokenHeadKind()),
+    *(ClassTokenStemKind(), MultiscaleClassKind(), ClassTokenHeadKind()),
     *(HandStemKind(), HandKind(), HandHeadKind(), HandNetworkKind()),
 ):
     block_kinds.register(kind.name)(kind)
 
 __all__ = [
     "BottleneckKind",
+    "ClassTokenHeadKind",
+    "ClassTokenStemKind",
     "ConvKind",
     "FramePoolKind",
     "HandHeadKind",
     "HandKind",
     "HandNetworkKind",
     "HandStemKind",
+    "MultiscaleClassKind",
+    "MultiscaleKind",
     "PathwayFuseKind",
     "PathwayHeadKind",
     "PathwaySplitKind",
@@ -35,6 +49,8 @@ __all__ = [
     "R2plus1dKind",
     "ResnetStemKind",
     "SqueezeExcitationKind",
+    "TokenHeadKind",
+    "TokenStemKind",
     "X3dKind",
     "X3dHeadKind",
     "X3dStemKind",
