@@ -2,6 +2,7 @@
 
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
+from hwbench.models.mvit_weights import MvitForm, mvit_from_pyslowfast, pyslowfast_from_mvit
 from hwbench.models.published import PublishedWeights, read_published
 from hwbench.models.resnet_weights import ResnetForm, pyslowfast_from_resnet, resnet_from_pyslowfast
 from hwbench.models.weights import WeightsForm, efficient_from_vanilla, form_of, translated, vanilla_from_efficient
@@ -11,6 +12,7 @@ from hwbench.models.x3d import VanillaX3d, create_x3d
 __all__ = [
     "Continued",
     "EfficientX3d",
+    "MvitForm",
     "WeightsForm",
     "PublishedWeights",
     "ResnetForm",
@@ -23,7 +25,9 @@ __all__ = [
     "efficient_from_vanilla",
     "frames_to_batch",
     "form_of",
+    "mvit_from_pyslowfast",
     "network",
+    "pyslowfast_from_mvit",
     "pyslowfast_from_resnet",
     "read_published",
     "resnet_from_pyslowfast",

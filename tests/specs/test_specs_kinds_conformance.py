@@ -26,6 +26,12 @@ KEYS = (
     "bottleneck_i8_m4_o8_k1x1x1+3x3x3_g2_ts2_relu",
     "frame-pool_i4_o4_k1x1x1_ts2_identity",
     "pool-head_i32_o5_kglobal_identity",
+    "token-stem_i3_o8_k3x7x7_s4_ts2_pf2_ps3_identity",
+    "token-stem_i3_o8_k1x3x3_s2_identity",
+    "multiscale_i8_m8_d16_o12_k3x3x3_s2_nh2_kv2_gelu",
+    "multiscale_i8_m12_d24_o12_k3x3x3_nh3_rq1_relu",
+    "multiscale_i8_m8_d8_o8_k1x1x1_hswish",
+    "token-head_i16_o5_kglobal_identity",
 )
 
 
@@ -36,8 +42,11 @@ class TestShippedKinds(BlockKindConformance):
 
 
 # Parts of a model by hand, whose module is the user's, and kinds of two pathways: the suite is for one clip and one
-# module. ``tests/models/test_models_by_hand.py`` and ``test_models_pathways.py`` have theirs.
-OTHERS = {"hand", "hand-stem", "hand-head", "hand-network", "pathway-split", "pathway-fuse", "pathway-head"}
+# module. ``tests/models/test_models_by_hand.py``, ``test_models_pathways.py`` and ``test_models_mvit.py`` have theirs.
+OTHERS = {
+    *("hand", "hand-stem", "hand-head", "hand-network", "pathway-split", "pathway-fuse", "pathway-head"),
+    *("class-token-stem", "class-multiscale", "class-token-head"),
+}
 
 
 def test_every_shipped_kind_is_among_them():
