@@ -6,6 +6,8 @@ Tokens go in and out as activations (N, C, T, H, W); a class token is a second t
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -130,6 +132,72 @@ class _WithConstant(nn.Module):
         return self.tokens(x), self.token
 
 
+class RelativePositions(nn.Module):
+    """Learned terms of scores by the distance of query and key over T, H and W apart.
+
+    The sum over the axes of ``q · R[distance]`` is part of a score. Written into more channels it needs nothing but the
+    attention itself: a query has behind its own channels what it makes of every place of every axis, a key has a 1 at
+    its own places and 0 elsewhere.
+
+    Args:
+        channels: Of a head.
+        frames, side: Of the grid of queries, or of keys where that is larger, that the terms belong to; on another grid
+            they are interpolated linearly.
+
+    Source: MViTv2 (arXiv 2112.01526), equations 3 and 4; names as in torchvision.
+    """
+
+    def __init__(self, channels: int, frames: int, side: int) -> None:
+        super().__init__()
+        self.rel_pos_h = nn.Parameter(torch.zeros(2 * side - 1, channels))
+        self.rel_pos_w = nn.Parameter(torch.zeros(2 * side - 1, channels))
+        self.rel_pos_t = nn.Parameter(torch.zeros(2 * frames - 1, channels))
+        for parameter in self.parameters():
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    def forward(
+        self, q: torch.Tensor, k: torch.Tensor, sizes: tuple[Size, Size], tokens: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Queries and keys (N, heads, L, C) with more channels, so that their products hold the terms.
+
+        Args:
+            q, k: ``tokens`` class tokens first, which have no terms. The scale 1 / sqrt(C) is yet to come.
+            sizes: (T, H, W) of queries and of keys.
+            tokens: Number of class tokens.
+        """
+        (n, heads, _, channels), (of_q, of_k) = q.shape, sizes
+        tables = (self.rel_pos_t, self.rel_pos_h, self.rel_pos_w)
+        places = q[:, :, tokens:].reshape(n * heads, *of_q, channels)
+        terms = torch.cat(
+            [
+                torch.einsum(f"bthwc,{axis}kc->bthwk", places, _by_distance(table, *lengths))
+                for axis, table, lengths in zip("thw", tables, zip(of_q, of_k))
+            ],
+            4,
+        ).reshape(n, heads, -1, sum(of_k)) * math.sqrt(channels)
+        marks = _marks(of_k).to(k).expand(n, heads, -1, -1)
+        if tokens:
+            terms, marks = (F.pad(one, (0, 0, tokens, 0)) for one in (terms, marks))
+        return torch.cat([q, terms], 3), torch.cat([k, marks], 3)
+
+
+def _by_distance(table: torch.Tensor, queries: int, keys: int) -> torch.Tensor:
+    """The rows of a table for each query and key of one axis: (queries, keys, C)."""
+    rows = 2 * max(queries, keys) - 1
+    if table.shape[0] != rows:
+        table = F.interpolate(table.t()[None], rows, mode="linear", align_corners=False)[0].t()
+    of_q = [place * max(keys / queries, 1.0) for place in range(queries)]
+    of_k = [(keys - 1 - place) * max(queries / keys, 1.0) for place in range(keys)]
+    return table[torch.tensor([[int(a + b) for b in of_k] for a in of_q])]
+
+
+def _marks(size: Size) -> torch.Tensor:
+    """A 1 at the frame, the row and the column of each place: (T·H·W, T + H + W)."""
+    t, h, w = size
+    axes = (torch.eye(t)[:, None, None], torch.eye(h)[None, :, None], torch.eye(w)[None, None])
+    return torch.cat([one.expand(t, h, w, -1) for one in axes], 3).reshape(t * h * w, -1)
+
+
 class PoolingAttention(nn.Module):
     """Attention of several heads between pooled queries, keys and values (arXiv 2104.11227, section 3.1).
 
@@ -145,6 +213,9 @@ class PoolingAttention(nn.Module):
         self.v = nn.Linear(spec.in_channels, inner)
         self.proj = nn.Linear(inner, inner)
         width, kernel, step = inner // self.heads, spec.kernel[0], spec.number("kv_stride")
+        self.steps = (spec.stride, step)
+        relative = spec.number("relative_frames"), spec.number("relative_side")
+        self.relative = RelativePositions(width, *relative) if all(relative) else None
         for name, stride, pools in (
             ("q", spec.stride, pools_queries(spec)),
             ("k", step, pools_keys(spec)),
@@ -162,7 +233,11 @@ class PoolingAttention(nn.Module):
             tokens: Number of class tokens.
         """
         q, k, v = (self._pooled(name, x, size, tokens) for name in "qkv")
-        y = F.scaled_dot_product_attention(q, k, v)
+        queries, scale = q, 1 / math.sqrt(q.shape[3])
+        if self.relative is not None:
+            of_q, of_k = ((size[0], -(-size[1] // step), -(-size[2] // step)) for step in self.steps)
+            queries, k = self.relative(q, k, (of_q, of_k), tokens)
+        y = F.scaled_dot_product_attention(queries, k, v, scale=scale)
         if self.residual:  # of places alone, as in torchvision
             places = y[:, :, tokens:] + q[:, :, tokens:]
             y = torch.cat([y[:, :, :tokens], places], 2) if tokens else places

@@ -131,7 +131,7 @@ class PublishedWeights:
 
 
 def read_published(path: Path) -> PublishedWeights:
-    """Weights of an X3D, a ResNet or an MViT in any of their forms, bare or inside a trainer's file. No code in it is run.
+    """Weights of an X3D, a ResNet or an MViT in any of their forms, bare or inside a trainer's file; no code is run.
 
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.

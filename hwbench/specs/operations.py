@@ -119,23 +119,20 @@ class HeadConvolution(Convolution):
 class Product:
     """A product of two activations, as scores of an attention are one, and what they make of the values.
 
-    ``fan_in``: number of products in the sum that makes one value of the output.
+    ``fan_in``: number of products in the sum that makes one value of the output. ``num_weights``: of the factors, where
+    one is picked from a learned table; else none.
     """
 
     input: TensorSpec
     out_channels: int
     fan_in: int
     path: Path = Path.MAIN
+    num_weights: int = 0
 
     @property
     def output(self) -> TensorSpec:
         """Shape after it: a row of ``out_channels`` values for each position of the input."""
         return self.input.with_(c=self.out_channels)
-
-    @property
-    def num_weights(self) -> int:
-        """None: both factors are activations."""
-        return 0
 
     @property
     def macs(self) -> int:

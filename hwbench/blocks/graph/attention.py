@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -48,6 +49,8 @@ class LayerNorm(nn.Module):
         bias: Shift by channel; None: 0.
     """
 
+    # Squares of what is left of a mean span far more than 8 bits do: int8 keeps this in fp32.
+    stays_in_float: ClassVar[bool] = True
     scale: torch.Tensor | None
     shift: torch.Tensor | None
 
@@ -158,6 +161,9 @@ class Contraction:
 
 class Attention(nn.Module):
     """``softmax(scale · q kᵀ + mask) v`` over the last two axes (Vaswani et al. 2017, equation 1)."""
+
+    # ExecuTorch's quantiser knows no product of two activations.
+    stays_in_float: ClassVar[bool] = True
 
     mask: torch.Tensor | None
 

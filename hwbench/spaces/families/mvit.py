@@ -49,6 +49,11 @@ def widenings(fields: Fields, name: str) -> tuple[str, ...]:
     return values
 
 
+def whole_numbers(fields: Fields, name: str) -> tuple[int, ...]:
+    """0, or more."""
+    return fields.integers(name)
+
+
 def flags(fields: Fields, name: str) -> tuple[int, ...]:
     """0 for no, 1 for yes."""
     values = fields.integers(name)
@@ -119,10 +124,11 @@ class Mvit(Family):
     ``depth``: number of blocks. ``width``: channels that leave the stage. ``head_width``: channels of a head of the
     attention. ``mlp_ratio``: channels between the two linear layers of a block by those of its attention.
     ``kv_stride``: step over height and width between keys and values. ``kernel``: of the pooling of queries, keys and
-    values. ``act``: between the linear layers. ``stride``: over height and width, between the queries of the first
-    block. ``residual_pool``: 1: pooled queries are added to what the attention gives, and all blocks pool them.
+    values. ``act``: between the linear layers. ``residual_pool``: 1: pooled queries are added to what the attention
+    gives, and all blocks pool them. ``stride``: over height and width, between the queries of the first block.
     ``widen``: the stage takes its width in the attention of its first block (as MViTv2), or in the linear layers of its
-    last one (as MViT).
+    last one (as MViT). ``relative_frames``, ``relative_side``: of the grid of tokens whose distances have
+    learned terms, that of queries or of keys, whichever is larger; 0: none.
     """
 
     name = "mvit"
@@ -134,11 +140,13 @@ class Mvit(Family):
         Axis("kv_stride", counts, 1),
         Axis("kernel", single, _KERNEL),
         Axis("act", activations, "gelu"),
+        Axis("residual_pool", flags, 0),
     )
     constants: ClassVar[tuple[Axis, ...]] = (
         Axis("stride", query_strides, 2),
-        Axis("residual_pool", flags, 0),
         Axis("widen", widenings, ATTENTION),
+        Axis("relative_frames", whole_numbers, 0),
+        Axis("relative_side", whole_numbers, 0),
     )
 
     def ends(self, fields: Fields) -> MvitEnds:
@@ -153,6 +161,8 @@ class Mvit(Family):
     def check(self, stage: Stage) -> tuple[str, str] | None:
         if any(choice["width"] * choice["mlp_ratio"] < 1 for choice in stage.choices):
             return "mlp_ratio", "expected at least one channel between the linear layers"
+        if bool(stage.choices[0]["relative_frames"]) != bool(stage.choices[0]["relative_side"]):
+            return "depth", "expected relative_frames and relative_side in the stage, or neither"
         widens = stage.choices[0]["widen"] == ATTENTION
         if widens and any(choice["width"] % choice["head_width"] for choice in stage.choices):
             return "head_width", "expected numbers that divide every width of the stage"
@@ -188,6 +198,7 @@ def _stage(choice: StageChoice, in_channels: int, with_class: bool) -> tuple[Blo
             BlockSpec.of(
                 (MultiscaleClassKind if with_class else MultiscaleKind).name, in_channels=into, mid_channels=inner,
                 hidden_channels=int(inner * choice["mlp_ratio"]), out_channels=out,
+                relative_frames=choice["relative_frames"], relative_side=choice["relative_side"],
                 kernel=choice["kernel"], stride=1 if number else choice["stride"], heads=inner // head_width,
                 kv_stride=choice["kv_stride"], residual_pool=choice["residual_pool"], activation=choice["act"],
             )

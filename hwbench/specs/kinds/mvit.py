@@ -39,6 +39,10 @@ HEADS = Field("heads", "nh", FieldType.COUNT, 1)
 KV_STRIDE = Field("kv_stride", "kv", FieldType.COUNT, 1)
 # 1: pooled queries are added to what the attention gives (MViTv2, equation 5).
 RESIDUAL_POOL = Field("residual_pool", "rq", FieldType.COUNT, 0)
+# Frames and side of the grid of queries, or of keys where that is larger, whose distances have learned terms (MViTv2,
+# equations 3 and 4); on others they are interpolated. 0: none.
+RELATIVE_FRAMES = Field("relative_frames", "rf", FieldType.COUNT, 0)
+RELATIVE_SIDE = Field("relative_side", "rs", FieldType.COUNT, 0)
 
 
 class TokenStemKind(BlockKind):
@@ -89,11 +93,15 @@ class MultiscaleKind(BlockKind):
     ``mid_channels``: of queries, keys and values, and of what the attention gives. ``hidden_channels``: between the two
     linear layers. ``stride``: over height and width, of the queries and so of the block; ``kv_stride``: of keys and
     values. ``kernel``: of all three. Queries are pooled where they have a stride, or are added to the attention
-    (``residual_pool``); keys and values where they have a stride, or the kernel is larger than a point.
+    (``residual_pool``); keys and values where they have a stride, or the kernel is larger than a point. With
+    ``relative_frames`` and ``relative_side`` a score has learned terms for how far query and key are from each other.
     """
 
     name = "multiscale"
-    fields = (IN, MID, HIDDEN, OUT, KERNEL, STRIDE, HEADS, KV_STRIDE, RESIDUAL_POOL, ACTIVATION)
+    fields = (
+        *(IN, MID, HIDDEN, OUT, KERNEL, STRIDE, HEADS, KV_STRIDE, RESIDUAL_POOL, RELATIVE_FRAMES, RELATIVE_SIDE),
+        ACTIVATION,
+    )
     module: ClassVar[str] = "hwbench.blocks.mvit:multiscale"
 
     def check(self, spec: BlockSpec) -> None:
@@ -106,6 +114,8 @@ class MultiscaleKind(BlockKind):
         expect(spec, spec.stride == 1 or spec.stride % 2 == 0, "a stride of 1, or an even one")
         expect(spec, spec.number(KV_STRIDE.name) > 0, "a stride of keys and values, at least 1")
         expect(spec, spec.number(RESIDUAL_POOL.name) in (0, 1), "rq1, or none")
+        relative = (spec.number(RELATIVE_FRAMES.name), spec.number(RELATIVE_SIDE.name))
+        expect(spec, all(relative) or not any(relative), "both rf and rs, or neither")
         expect(spec, inner in (spec.in_channels, spec.out_channels), "its channels inside to be those in, or those out")
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Operation]:
@@ -194,8 +204,15 @@ def _multiscale(spec: BlockSpec, x: TensorSpec, tokens: int) -> Iterator[Operati
     yield Convolution(rows, inner)
     if pools_queries(spec):
         yield pooled(spec.stride, Path.MAIN)
-    num_keys = keys.t * keys.h * keys.w + tokens
-    scores = Product(_rows(queries, tokens), heads * num_keys, inner // heads)
+    num_keys, fan_in = keys.t * keys.h * keys.w + tokens, inner // heads
+    if frames := spec.number(RELATIVE_FRAMES.name):
+        side = spec.number(RELATIVE_SIDE.name)
+        for length, reference in ((keys.t, frames), (keys.h, side), (keys.w, side)):
+            terms = (2 * reference - 1) * inner // heads
+            yield Product(queries, heads * length, inner // heads, Path.SIDE, terms)
+        # Each key has the terms of its place beside its channels, see ``RelativePositions``.
+        fan_in += keys.t + keys.h + keys.w
+    scores = Product(_rows(queries, tokens), heads * num_keys, fan_in)
     yield from (scores, attended := Product(scores.output, inner, num_keys))
     yield Convolution(attended.output, inner)
     if inner != spec.in_channels:
