@@ -12,6 +12,8 @@ with warnings.catch_warnings():
     from pytorchvideo.models.hub.vision_transformers import mvit_base_16x4, mvit_base_32x3
     from pytorchvideo.models.vision_transformers import create_multiscale_vision_transformers
 
+from torchvision.models.video.mvit import MSBlockConfig, MViT
+
 from hwbench.blocks import build, frames_to_batch
 from hwbench.blocks.mvit import TokenPositions
 from hwbench.errors import InvalidFile, InvalidValue, UnsupportedModule
@@ -123,14 +125,87 @@ def test_a_small_one_is_that_of_pytorchvideo_with_the_same_weights(name: str) ->
     assert all(parameter.grad is not None for parameter in ours.parameters())
 
 
-@pytest.mark.parametrize("x", [TensorSpec(1, 3, 4, 32, 32), TensorSpec(2, 3, 3, 37, 30)], ids=lambda x: x.key)
+@pytest.mark.parametrize("x", [pytest.param(CLIP, marks=pytest.mark.long), TensorSpec(2, 3, 3, 37, 30)], ids=str)
 def test_the_deploy_form_computes_the_same(x: TensorSpec) -> None:
+    blocks = (*small("class").blocks[:3], BlockSpec.parse(SECOND[2].replace("rs4", "rs5")), BlockSpec.parse(SECOND[-1]))
     torch.manual_seed(0)
-    module = trained(network(small("class", x), dropout=0.1)).double()
+    module = trained(network(Network("zoo:both", blocks, x), dropout=0.1)).double()
     clip = torch.randn(x.shape, dtype=torch.float64)
     with torch.no_grad():
         expected, got = module(clip), deployed(module, x)(frames_to_batch(clip))
     assert torch.allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
+# Blocks of the second version: wider attention, pooled queries added to it, relative positions.
+SECOND = (
+    "class-token-stem_i3_o16_k3x7x7_s4_ts2_identity",
+    "class-multiscale_i16_m16_d64_o16_k3x3x3_kv4_rq1_rf2_rs8_gelu",
+    "class-multiscale_i16_m32_d128_o32_k3x3x3_s2_nh2_kv2_rq1_rf2_rs4_gelu",
+    "class-multiscale_i32_m32_d128_o32_k3x3x3_nh2_kv2_rq1_rf2_rs4_gelu",
+    "class-token-head_i32_o5_kglobal_identity",
+)
+# Layers of a block in torchvision and here.
+LAYERS = {
+    "mlp.0": "mlp.fc1",
+    "mlp.3": "mlp.fc2",
+    "attn.project.0": "attn.proj",
+    "project": "proj",
+    **{f"attn.pool_{one}.pool": f"attn.pool_{one}" for one in "qkv"},
+    **{f"attn.pool_{one}.norm_act.0": f"attn.norm_{one}" for one in "qkv"},
+}
+
+
+def from_torchvision(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Weights of torchvision's second version under the names of a network here."""
+    around = {
+        "conv_proj": "patch_embed.patch_model", "pos_encoding.class_token": "cls_positional_encoding.cls_token",
+        "norm": "norm_embed", "head.1": "head.proj",
+    }  # fmt: skip
+    made = {}
+    for name, value in weights.items():
+        layer, _, kind = name.rpartition(".")
+        if name in around:
+            made[around[name]] = value.reshape(1, 1, -1)
+        elif layer in around:
+            made[f"{around[layer]}.{kind}"] = value
+        else:
+            block, inner = layer.split(".", 2)[:2], layer.split(".", 2)[2]
+            inner = LAYERS.get(inner, f"{inner}.relative" if kind.startswith("rel_pos") else inner)
+            made[".".join([*block, inner, kind])] = value
+    joined = {name: made.pop(name) for name in [*made] if ".qkv." in name}
+    for name, value in joined.items():
+        made |= {name.replace("qkv", one): part for one, part in zip("qkv", value.chunk(3))}
+    return made
+
+
+def test_the_second_version_is_that_of_torchvision_with_the_same_weights() -> None:
+    kernels = [[3, 3, 3], [3, 3, 3]]
+    settings = [
+        MSBlockConfig(1, 16, 16, *kernels, [1, 1, 1], [1, 4, 4]),
+        MSBlockConfig(2, 16, 32, *kernels, [1, 2, 2], [1, 2, 2]),
+        MSBlockConfig(2, 32, 32, *kernels, [1, 1, 1], [1, 2, 2]),
+    ]
+    torch.manual_seed(0)
+    theirs = MViT(
+        spatial_size=(32, 32), temporal_size=4, block_setting=settings, residual_pool=True, rel_pos_embed=True,
+        residual_with_cls_embed=False, proj_after_attn=True, num_classes=5,
+    )  # fmt: skip
+    for name, parameter in trained(theirs).named_parameters():
+        if "rel_pos" in name:
+            parameter.data *= 20
+    ours = network(Network("zoo:second", tuple(map(BlockSpec.parse, SECOND)), CLIP)).eval()
+    weights = from_torchvision(theirs.state_dict())
+    weights["cls_positional_encoding.pos_embed_class"] = torch.zeros(1, 1, 16)
+    ours.load_state_dict(weights)
+    for layer in ours.modules():  # torchvision has one eps for all, PyTorchVideo another for pooled heads
+        if isinstance(layer, nn.LayerNorm):
+            layer.eps = 1e-6
+    clip = torch.randn(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        expected = theirs(clip)
+        assert relative_error(expected, ours(clip)) <= 1e-5
+        ours.blocks[1].attn.relative = None  # the terms count
+        assert relative_error(expected, ours(clip)) > 1e-3
 
 
 def test_a_row_with_a_class_token_has_two_inputs() -> None:

@@ -29,7 +29,7 @@ KEYS = (
     "token-stem_i3_o8_k3x7x7_s4_ts2_pf2_ps3_identity",
     "token-stem_i3_o8_k1x3x3_s2_identity",
     "multiscale_i8_m8_d16_o12_k3x3x3_s2_nh2_kv2_gelu",
-    "multiscale_i8_m12_d24_o12_k3x3x3_nh3_rq1_relu",
+    "multiscale_i8_m12_d24_o12_k3x3x3_nh3_rq1_rf2_rs5_relu",
     "multiscale_i8_m8_d8_o8_k1x1x1_hswish",
     "token-head_i16_o5_kglobal_identity",
 )
