@@ -25,7 +25,6 @@ from hwbench.models import (
     network,
     pyslowfast_from_mvit,
     read_published,
-    workload_module,
 )
 from hwbench.models.mvit import MvitNetwork
 from hwbench.runtimes import get
@@ -347,9 +346,10 @@ def test_other_blocks_make_no_mvit() -> None:
 def test_a_file_is_one_delegate_and_runs(name: str, precision: str, tmp_path: Path, runner_cache: Path) -> None:
     one = Workload(small(name).blocks, CLIP, Precision(precision))
     torch.manual_seed(0)
-    module, example = workload_module(one)
+    module = deployed(trained(network(small(name))), CLIP)
+    example, *clips = (frames_to_batch(torch.randn(CLIP.shape)) for _ in range(5))
     out = tmp_path / "mvit.pte"
-    report = get("executorch").build(module, (example,), one, out, [(example,)] * (precision == "int8")).delegation
+    report = get("executorch").build(module, (example,), one, out, clips if precision == "int8" else []).delegation
     assert (report.delegates, dict(report.undelegated)) == (1, {})
     file = check_file(out, example.contiguous().numpy(), runner=choose_runner("executorch", runner_cache, None))
     with torch.no_grad():

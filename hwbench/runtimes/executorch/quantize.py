@@ -29,6 +29,7 @@ from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases
+from hwbench.specs import Precision
 
 if TYPE_CHECKING:
     from hwbench.runtimes.base import Example
@@ -144,8 +145,8 @@ def require_blocks(module: nn.Module, scheme: Scheme) -> None:
 
 
 def kept_in_float(module: nn.Module) -> tuple[str, ...]:
-    """Names of the modules that stay in fp32 whatever the scheme: those that say so (``stays_in_float``)."""
-    return tuple(name for name, one in module.named_modules() if getattr(one, "stays_in_float", False))
+    """Names of the modules that stay in fp32 whatever the scheme: those that say so (``in_fp32``)."""
+    return tuple(name for name, one in module.named_modules() if Precision.INT8 in getattr(one, "in_fp32", ()))
 
 
 def _beside(name: str, known: Sequence[str]) -> list[str]:
