@@ -26,7 +26,7 @@ class Halved(nn.Module):
         self.inner = copy.deepcopy(module).to(self.dtype)
         originals = dict(module.named_modules())
         for path, one in [*self.inner.named_modules()]:
-            if is_gelu(one) or precision in getattr(one, "in_fp32", ()):
+            if path and (is_gelu(one) or precision in getattr(one, "in_fp32", ())):
                 parent, _, name = path.rpartition(".")
                 setattr(self.inner.get_submodule(parent), name, Widened(copy.deepcopy(originals[path])))
         self.training = module.training

@@ -25,6 +25,7 @@ from hwbench.models import (
     network,
     pyslowfast_from_mvit,
     read_published,
+    workload_module,
 )
 from hwbench.models.mvit import MvitNetwork
 from hwbench.runtimes import get
@@ -355,3 +356,16 @@ def test_a_file_is_one_delegate_and_runs(name: str, precision: str, tmp_path: Pa
     with torch.no_grad():
         error = relative_error(module(example), torch.from_numpy(file.output.copy()))
     assert error < (1e-4 if precision == "fp32" else 0.1)
+
+
+@pytest.mark.long
+def test_a_block_in_half_precision_is_one_delegate_and_runs(tmp_path: Path) -> None:
+    """Its normalisations and its activation are computed in fp32: XNNPACK has no other form of them."""
+    one = Workload.parse("multiscale_i8_m8_d16_o8_k3x3x3_kv2_gelu@1x8x2x4x4/fp16/auto")
+    torch.manual_seed(0)
+    module, example = workload_module(one)
+    report = get("executorch").build(module, (example,), one, tmp_path / "block.pte", []).delegation
+    assert (report.delegates, dict(report.undelegated)) == (1, {})
+    file = check_file(tmp_path / "block.pte", example.contiguous().numpy())
+    with torch.no_grad():
+        assert relative_error(module(example), torch.from_numpy(file.output.copy())) < 3e-3
