@@ -401,8 +401,8 @@ def test_manifests_of_before_are_read(tmp_path: Path) -> None:
 
 
 def test_int8_leaves_normalisation_and_attention_in_fp32() -> None:
-    from hwbench.runtimes.executorch.quantize import kept_in_float
-
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import kept_in_float
     one = Workload.parse("multiscale_i8_m8_d16_o8_k3x3x3_kv2_gelu@1x8x2x4x4/int8/auto")
     module, _ = models.workload_module(one)
     kept = {type(module.get_submodule(name)).__name__ for name in kept_in_float(module)}
