@@ -16,7 +16,7 @@ from hwbench.specs import AUTO, BlockSpec, TensorSpec
 
 def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Module:
     """The deploy form for inputs of shape ``input``: folded (N·T, C, H, W) in, in eval mode; out as the module gives
-    it, activations folded and logits (N, classes).
+    it, activations folded and logits (N, classes). Of several pathways there is one tensor for each.
 
     A module with ``to_deploy(input, variant)`` says its own; any other is rewritten operation by operation
     (``hwbench.blocks.graph``). The module is left as it is.
@@ -30,7 +30,8 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
         deployed: nn.Module = own(input, variant)
         return deployed
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
-    return deploy_graph(module, torch.zeros(input.shape, dtype=dtype), variant=variant, result=RewriteResult.FOLDED)
+    examples = tuple(torch.zeros(one.shape, dtype=dtype) for one in input.pathways)
+    return deploy_graph(module, examples, variant=variant, result=RewriteResult.FOLDED)
 
 
 class BlockChain(EfficientBlock):

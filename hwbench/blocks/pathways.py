@@ -68,7 +68,7 @@ class PathwayHead(nn.Module):
         return _Head(input, self.proj)
 
 
-_ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "identity": nn.Identity}
+_ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "gelu": nn.GELU, "identity": nn.Identity}
 
 
 class _Split(nn.Module):

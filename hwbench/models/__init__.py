@@ -2,6 +2,7 @@
 
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
+from hwbench.models.mvit_weights import MvitForm, mvit_from_pyslowfast, pyslowfast_from_mvit
 from hwbench.models.published import PublishedWeights, read_published
 from hwbench.models.resnet_weights import ResnetForm, pyslowfast_from_resnet, resnet_from_pyslowfast
 from hwbench.models.squeezetime_weights import (
@@ -16,6 +17,7 @@ from hwbench.models.x3d import VanillaX3d, create_x3d
 __all__ = [
     "Continued",
     "EfficientX3d",
+    "MvitForm",
     "WeightsForm",
     "PublishedWeights",
     "ResnetForm",
@@ -30,7 +32,9 @@ __all__ = [
     "frames_to_batch",
     "form_of",
     "mmaction2_from_squeezetime",
+    "mvit_from_pyslowfast",
     "network",
+    "pyslowfast_from_mvit",
     "pyslowfast_from_resnet",
     "read_published",
     "resnet_from_pyslowfast",

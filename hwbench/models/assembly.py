@@ -10,6 +10,7 @@ from torch import nn
 from hwbench.blocks.deployment import BlockChain
 from hwbench.errors import UnsupportedModule
 from hwbench.models.efficient_x3d import EfficientX3d, is_x3d
+from hwbench.models.mvit import MvitNetwork
 from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.models.resnet import ResnetNetwork
 from hwbench.models.slowfast import SlowFastNetwork, is_slowfast
@@ -26,6 +27,7 @@ ASSEMBLERS: list[tuple[Callable[[Sequence[BlockSpec]], bool], Assembler]] = [
     (ResnetNetwork.matches, ResnetNetwork),
     (is_slowfast, SlowFastNetwork),
     (SqueezeTimeNetwork.matches, SqueezeTimeNetwork),
+    (MvitNetwork.matches, MvitNetwork),
 ]
 
 
@@ -73,7 +75,12 @@ def assemble(blocks: Sequence[BlockSpec], dropout: float = 0.5) -> nn.Module:
 
 
 def initialise(module: nn.Module) -> None:
-    """Draws convolutions as He et al. 2015 do for ReLU (fan out), linear layers with a deviation of 0.01."""
+    """Draws convolutions as He et al. 2015 do for ReLU (fan out), linear layers with a deviation of 0.01; an MViT is
+    drawn as its own code does.
+    """
+    if isinstance(module, MvitNetwork):
+        module.initialise()
+        return
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Conv3d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

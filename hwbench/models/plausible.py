@@ -30,9 +30,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-# Normalisations of X3D, and those of ResNets.
+# Normalisations of X3D, those of ResNets, and those of MViT.
 _NORM = re.compile(
-    r"(?P<norm>.*\.(?:bn|norm|norm_[abc]|branch1_norm))"
+    r"(?P<norm>(?:.*\.)?(?:bn|norm|norm_[abc]|branch1_norm|norm[12]|norm_[qkv]|norm_embed))"
     r"\.(?P<tensor>weight|bias|running_mean|running_var|num_batches_tracked)"
 )
 # The last normalisation of a residual branch, whose gamma begins as zero.
@@ -59,7 +59,7 @@ def examined(weights: Mapping[str, torch.Tensor]) -> Findings:
     """Looks at every tensor of a network.
 
     Args:
-        weights: Name in form ``efficient-x3d``, or of a ResNet -> tensor of floats, or a counter.
+        weights: Name in form ``efficient-x3d``, or of a ResNet or an MViT -> tensor of floats, or a counter.
     """
     findings = Findings()
     for name, value in weights.items():

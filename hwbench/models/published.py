@@ -16,15 +16,15 @@ import torch
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models.assembly import assemble
 from hwbench.models.files import read_tensors
+from hwbench.models.mvit_weights import MvitForm, separated
 from hwbench.models.plausible import Findings, examined
 from hwbench.models.weight_names import Form, WeightNames, names_of, recognised
 from hwbench.models.weights import Weights
 from hwbench.specs import Network
 
 _EXPECTED = (
-    "weights of an X3D, a ResNet or a SqueezeTime: a state dict of EfficientX3d, of PyTorchVideo, of PySlowFast, or of "
-    "SqueezeTime's authors, as written by "
-    "torch.save(model.state_dict(), FILE)"
+    "weights of an X3D, a ResNet, an MViT or a SqueezeTime: a state dict of EfficientX3d, of PyTorchVideo, of "
+    "PySlowFast, or of SqueezeTime's authors, as written by torch.save(model.state_dict(), FILE)"
 )
 # Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package.
 _INSIDE = ("model_state", "state_dict", "weights")
@@ -48,7 +48,8 @@ class PublishedWeights:
     Attributes:
         path: The file; ``sha256`` is its digest.
         form: Whose names they have.
-        weights: Name in the file, without a trainer's prefix -> tensor, on the CPU.
+        weights: Name in the file, without a trainer's prefix -> tensor, on the CPU; of an MViT each under one
+            name alone, and queries, keys and values apart.
     """
 
     path: Path
@@ -130,7 +131,7 @@ class PublishedWeights:
 
 
 def read_published(path: Path) -> PublishedWeights:
-    """Weights of an X3D, a ResNet or a SqueezeTime in any of their forms, bare or inside a trainer's file.
+    """Weights of an X3D, a ResNet, an MViT or a SqueezeTime in any of their forms, bare or inside a trainer's file.
 
     No code in the file is run.
 
@@ -141,6 +142,7 @@ def read_published(path: Path) -> PublishedWeights:
     weights = _unwrapped(_tensors(path, values))
     try:
         form = recognised(weights)
+        weights = separated(weights) if isinstance(form, MvitForm) else weights
     except InvalidValue as error:
         raise InvalidFile(f"{path}: {error}") from None
     return PublishedWeights(path, hashlib.sha256(data).hexdigest(), form, weights)

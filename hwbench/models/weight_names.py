@@ -9,6 +9,8 @@ import torch
 
 from hwbench.errors import InvalidValue
 from hwbench.models.efficient_x3d import is_x3d
+from hwbench.models.mvit import MvitNetwork
+from hwbench.models.mvit_weights import EXAMPLE, MvitForm, mvit_form, to_pyslowfast
 from hwbench.models.r2plus1d import R2plus1dNetwork
 from hwbench.models.resnet import ResnetNetwork
 from hwbench.models.resnet_weights import EXAMPLES, ResnetForm, pyslowfast_names, resnet_form
@@ -24,7 +26,7 @@ from hwbench.models.squeezetime_weights import (
 from hwbench.models.weights import Weights, WeightsForm, form_of, names_in, translated, without_shortcut_norm
 from hwbench.specs import Network
 
-Form = WeightsForm | ResnetForm | SqueezeTimeForm
+Form = WeightsForm | ResnetForm | SqueezeTimeForm | MvitForm
 Names = Mapping[str, str | None]
 
 
@@ -154,33 +156,66 @@ class SqueezeTimeNames:
         return {own[name]: stem_in(self.form, name, value) for name, value in given.items()}
 
 
+class MvitNames:
+    """Of MViT, whose own names are PyTorchVideo's."""
+
+    networks = "an MViT"
+
+    def __init__(self, form: MvitForm) -> None:
+        self.form = form
+
+    @property
+    def last_layer(self) -> str:
+        return "head.proj" if self.form is MvitForm.PYTORCHVIDEO else "head.projection"
+
+    def fits(self, network: Network) -> bool:
+        return MvitNetwork.matches(network.blocks)
+
+    def in_file(self, wanted: Weights) -> dict[str, str]:
+        ours = self.form is MvitForm.PYTORCHVIDEO
+        return {name: name if ours else to_pyslowfast(name) or name for name in wanted}
+
+    def plain(self, names: Weights) -> Names:
+        return {name: name for name in names}
+
+    def ours(self, given: Weights, names: Mapping[str, str]) -> dict[str, torch.Tensor]:
+        own = {in_file: name for name, in_file in names.items()}
+        return {own[name]: value.clone() for name, value in given.items()}
+
+
 def names_of(form: Form) -> WeightNames:
     """The names of a form."""
     if isinstance(form, SqueezeTimeForm):
         return SqueezeTimeNames(form)
+    if isinstance(form, MvitForm):
+        return MvitNames(form)
     return X3dNames(form) if isinstance(form, WeightsForm) else ResnetNames(form)
 
 
 def recognised(weights: Weights) -> Form:
     """The form of all that most of the names belong to.
 
-    All names of a ResNet of PySlowFast are names of its X3D, too, which has more; so a ResNet comes first.
+    All names of a ResNet of PySlowFast are names of its X3D, too, which has more; so a ResNet comes first. The
+    blocks of an MViT have no name with either.
 
     Raises:
         InvalidValue: No name belongs to any.
     """
     squeezetime, squeezed = squeezetime_form(weights)
-    resnet, count = resnet_form(weights)
-    if squeezed > count:
+    (mvit, tokens), (resnet, count) = mvit_form(weights), resnet_form(weights)
+    if squeezed > max(count, tokens):
         return squeezetime
+    if tokens > count:
+        return mvit
     try:
         x3d = form_of(weights)
     except InvalidValue as error:
         if not count:
-            raise InvalidValue(
-                f"{error}, or of a ResNet, such as {' or '.join(EXAMPLES)}, or of a SqueezeTime, such as "
-                f"{' or '.join(SQUEEZETIME_EXAMPLES)}"
-            ) from None
+            others = (
+                f"of a ResNet, such as {' or '.join(EXAMPLES)}, or of an MViT, such as {EXAMPLE}, "
+                f"or of a SqueezeTime, such as {' or '.join(SQUEEZETIME_EXAMPLES)}"
+            )
+            raise InvalidValue(f"{error}, or {others}") from None
         return resnet
     known = sum(own is not None for own in names_in(weights, x3d, _other(x3d)).values())
     return resnet if count >= known else x3d

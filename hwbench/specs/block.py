@@ -13,7 +13,7 @@ have more of its own.
     stride            s2           spatial stride of the first kernel
     groups            g24          convolution groups (kind ``conv``)
     se_channels       se8          reduced channels of squeeze-excite; absent = none
-    activation        relu         relu, swish, hswish or identity; always last
+    activation        relu         relu, swish, hswish, gelu or identity; always last
 
 A block that works on one of several pathways and leaves the others as they are has the number of that pathway, from 1
 on, in front of its key: ``2:x3d_i8_m16_o8_k3x3x3_relu``.

@@ -13,7 +13,7 @@ Kernel = tuple[tuple[int, int, int], ...]
 """Kernels (T, H, W) one after the other; the empty one reduces T, H and W to 1."""
 Value = int | str | Kernel
 
-ACTIVATIONS = ("relu", "swish", "hswish", "identity")
+ACTIVATIONS = ("relu", "swish", "hswish", "gelu", "identity")
 # The kernel that reduces T, H and W to 1.
 GLOBAL: Kernel = ()
 

@@ -16,8 +16,8 @@ POINT: Size = (1, 1, 1)
 class Path(enum.StrEnum):
     """Where an operation stands in its block.
 
-    ``MAIN``: between input and output. ``SIDE``: beside that, as in a shortcut. ``GATE``: in what values are multiplied
-    with, as in a squeeze-excite.
+    ``MAIN``: between input and output. ``SIDE``: beside that, as in a shortcut, or on the way to keys and values of an
+    attention. ``GATE``: in what values are multiplied with, as in a squeeze-excite.
     """
 
     MAIN = "main"
@@ -98,3 +98,72 @@ class Convolution:
     def is_depthwise(self) -> bool:
         """Whether it has groups."""
         return self.groups != 1
+
+
+@dataclass(frozen=True)
+class HeadConvolution(Convolution):
+    """A depthwise convolution on the channels of several heads that share its weights (MViT, arXiv 2104.11227, eq. 1).
+
+    ``heads``: the weights of each channel serve so many channels.
+    """
+
+    heads: int = 1
+
+    @property
+    def num_weights(self) -> int:
+        """Those of one head."""
+        return self.out_channels // self.heads * self.fan_in
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two activations, as scores of an attention are one, and what they make of the values.
+
+    ``fan_in``: number of products in the sum that makes one value of the output. ``num_weights``: of the factors, where
+    one is picked from a learned table; else none.
+    """
+
+    input: TensorSpec
+    out_channels: int
+    fan_in: int
+    path: Path = Path.MAIN
+    num_weights: int = 0
+
+    @property
+    def output(self) -> TensorSpec:
+        """Shape after it: a row of ``out_channels`` values for each position of the input."""
+        return self.input.with_(c=self.out_channels)
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds for one input."""
+        return self.output.numel * self.fan_in
+
+    @property
+    def is_depthwise(self) -> bool:
+        """No: it is a product of matrices."""
+        return False
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A sum with learned numbers, such as position terms; no multiply-adds."""
+
+    input: TensorSpec
+    num_weights: int
+    path: Path = Path.MAIN
+
+    @property
+    def output(self) -> TensorSpec:
+        """As what it reads."""
+        return self.input
+
+    @property
+    def macs(self) -> int:
+        """None."""
+        return 0
+
+    @property
+    def is_depthwise(self) -> bool:
+        """No."""
+        return False

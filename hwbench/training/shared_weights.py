@@ -20,6 +20,7 @@ from torch.func import functional_call
 from hwbench import models
 from hwbench.errors import InvalidValue
 from hwbench.models.assembly import ChainNetwork
+from hwbench.models.mvit import MvitNetwork
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import ClipSpan, spread
@@ -28,6 +29,8 @@ from hwbench.specs import Architecture
 # Networks whose modules are kept; building one takes as long as a third of a step.
 _KEPT = 256
 _IN_CHAIN = re.compile(r"block_(\d+)\.")
+# Blocks between stem and head, which have names of their own.
+_IN_MVIT = re.compile(r"blocks\.(\d+)\.")
 # A name with dots is none of a parameter.
 _DOT = "/"
 
@@ -118,15 +121,17 @@ class SharedWeights(nn.Module):
 def shared_names(module: nn.Module, space: StagedSpace, architecture: Architecture) -> dict[str, str]:
     """Names of the parameters of a network -> names that are the same in all networks of its space.
 
-    A chain counts its blocks through, whatever the stages before are deep; networks with names of their own tell the
-    stage already.
+    A chain and an MViT count their blocks through, whatever the stages before are deep; other networks with names of
+    their own tell the stage already.
     """
     names = [name for name, _ in module.named_parameters()]
-    if not isinstance(module, ChainNetwork):
+    if not isinstance(module, ChainNetwork | MvitNetwork):
         return {name: name for name in names}
     depths, ends = space.stage_depths(architecture), len(space.ends.on(space.cells[0].clip).before())
-    places = [f"stem.{i}" for i in range(ends)]
-    places += [f"stage{stage}.{i}" for stage, depth in enumerate(depths) for i in range(depth)]
+    inner = [f"stage{stage}.{i}" for stage, depth in enumerate(depths) for i in range(depth)]
+    if isinstance(module, MvitNetwork):
+        return {name: _IN_MVIT.sub(lambda found: f"{inner[int(found[1])]}.", name) for name in names}
+    places = [*(f"stem.{i}" for i in range(ends)), *inner]
 
     def shared(name: str) -> str:
         found = _IN_CHAIN.match(name)

@@ -103,6 +103,26 @@ width = 32
 kernel = ["1x3x3+1x3x3", "1x3x3+1x7x7"]
 position = 4
 """,
+    "mvit": """
+kernel = "3x3x3"
+temporal_stride = 2
+position_frames = 2
+position_side = 16
+[[stages]]
+depth = 1
+width = [8, 16]
+head_width = 8
+mlp_ratio = 2
+kv_stride = 4
+stride = 2
+residual_pool = 1
+[[stages]]
+depth = 1
+width = 16
+head_width = 8
+mlp_ratio = 2
+kv_stride = 2
+""",
 }
 # Of the spaces that are shipped: x3d-fine has a test of its own (``test_cli_by_block``).
 SHIPPED = sorted(path.stem for path in (shipped() / "search_spaces").glob("*.toml") if path.stem != "x3d-fine")
@@ -114,6 +134,7 @@ TOLD = {
     "csn": "s1.group_width=1",
     "slowfast": "s1.beta=",
     "squeezetime": "s2.kernel=1x3x3+1x",
+    "mvit": "s1.kv_stride=4",
 }
 
 
@@ -122,7 +143,10 @@ def workspace(tmp_path_factory, runner_cache):
     made = Workspace.create(tmp_path_factory.mktemp("families"))
     made.cache.symlink_to(runner_cache)
     for family, text in SPACES.items():
-        whole = INPUT.replace("schema = 1", f'schema = 1\nname = "micro-{family}"\nfamily = "{family}"') + text.lstrip()
+        shared = INPUT.replace('act = "relu"\n', "") if family == "mvit" else INPUT  # its stem has no activation
+        whole = (
+            shared.replace("schema = 1", f'schema = 1\nname = "micro-{family}"\nfamily = "{family}"') + text.lstrip()
+        )
         (made.root / "search_spaces" / f"micro-{family}.toml").write_text(whole)
     videos = prepare(made, SyntheticSpec(train_per_class=2, val_per_class=1, size=32, frames=16))
     shutil.move(videos, made.root / "videos")
@@ -159,7 +183,7 @@ def test_r2plus1d_goes_through_the_whole_loop(run):
 
 @pytest.mark.long
 @pytest.mark.parametrize("family", [family for family in SPACES if family != "r2plus1d"])
-def test_a_resnet_goes_through_the_whole_loop(run, family):
+def test_another_family_goes_through_the_whole_loop(run, family):
     through_micro_space(run, family)
 
 

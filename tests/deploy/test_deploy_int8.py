@@ -36,7 +36,7 @@ from hwbench.errors import InvalidValue, ParityFailed, UnknownName
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import OBSERVERS, Scheme
 from hwbench.runtimes.runners import check_file, python_runner
-from hwbench.specs import Artifact, DelegationReport, Precision
+from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.training import Checkpoint, FineTuning, Recipe, build, load_checkpoint, open_data, train
 from hwbench.workspace import Workspace
 
@@ -398,3 +398,13 @@ def test_manifests_of_before_are_read(tmp_path: Path) -> None:
     values = json.loads((GOLDEN / "schema-1.json").read_text())
     (tmp_path / MANIFEST).write_text(json.dumps({**values, "precision": "fp32", "calibration": None}))
     assert Manifest.read(tmp_path / MANIFEST).quantization is None
+
+
+def test_int8_leaves_normalisation_and_attention_in_fp32() -> None:
+    with quiet():
+        from hwbench.runtimes.executorch.quantize import kept_in_float
+    one = Workload.parse("multiscale_i8_m8_d16_o8_k3x3x3_kv2_gelu@1x8x2x4x4/int8/auto")
+    module, _ = models.workload_module(one)
+    kept = {type(module.get_submodule(name)).__name__ for name in kept_in_float(module)}
+    assert kept == {"LayerNorm", "Attention"}
+    assert len(kept_in_float(module)) == 5  # before attention and linear layers, behind the pooling of keys and values

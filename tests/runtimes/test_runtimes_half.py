@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.blocks.graph.attention import LayerNorm
 from hwbench.errors import UnsupportedModule
 from hwbench.models import Continued, workload_module
 from hwbench.runtimes import get
@@ -88,6 +89,19 @@ def test_a_halved_module_rounds_its_weights_once_and_leaves_the_original(precisi
     torch.testing.assert_close(halved(x), module(x), rtol=2e-2, atol=2e-2)
     assert torch.equal(module.weight, before)
     assert in_precision(module, Precision.FP32) is module
+
+
+def test_what_needs_fp32_has_it():
+    norm = LayerNorm(-1, 4, 1e-5, torch.full((4,), 1.0001), None).float()
+    module = nn.Sequential(norm, nn.Linear(4, 4), nn.GELU())
+    halved, x = Halved(module, Precision.FP16), 1000 * torch.randn(2, 4)
+    assert {name: value.dtype for name, value in halved.inner.named_parameters() if "1." in name} == {
+        "1.weight": torch.float16,
+        "1.bias": torch.float16,
+    }
+    assert torch.equal(halved.inner[0].inner.scale, norm.scale)  # 1.0001 is no number of fp16
+    assert torch.allclose(halved(x), module(x), atol=1e-2)  # squares beyond 65504
+    assert halved.inner.get_submodule("2.inner") is not module[2]
 
 
 @pytest.mark.parametrize(

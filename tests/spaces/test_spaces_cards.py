@@ -20,7 +20,8 @@ RECIPES = {
     "x3d-m": (Fraction(8, 3), (256, 320), 256),
     "x3d-l": (Fraction(8, 3), (356, 446), 356),
     **dict.fromkeys(("r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101"), RESNETS),
-    **dict.fromkeys(("slowfast-r50", "slowfast-r101"), RESNETS),
+    **dict.fromkeys(("slowfast-r50", "slowfast-r101", "mvit-b-16x4"), RESNETS),
+    "mvit-b-32x3": (Fraction(16, 5), (256, 320), 256),
     # frame rates differ there: a clip is 64 frames of the video, whatever they last
     "squeezetime-r50": (None, (224, 448), 224),
 }

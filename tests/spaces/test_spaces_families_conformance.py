@@ -153,6 +153,38 @@ act = ["relu", "hswish"]
 stride = 2
 position = 4
 """,
+    "mvit": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "mvit"
+[input]
+frames = [2, 4]
+resolution = [32]
+[stem]
+width = 8
+kernel = "3x9x9"
+stride = 8
+temporal_stride = 2
+position_frames = 2
+position_side = 3
+class_token = 1
+[[stages]]
+depth = [1, 2]
+width = [8, 16]
+head_width = [4, 8]
+mlp_ratio = 2
+stride = 1
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+head_width = 8
+kv_stride = [1, 2]
+mlp_ratio = [1, 1.5]
+act = ["gelu", "relu"]
+stride = 2
+residual_pool = 1
+""",
 }
 
 

@@ -59,6 +59,7 @@ def test_all_networks_of_all_families_are_there():
     wanted = {f"{family}-{size}" for family in ("x3d", "efficient-x3d") for size in ["xs", "s", "m", "l"]}
     wanted |= {"r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101", "slowfast-r50", "slowfast-r101"}
     wanted |= {"squeezetime-r50"}
+    wanted |= {"mvit-b-16x4", "mvit-b-32x3"}
     assert {path.parent.name for path in CARDS} == wanted
 
 
@@ -94,7 +95,7 @@ def test_a_damaged_result_is_one_clear_error(workspace, text):
         ("hidden = 2048", "hidden = 2048\nhiden = 3", "did you mean 'hidden'"),
         ("widths = [24, 48, 96, 192]", "widths = [24, 48]", "one width for each of 4"),
         ('family = "x3d"', 'family = "x4d"', "did you mean 'x3d'"),
-        ('act = "swish"', 'act = "gelu"', "expected one of"),
+        ('act = "swish"', 'act = "tanh"', "expected one of"),
         ('kernel = "3x3x3"', 'kernel = "three"', "odd TxHxW"),
         ("frames = 4", "frames = 0", "at least 1"),
         ('form = "model_state"', 'form = "pickle"', "state_dict or model_state"),

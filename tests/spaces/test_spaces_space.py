@@ -175,7 +175,7 @@ def test_choices_out_of_order_are_refused(small):
     [
         ("depth = [2]", "dept = [2]", "stages 2.depth' is missing"),
         ("stride = 1", "stride = 1\nstirde = 2", "did you mean 'stride'"),
-        ('act = ["relu", "hswish"]', 'act = ["relu", "gelu"]', "expected one of relu, swish"),
+        ('act = ["relu", "hswish"]', 'act = ["relu", "tanh"]', "expected one of relu, swish"),
         ('kernel = "1x3x3+3x1x1"', 'kernel = "1x2x2"', "expected a kernel"),
         ('kernel = "1x3x3+5x1x1"', 'kernel = "3x3x3"', "stem.kernel: expected 1x3x3.5x1x1"),
         ("width = [16]", "width = [0]", "at least 1"),

@@ -30,6 +30,12 @@ KEYS = (
     "squeeze-stem_i3_o8_k1x3x3_hswish",
     "channel-time_i8_m4_o16_k1x3x3+1x7x7_s2_ic3_ps5_relu",
     "channel-time_i8_m8_o8_k1x1x1+1x3x3_swish",
+    "token-stem_i3_o8_k3x7x7_s4_ts2_pf2_ps3_identity",
+    "token-stem_i3_o8_k1x3x3_s2_identity",
+    "multiscale_i8_m8_d16_o12_k3x3x3_s2_nh2_kv2_gelu",
+    "multiscale_i8_m12_d24_o12_k3x3x3_nh3_rq1_rf2_rs5_relu",
+    "multiscale_i8_m8_d8_o8_k1x1x1_hswish",
+    "token-head_i16_o5_kglobal_identity",
 )
 
 
@@ -40,8 +46,11 @@ class TestShippedKinds(BlockKindConformance):
 
 
 # Parts of a model by hand, whose module is the user's, and kinds of two pathways: the suite is for one clip and one
-# module. ``tests/models/test_models_by_hand.py`` and ``test_models_pathways.py`` have theirs.
-OTHERS = {"hand", "hand-stem", "hand-head", "hand-network", "pathway-split", "pathway-fuse", "pathway-head"}
+# module. ``tests/models/test_models_by_hand.py``, ``test_models_pathways.py`` and ``test_models_mvit.py`` have theirs.
+OTHERS = {
+    *("hand", "hand-stem", "hand-head", "hand-network", "pathway-split", "pathway-fuse", "pathway-head"),
+    *("class-token-stem", "class-multiscale", "class-token-head"),
+}
 
 
 def test_every_shipped_kind_is_among_them():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -12,6 +13,7 @@ from hwbench.blocks.graph.pointwise import Op, WithConstants, depending
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.shaping import concatenated, part
 from hwbench.blocks.graph.values import Clip, Value
+from hwbench.specs import Precision
 
 # The order of a clip whose last axis is stored as channels.
 _LAST = "NTHWC"
@@ -48,6 +50,8 @@ class LayerNorm(nn.Module):
         bias: Shift by channel; None: 0.
     """
 
+    # Squares span far more than 8 bits do, and go beyond what 16 bits hold.
+    in_fp32: ClassVar[frozenset[Precision]] = frozenset({Precision.INT8, Precision.FP16, Precision.BF16})
     scale: torch.Tensor | None
     shift: torch.Tensor | None
 
@@ -158,6 +162,9 @@ class Contraction:
 
 class Attention(nn.Module):
     """``softmax(scale · q kᵀ + mask) v`` over the last two axes (Vaswani et al. 2017, equation 1)."""
+
+    # ExecuTorch's quantiser knows no product of two activations.
+    in_fp32: ClassVar[frozenset[Precision]] = frozenset({Precision.INT8})
 
     mask: torch.Tensor | None
 

@@ -18,6 +18,9 @@ from hwbench.blocks.layout import frames_to_batch
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.specs import AUTO
 
+# One clip, or one for each of several pathways.
+Clips = torch.Tensor | tuple[torch.Tensor, ...]
+
 # Of the largest output, in double precision. Sums in another order make 1e-15 per layer.
 TOLERANCE = 1e-9
 
@@ -30,7 +33,7 @@ class RewriteResult(enum.Enum):
 
 
 def deploy_graph(
-    model: nn.Module, example: torch.Tensor, *, variant: str = AUTO, result: RewriteResult = RewriteResult.AS_MODEL
+    model: nn.Module, example: Clips, *, variant: str = AUTO, result: RewriteResult = RewriteResult.AS_MODEL
 ) -> fx.GraphModule:
     """The deploy form of any video model: folded frames (N·T, C, H, W) -> what the model returns, in eval mode.
 
@@ -39,13 +42,15 @@ def deploy_graph(
     model on a random clip in double precision before it is returned.
 
     Args:
-        model: Takes one clip and returns one tensor; left as it is.
-        example: One clip (N, C, T, H, W); its shape is baked in. Its values are not looked at.
+        model: Takes one clip and returns one tensor; as a part of a network it may take and return several. Left as it
+            is.
+        example: One clip (N, C, T, H, W), or one for each of several pathways; their shapes are baked in. Their values
+            are not looked at.
         variant: Layout of convolutions over time.
         result: ``FOLDED`` for a part of a network, whose activations stay folded: (N·T, C, H, W).
 
     Returns:
-        A module of its own, with weights of the dtype of ``example``.
+        A module of its own, with weights of the dtype of ``example``; several tensors come out as a tuple.
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
@@ -53,18 +58,21 @@ def deploy_graph(
         InvalidValue: The example is no clip, or the model does not take it.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
-    if example.dim() != 5:
-        raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(example.shape)}")
+    examples = (example,) if isinstance(example, torch.Tensor) else example
+    for one in examples:
+        if one.dim() != 5:
+            raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(one.shape)}")
     original = copy.deepcopy(model).to("cpu", torch.float64).eval()
     generator = torch.Generator().manual_seed(0)
-    clip = torch.randn(example.shape, dtype=torch.float64, generator=generator)
+    clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)
     with torch.no_grad():
-        expected = _answer(original, clip)
-        if result is RewriteResult.FOLDED and expected.dim() == 5:
-            expected = frames_to_batch(expected)
-        deployed = Rewriter(exported(original, clip), variant, result).deployed()
-        _prove(expected, deployed(frames_to_batch(clip)))
-    return deployed.to(example.dtype)
+        expected = _answer(original, clips, several=result is RewriteResult.FOLDED)
+        if result is RewriteResult.FOLDED:
+            expected = [frames_to_batch(one) if one.dim() == 5 else one for one in expected]
+        deployed = Rewriter(exported(original, clips), variant, result).deployed()
+        for wanted, got in zip(expected, pytree.tree_leaves(deployed(*map(frames_to_batch, clips))), strict=True):
+            _prove(wanted, got)
+    return deployed.to(examples[0].dtype)
 
 
 class Rewriter:
@@ -90,7 +98,8 @@ class Rewriter:
                 self._visit(node)
             elif node.op == "placeholder":
                 self._values[node] = self._input(node)
-        self._graph.output(self._output().node)
+        made = [value.node for value in self._outputs()]
+        self._graph.output(made[0] if len(made) == 1 else tuple(made))
         return fx.GraphModule(self._root, self._graph, "Deployed").eval()
 
     def resolved(self, argument: Any) -> Any:
@@ -138,19 +147,23 @@ class Rewriter:
         spec = signature[node.name]
         if spec.kind == InputKind.USER_INPUT:
             shape = node.meta["val"].shape
-            return Clip(self._graph.placeholder("frames"), spec_of(shape))
+            number = sum(placeholder.op == "placeholder" for placeholder in self._graph.nodes)
+            return Clip(self._graph.placeholder(f"frames_{number}" if number else "frames"), spec_of(shape))
         found: torch.Tensor = {**self._program.state_dict, **self._program.constants}[spec.target]
         return found.detach()
 
-    def _output(self) -> Plain:
+    def _outputs(self) -> list[Plain]:
+        """What the model returns: one tensor, or several of a part of a network."""
         specs = self._program.graph_signature.output_specs
         outputs = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
-        if len(outputs) != 1 or not isinstance(outputs[0], TensorArgument):
+        several = self._result is RewriteResult.FOLDED
+        if not (outputs if several else len(outputs) == 1) or not all(isinstance(o, TensorArgument) for o in outputs):
             raise UnsupportedModule(f"the model returns {len(outputs)} values; expected one tensor")
-        (values,) = (node.args[0] for node in self._program.graph.nodes if node.op == "output")
-        assert isinstance(values, Sequence)
-        names = [value.name for value in values if isinstance(value, fx.Node)]
-        node = next(n for n in self._program.graph.nodes if n.name == names[names.index(outputs[0].name)])
+        nodes = {node.name: node for node in self._program.graph.nodes}
+        return [self._output(nodes[output.name]) for output in outputs]
+
+    def _output(self, node: fx.Node) -> Plain:
+        """One tensor that the model returns, in the shape that is asked for."""
         value = self._values[node]
         if isinstance(value, torch.Tensor):
             raise UnsupportedModule("the model returns what does not depend on its input")
@@ -166,10 +179,11 @@ class Rewriter:
         return value
 
 
-def exported(model: nn.Module, clip: torch.Tensor) -> torch.export.ExportedProgram:
+def exported(model: nn.Module, clips: Clips) -> torch.export.ExportedProgram:
     """The graph of the model without operations in place."""
     try:
-        program: torch.export.ExportedProgram = torch.export.export(model, (clip,), strict=False)
+        inputs = (clips,) if isinstance(clips, torch.Tensor) else clips
+        program: torch.export.ExportedProgram = torch.export.export(model, inputs, strict=False)
         return program.run_decompositions({})  # type: ignore[no-any-return]
     except Exception as error:  # the model's own code runs in it, which raises what it likes
         raise UnsupportedModule(
@@ -177,20 +191,21 @@ def exported(model: nn.Module, clip: torch.Tensor) -> torch.export.ExportedProgr
         ) from error
 
 
-def _answer(model: nn.Module, clip: torch.Tensor) -> torch.Tensor:
-    """What the model returns for a clip."""
-    shape = "x".join(map(str, clip.shape))
+def _answer(model: nn.Module, clips: tuple[torch.Tensor, ...], *, several: bool) -> list[torch.Tensor]:
+    """What the model returns for a clip, or for one of each pathway: one tensor, or several where that is asked for."""
+    shape = " and ".join("x".join(map(str, clip.shape)) for clip in clips)
     try:
-        leaves = pytree.tree_leaves(model(clip))
+        leaves = pytree.tree_leaves(model(*clips))
     except HwbenchError:
         raise
     except Exception as error:
         raise InvalidValue(
             f"{type(model).__name__} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}"
         ) from error
-    if len(leaves) != 1 or not isinstance(leaves[0], torch.Tensor):
+    fits = bool(leaves) if several else len(leaves) == 1
+    if not fits or not all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         raise UnsupportedModule(f"{type(model).__name__} returns {len(leaves)} values; expected one tensor")
-    return leaves[0]
+    return leaves
 
 
 def _prove(expected: torch.Tensor, got: torch.Tensor) -> None:

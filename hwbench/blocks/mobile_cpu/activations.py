@@ -74,6 +74,14 @@ class ReLU(Activation):
         return nn.ReLU().eval()
 
 
+class Gelu(Activation):
+    """x · Φ(x), with the distribution of the standard normal (Hendrycks and Gimpel 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.act = nn.GELU()
+
+
 class Identity(Activation):
     """x."""
 
@@ -86,6 +94,7 @@ supported_act_functions: dict[str, type[Activation]] = {
     "relu": ReLU,
     "swish": Swish,
     "hswish": HardSwish,
+    "gelu": Gelu,
     "identity": Identity,
 }
 

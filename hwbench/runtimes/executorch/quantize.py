@@ -29,6 +29,7 @@ from hwbench.runtimes.executorch.scheme import Scheme
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases
+from hwbench.specs import Precision
 
 if TYPE_CHECKING:
     from hwbench.runtimes.base import Example
@@ -88,8 +89,9 @@ def observed(module: nn.Module, example: Example, calibration: Sequence[Example]
     """
     require_clips(calibration, example)
     require_blocks(module, scheme)
+    quantizer = _quantizer(_after_training(scheme), (*scheme.fp32_blocks, *kept_in_float(module)))
     with torch.no_grad():
-        prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), _quantizer(_after_training(scheme), scheme))
+        prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), quantizer)
         for batch in calibration:
             prepared(*arguments_of(batch))
     require_observed(prepared)
@@ -106,7 +108,8 @@ def trainable(module: nn.Module, example: torch.Tensor, scheme: Scheme) -> fx.Gr
         UnknownName: The module has no such block as is to stay in fp32.
     """
     require_blocks(module, scheme)
-    prepared: fx.GraphModule = prepare_qat_pt2e(_graph(module, example), _quantizer(_in_training(), scheme))
+    quantizer = _quantizer(_in_training(), (*scheme.fp32_blocks, *kept_in_float(module)))
+    prepared: fx.GraphModule = prepare_qat_pt2e(_graph(module, example), quantizer)
     return prepared
 
 
@@ -141,6 +144,11 @@ def require_blocks(module: nn.Module, scheme: Scheme) -> None:
             raise UnknownName(f"no block {name!r} to keep in fp32; {suggest(name, _beside(name, known))}")
 
 
+def kept_in_float(module: nn.Module) -> tuple[str, ...]:
+    """Names of the modules that stay in fp32 whatever the scheme: those that say so (``in_fp32``)."""
+    return tuple(name for name, one in module.named_modules() if Precision.INT8 in getattr(one, "in_fp32", ()))
+
+
 def _beside(name: str, known: Sequence[str]) -> list[str]:
     """The modules that one of an unknown name would stand beside, or, where none would, stages and their blocks."""
     inside, _, _ = name.rpartition(".")
@@ -166,10 +174,10 @@ def _graph(module: nn.Module, example: Example) -> fx.GraphModule:
     return graph
 
 
-def _quantizer(config: QuantizationConfig, scheme: Scheme) -> XNNPACKQuantizer:
+def _quantizer(config: QuantizationConfig, fp32_blocks: Sequence[str]) -> XNNPACKQuantizer:
     quantizer = _Quantizer().set_global(config)
-    if scheme.fp32_blocks:
-        quantizer.set_filter_function(lambda node: block_of(node, scheme.fp32_blocks) is None)
+    if fp32_blocks:
+        quantizer.set_filter_function(lambda node: block_of(node, fp32_blocks) is None)
     return quantizer
 
 

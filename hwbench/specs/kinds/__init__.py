@@ -3,6 +3,14 @@
 from hwbench.specs.kind import block_kinds
 from hwbench.specs.kinds.by_hand import HandHeadKind, HandKind, HandNetworkKind, HandStemKind
 from hwbench.specs.kinds.conv import ConvKind
+from hwbench.specs.kinds.mvit import (
+    ClassTokenHeadKind,
+    ClassTokenStemKind,
+    MultiscaleClassKind,
+    MultiscaleKind,
+    TokenHeadKind,
+    TokenStemKind,
+)
 from hwbench.specs.kinds.pathways import PathwayFuseKind, PathwayHeadKind, PathwaySplitKind
 from hwbench.specs.kinds.pool import PoolKind
 from hwbench.specs.kinds.r2plus1d import PoolHeadKind, R2plus1dKind, ResnetStemKind
@@ -17,6 +25,8 @@ for kind in (
     *(SqueezeStemKind(), ChannelTimeKind()),
     *(ConvKind(), SqueezeExcitationKind(), PoolKind()),
     *(PathwaySplitKind(), PathwayFuseKind(), PathwayHeadKind()),
+    *(TokenStemKind(), MultiscaleKind(), TokenHeadKind()),
+    *(ClassTokenStemKind(), MultiscaleClassKind(), ClassTokenHeadKind()),
     *(HandStemKind(), HandKind(), HandHeadKind(), HandNetworkKind()),
 ):
     block_kinds.register(kind.name)(kind)
@@ -24,12 +34,16 @@ for kind in (
 __all__ = [
     "BottleneckKind",
     "ChannelTimeKind",
+    "ClassTokenHeadKind",
+    "ClassTokenStemKind",
     "ConvKind",
     "FramePoolKind",
     "HandHeadKind",
     "HandKind",
     "HandNetworkKind",
     "HandStemKind",
+    "MultiscaleClassKind",
+    "MultiscaleKind",
     "PathwayFuseKind",
     "PathwayHeadKind",
     "PathwaySplitKind",
@@ -39,6 +53,8 @@ __all__ = [
     "ResnetStemKind",
     "SqueezeExcitationKind",
     "SqueezeStemKind",
+    "TokenHeadKind",
+    "TokenStemKind",
     "X3dKind",
     "X3dHeadKind",
     "X3dStemKind",
