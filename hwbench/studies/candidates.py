@@ -102,7 +102,8 @@ def candidates_frame(candidates: Iterable[Candidate], spread: BySpace) -> pandas
     Returns:
         Columns ``trial``, ``architecture``, ``space`` where there are several, one for each choice of the space (text),
         ``score``, ``predicted_ms``, its interval ``low_ms`` to ``high_ms``, ``measured_ms`` (nan: not measured) and
-        ``failure`` (of the measurement); before ``score``, for each further device, ``predicted_ms_on_DEVICE`` and ``measured_ms_on_DEVICE``.
+        ``failure`` (of the measurement); before ``score``, for each further device, ``predicted_ms_on_DEVICE`` and
+        ``measured_ms_on_DEVICE``.
     """
     rows = [_row(candidate, spread) for candidate in candidates]
     columns = dict.fromkeys(("trial", "architecture", *(name for row in rows for name in row)))
