@@ -40,6 +40,7 @@ class TableAccuracy:
         accuracy: Upper limit of that median over all networks of the space, or of those within the budget, with a
             confidence of 0.9 or more.
         stopped: Why the profile ended: ``accuracy``, ``limit``, ``level`` (more rows hardly help) or ``rows``.
+        space: Which space this is about, where several were profiled.
     """
 
     precision: str
@@ -49,6 +50,7 @@ class TableAccuracy:
     error: float | None
     accuracy: float | None
     stopped: str
+    space: str = ""
 
     @classmethod
     def of(
@@ -60,12 +62,16 @@ class TableAccuracy:
         error, bound = (round(one, 5) if math.isfinite(one) else None for one in (found.error, found.bound))
         return cls(precision.value, *rows, found.networks, error, bound, stopped)
 
+    def to_json(self) -> dict[str, Any]:
+        """One of ``precisions`` of ``hwbench profile --json``."""
+        return {name: value for name, value in vars(self).items() if name != "space" or value}
+
 
 def worst(tables: Sequence[TableAccuracy]) -> Mapping[str, Any]:
     """The keys of a profile that tell of all its tables: those of the one that is known least well."""
     last = max(tables, key=lambda one: (one.accuracy is None, one.accuracy or 0.0), default=None)
     names = ("accuracy", "stopped", "rows", "rows_of_space")
-    return {name: getattr(last, name, None) for name in names} | {"precisions": [vars(one) for one in tables]}
+    return {name: getattr(last, name, None) for name in names} | {"precisions": [one.to_json() for one in tables]}
 
 
 @dataclass
@@ -191,9 +197,10 @@ class AdaptiveProfile:
         self._result = self._result.plus(measured)
 
     def _table(self, course: _Course) -> LatencyTable:
-        from hwbench.latency import LatencyTable
+        """The rows of this space alone: those of others neither count nor judge."""
+        from hwbench.latency import LatencyTable, rows_of_space
 
-        return LatencyTable.read(self.publish(course.walk.precision))
+        return rows_of_space(LatencyTable.read(self.publish(course.walk.precision)), course.walk.parts)
 
     def _told(self, course: _Course, step: WalkStep, stopped: str | None) -> str:
         """One line: how many rows, how good the table is, and what comes next."""

@@ -81,7 +81,8 @@ def table_predictor(
     *,
     listener: Listener = SILENT,
 ) -> tuple[AdditivePredictor, int]:
-    """What predicts from the published table of a target, and the number of classes that heads of the table have.
+    """What predicts the networks of a space from the published table of a target, calibrated by whole networks of the
+    space where there are enough (``with_own_networks``), and the number of classes that heads of the table have.
 
     Args:
         workspace: Holds tables, spaces and devices.
@@ -100,7 +101,7 @@ def table_predictor(
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.api.occasions import tell_day
-    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
+    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred, with_own_networks
     from hwbench.spaces import open_space
 
     interpolate, other = filling
@@ -111,7 +112,8 @@ def table_predictor(
     interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes)
-    parts = list(staged.parts(precision, num_classes=num_classes)) if interpolate or other else []
+    parts = list(staged.parts(precision, num_classes=num_classes))
+    table = with_own_networks(table, parts, staged.size())
     if interpolate and any(part not in table for part in parts):
         table = interpolated(table, parts)
     elif other:
