@@ -238,7 +238,8 @@ def _tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Lis
 
     for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
         within = format_duration(limit_ms / 1e3) if len(sets) > 1 else settings.budgets_text()
-        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the space) are within {within}")
+        of = "space" if len(feasible.counts) == 1 else "spaces"
+        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
         if isinstance(feasible, UnionSet):
             shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
             listener.say(f"of these {', '.join(shares)}")

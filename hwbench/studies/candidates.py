@@ -107,6 +107,7 @@ def candidates_frame(candidates: Iterable[Candidate], spread: BySpace) -> pandas
     """
     rows = [_row(candidate, spread) for candidate in candidates]
     columns = dict.fromkeys(("trial", "architecture", *(name for row in rows for name in row)))
+    rows = [dict.fromkeys(columns) | row for row in rows]  # networks of several spaces choose different things
     return frame(rows, {**columns, **dict.fromkeys(_NUMBERS, NUMBER), "failure": None})
 
 
