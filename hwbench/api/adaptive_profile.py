@@ -40,7 +40,7 @@ class TableAccuracy:
         accuracy: Upper limit of that median over all networks of the space, or of those within the budget, with a
             confidence of 0.9 or more.
         stopped: Why the profile ended: ``accuracy``, ``limit``, ``level`` (more rows hardly help) or ``rows``.
-        space: Which space this is about, where several were profiled.
+        space: Name of the space.
     """
 
     precision: str
@@ -62,16 +62,12 @@ class TableAccuracy:
         error, bound = (round(one, 5) if math.isfinite(one) else None for one in (found.error, found.bound))
         return cls(precision.value, *rows, found.networks, error, bound, stopped)
 
-    def to_json(self) -> dict[str, Any]:
-        """One of ``precisions`` of ``hwbench profile --json``."""
-        return {name: value for name, value in vars(self).items() if name != "space" or value}
-
 
 def worst(tables: Sequence[TableAccuracy]) -> Mapping[str, Any]:
     """The keys of a profile that tell of all its tables: those of the one that is known least well."""
     last = max(tables, key=lambda one: (one.accuracy is None, one.accuracy or 0.0), default=None)
     names = ("accuracy", "stopped", "rows", "rows_of_space")
-    return {name: getattr(last, name, None) for name in names} | {"precisions": [one.to_json() for one in tables]}
+    return {name: getattr(last, name, None) for name in names} | {"precisions": [vars(one) for one in tables]}
 
 
 @dataclass

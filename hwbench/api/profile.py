@@ -261,7 +261,7 @@ def _profile_spaces(
             speaking.say(str(error))
             continue
         result, tables = result.plus(measured), profiling.publish()
-        accuracies += [replace(one, space=space.name) for one in of_space] if len(spaces) > 1 else of_space
+        accuracies += [replace(one, space=space.name) for one in of_space]
     return result, tuple(accuracies), tables
 
 

@@ -202,6 +202,7 @@ def test_every_sampler_stays_within_and_sees_every_network_of_both(feasible, sam
     assert {one.space for one in seen} == set(NAMES)
 
 
+@pytest.mark.long
 def test_a_study_ends_with_the_last_network_of_the_union(workspace, predicted):
     result = ask(workspace, budget="0.12ms", trials=90, evaluator="entropy", sampler="random", measure=1)
     within = {one.key for one, seconds in predicted.items() if seconds <= 0.12e-3}
@@ -284,6 +285,7 @@ def test_several_devices_and_sizes_limit_the_networks_of_every_space(workspace, 
     assert all(one.predicted("local")["s9"] <= 0.5e-3 for one in result.history)
 
 
+@pytest.mark.long
 def test_fitted_learns_from_trainings_of_every_space(workspace, union):
     """From a study of the union; that of one space alone says nothing of the other."""
 
