@@ -80,6 +80,7 @@ def table_predictor(
     filling: tuple[bool | None, str | None] = (None, None),
     *,
     listener: Listener = SILENT,
+    of_day: Listener | None = None,
 ) -> tuple[AdditivePredictor, int]:
     """What predicts the networks of a space from the published table of a target, calibrated by whole networks of the
     space where there are enough (``with_own_networks``), and the number of classes that heads of the table have.
@@ -94,6 +95,7 @@ def table_predictor(
         filling: Whether missing rows are interpolated (None: where the rows of the table were chosen, so that it
             tells of all of the space), and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
+        of_day: Hears of which day the table speaks; default: ``listener``.
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
@@ -123,7 +125,7 @@ def table_predictor(
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
     moment = datetime.now(UTC)
-    tell_day(table, moment, listener)
+    tell_day(table, moment, of_day or listener)
     predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size(), moment=moment)
     return predictor, num_classes
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.listener import Listener
+from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import check_donor, installed_target, table_predictor
 from hwbench.errors import InvalidValue
 
@@ -103,6 +103,7 @@ def predictors(
             by_space[member.name], number = table_predictor(
                 workspace, target, precision, text, request.classes, request.allow_emulated, filling,
                 listener=SpaceListener(listener, member.name, len(request.spaces)),
+                of_day=SILENT if by_space else listener,  # one table for all spaces
             )  # fmt: skip
             where = f"{member.name} on {target.device}" if len(request.spaces) > 1 else target.device
             classes[where] = number

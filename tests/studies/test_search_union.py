@@ -170,6 +170,7 @@ def test_what_is_typed_is_the_best_of_both_spaces_by_brute_force(workspace, unio
     assert found["study"] == f"{X3D}-{R2PLUS1D}_local_int8_0.3ms_entropy"
     assert f"of these {counts[X3D]} ({counts[X3D] / len(within):.1%}) of {X3D}" in err
     assert f"{X3D}: calibration: " in err
+    assert err.count("latencies of local in int8 are those of") == 1
     assert f"next: hwbench train {found['study']}:best" in err
     stored = read_result(workspace, found["study"])
     assert [vars(one) for one in stored.spaces] == [pytest.approx(one) for one in found["spaces"]]
