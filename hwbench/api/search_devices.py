@@ -98,7 +98,7 @@ def predictors(
     known = list[DevicePredictors]()
     classes = dict[str, int]()
     for target in targets:
-        by_space = {}
+        by_space: dict[str, AdditivePredictor] = {}
         for text, member in zip(request.spaces, space.members, strict=True):
             by_space[member.name], number = table_predictor(
                 workspace, target, precision, text, request.classes, request.allow_emulated, filling,

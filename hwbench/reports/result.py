@@ -52,8 +52,8 @@ class StoredResult:
 
     @property
     def space(self) -> str:
-        """Name of the winner's space."""
-        return self.best.space
+        """Name of the space; of several that of the winner."""
+        return self.best.space if len(self.settings.spaces) > 1 else self.settings.space
 
     @property
     def races(self) -> Mapping[float, RaceResult]:

@@ -105,6 +105,11 @@ class FeasibleSet:
         return float(sum(self._totals(self._grid)))
 
     @property
+    def parts(self) -> tuple[FeasibleSet, ...]:
+        """Itself: one space is a union of one (``hwbench.spaces.union_set``)."""
+        return (self,)
+
+    @property
     def counts(self) -> Mapping[str, float]:
         """The same by space, which is one."""
         return {self.space.name: self.count}

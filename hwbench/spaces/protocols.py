@@ -115,6 +115,11 @@ class NetworkSet(Protocol):
         ...
 
     @property
+    def parts(self) -> tuple[NetworkSet, ...]:
+        """The sets of the spaces that have any; of one space the set itself."""
+        ...
+
+    @property
     def counts(self) -> Mapping[str, float]:
         """The same by space; 0 of a space that has none."""
         ...

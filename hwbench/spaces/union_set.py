@@ -60,6 +60,11 @@ class UnionSet:
         return sum(one.count for one in self.sets.values())
 
     @property
+    def parts(self) -> tuple[FeasibleSet, ...]:
+        """The sets of the spaces that have networks within the budget, in order."""
+        return tuple(self.sets.values())
+
+    @property
     def counts(self) -> Mapping[str, float]:
         """The same by space; 0 of a space that has none."""
         return {one.name: self.sets[one.name].count if one.name in self.sets else 0.0 for one in self.space.members}

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
+# Draws from each of several spaces that a study begins with.
+_OF_EACH = 2
 # The sampler that does nothing but draw.
 _DRAWS_ONLY = "random"
 
@@ -257,9 +260,9 @@ class Search:
             self.tested,
         )
         setup = EvaluatorSetup(make, context)
-        if not study.get_trials(deepcopy=False) and (scores := self._score_sums(make, context)) is not None:
-            for optimum in self._optima(scores)[:trials]:
-                study.enqueue_trial(self.feasible.space.params(optimum))
+        if not study.get_trials(deepcopy=False):
+            for architecture in self._first(self._score_sums(make, context))[:trials]:
+                study.enqueue_trial(self.feasible.space.params(architecture))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
@@ -275,6 +278,18 @@ class Search:
             return evaluator.score_sums()
         assert isinstance(evaluator, AdditiveEvaluator)
         return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+
+    def _first(self, scores: NetworkSums | None) -> list[Architecture]:
+        """What is tried before anything is sampled: optima of an additive score; of several spaces networks of each,
+        as draws from all of them hardly meet a small one.
+        """
+        parts = self.feasible.parts if len(self.feasible.parts) > 1 else ()
+        if scores is not None:
+            return list(dict.fromkeys([*self._optima(scores), *(one.best(scores).architecture for one in parts)]))
+        if self.settings.sampler == _DRAWS_ONLY:
+            return []
+        rng = np.random.default_rng([self.settings.seed, 3])
+        return list(dict.fromkeys(one.draw(rng) for _ in range(_OF_EACH) for one in parts))
 
     def _optima(self, scores: NetworkSums) -> list[Architecture]:
         """The exact best networks of each budget, the largest first; of a single one also at shares of it."""
