@@ -90,9 +90,18 @@ class DeviceLost(DeviceError):
 
 
 class InfeasibleBudget(HwbenchError):
-    """No network of the space fits the budgets; the message names the smallest latency or the nearest budgets."""
+    """No network of the space fits the budgets; the message names the smallest latency or the nearest budgets.
+
+    Args:
+        message: What is said.
+        excess: What the budgets are to be multiplied with until a network fits; infinity: not known.
+    """
 
     exit_status = 4
+
+    def __init__(self, message: str, excess: float = float("inf")) -> None:
+        super().__init__(message)
+        self.excess = excess
 
 
 class CheckFailed(HwbenchError):

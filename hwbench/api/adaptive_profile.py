@@ -40,6 +40,7 @@ class TableAccuracy:
         accuracy: Upper limit of that median over all networks of the space, or of those within the budget, with a
             confidence of 0.9 or more.
         stopped: Why the profile ended: ``accuracy``, ``limit``, ``level`` (more rows hardly help) or ``rows``.
+        space: Name of the space.
     """
 
     precision: str
@@ -49,6 +50,7 @@ class TableAccuracy:
     error: float | None
     accuracy: float | None
     stopped: str
+    space: str = ""
 
     @classmethod
     def of(
@@ -191,9 +193,10 @@ class AdaptiveProfile:
         self._result = self._result.plus(measured)
 
     def _table(self, course: _Course) -> LatencyTable:
-        from hwbench.latency import LatencyTable
+        """The rows of this space alone: those of others neither count nor judge."""
+        from hwbench.latency import LatencyTable, rows_of_space
 
-        return LatencyTable.read(self.publish(course.walk.precision))
+        return rows_of_space(LatencyTable.read(self.publish(course.walk.precision)), course.walk.parts)
 
     def _told(self, course: _Course, step: WalkStep, stopped: str | None) -> str:
         """One line: how many rows, how good the table is, and what comes next."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwbench.api.study_data import StudyData
     from hwbench.data.video_scores import VideoScores
     from hwbench.deploy import Clips
-    from hwbench.spaces import StagedSpace
+    from hwbench.spaces.protocols import SearchedSpace
     from hwbench.specs import Network
     from hwbench.studies.paired import VideoResults
     from hwbench.studies.race import FinalistRun, RaceRound, RaceStanding, RaceWatch
@@ -53,7 +53,7 @@ class StudyFinalists:
     workspace: Workspace
     folder: Path
     data: StudyData
-    space: StagedSpace
+    space: SearchedSpace
     epochs: int
     score: str
     seed: int

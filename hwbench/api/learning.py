@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,7 @@ from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.printable import printable
 
 if TYPE_CHECKING:
-    from hwbench.spaces import StagedSpace
-    from hwbench.spaces.sums import SpaceSums
+    from hwbench.spaces.protocols import NetworkSums, SearchedSpace
     from hwbench.studies.fidelities import ScoreObservation
     from hwbench.studies.fitted_scores import FittedScores
     from hwbench.workspace import Workspace
@@ -57,13 +56,13 @@ class Learned:
         networks = len({one.architecture for one in self.observations})
         return f"{networks} networks of {', '.join(self.sources)}"
 
-    def scores(self, sums: SpaceSums) -> FittedScores:
+    def scores(self, sums: NetworkSums) -> FittedScores:
         """The model; ``sums`` are any over the space."""
         from hwbench.studies.fitted_scores import FittedScores
 
         return FittedScores(sums, self.observations)
 
-    def describe(self, sums: SpaceSums) -> str:
+    def describe(self, sums: NetworkSums) -> str:
         """What the model is worth on networks that it was not learned from, for people."""
         from hwbench.studies.fitted_scores import FittedScores
         from hwbench.studies.ranking import rank_interval
@@ -84,12 +83,12 @@ class Learned:
         )
 
 
-def learn_from(workspace: Workspace, space: StagedSpace, sources: Sequence[str]) -> Learned:
+def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str]) -> Learned:
     """Reads trainings of a space.
 
     Args:
         workspace: Has the studies.
-        space: Trainings of other spaces are left out.
+        space: Trainings of other spaces are left out; of a union each space needs some.
         sources: Names of studies, and folders of ground truth.
 
     Raises:
@@ -106,15 +105,16 @@ def learn_from(workspace: Workspace, space: StagedSpace, sources: Sequence[str])
         folder = Path(source)
         if (folder / NETWORKS).is_file():
             units[source] = _TOP1
-            trained += _of_folder(folder, space.name, len(trained))
+            trained += _of_folder(folder, {one.name for one in space.members}, len(trained))
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
             trained += rows
     if len(set(units.values())) > 1:
         told = ", ".join(f"{source}: {unit}" for source, unit in units.items())
         raise InvalidValue(f"--learn-from: scores of one unit are learned from together, got {told}")
-    if not trained:
-        raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {space.name!r}")
+    learned = {Architecture.parse(one.architecture).space for one in trained}
+    if lacking := [one.name for one in space.members if one.name not in learned]:
+        raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}")
     full = max((one.fidelity for one in trained), key=lambda f: f.epochs * f.frames_share * f.resolution_share**2)
     observations = []
     for one in trained:
@@ -128,14 +128,14 @@ def learn_from(workspace: Workspace, space: StagedSpace, sources: Sequence[str])
     return Learned(tuple(sources), tuple(observations))
 
 
-def _of_folder(folder: Path, space: str, first: int) -> list[_Trained]:
+def _of_folder(folder: Path, spaces: Set[str], first: int) -> list[_Trained]:
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import GroundTruth
 
     found = list[_Trained]()
     for network in GroundTruth.read(folder).networks:
         for training in network.trainings:
-            if Architecture.parse(network.architecture).space == space:
+            if Architecture.parse(network.architecture).space in spaces:
                 fidelity = Fidelity(len(training.curve))
                 found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found)))
     return found
@@ -151,7 +151,7 @@ def _given_up(workspace: Workspace, name: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _of_study(workspace: Workspace, space: StagedSpace, name: str, first: int) -> tuple[str, list[_Trained]]:
+def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int) -> tuple[str, list[_Trained]]:
     """The unit of a study's scores, and its trainings."""
     from hwbench.reports.result import read_result
     from hwbench.studies.evaluators import TRAINING
@@ -164,11 +164,15 @@ def _of_study(workspace: Workspace, space: StagedSpace, name: str, first: int) -
             f"--learn-from {name}: the study was scored by {printable(evaluator, 60)!r}, which trains nothing; give "
             f"one of {' or '.join(sorted(TRAINING))}, or a folder of ground truth"
         )
-    if (result.settings.space, result.settings.choices) != (space.name, choices_digest(space)):
+    same = {one.name for one in space.members if result.settings.spaces.get(one.name) == choices_digest(one)}
+    if not same:
         return evaluator, []
-    fidelity = Fidelity.parse(result.settings.effort)
-    rows = [_Trained(one.architecture, one.score, fidelity, first + i) for i, one in enumerate(result.history)]
+    fidelity, rows = Fidelity.parse(result.settings.effort), list[_Trained]()
+    trainings = [(one.architecture, one.score, fidelity) for one in result.history]
     for one in _given_up(workspace, name):
         begun = replace(fidelity, epochs=int(one["epochs"]))
-        rows.append(_Trained(str(one["architecture"]), float(one["score"]), begun, first + len(rows)))
+        trainings.append((str(one["architecture"]), float(one["score"]), begun))
+    for architecture, score, length in trainings:
+        if architecture.partition(":")[0] in same:
+            rows.append(_Trained(architecture, score, length, first + len(rows)))
     return evaluator if evaluator == "curve" else _TOP1, rows

@@ -80,8 +80,10 @@ def table_predictor(
     filling: tuple[bool | None, str | None] = (None, None),
     *,
     listener: Listener = SILENT,
+    of_day: Listener | None = None,
 ) -> tuple[AdditivePredictor, int]:
-    """What predicts from the published table of a target, and the number of classes that heads of the table have.
+    """What predicts the networks of a space from the published table of a target, calibrated by whole networks of the
+    space where there are enough (``with_own_networks``), and the number of classes that heads of the table have.
 
     Args:
         workspace: Holds tables, spaces and devices.
@@ -93,6 +95,7 @@ def table_predictor(
         filling: Whether missing rows are interpolated (None: where the rows of the table were chosen, so that it
             tells of all of the space), and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
+        of_day: Hears of which day the table speaks; default: ``listener``.
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
@@ -100,7 +103,7 @@ def table_predictor(
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.api.occasions import tell_day
-    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred
+    from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred, with_own_networks
     from hwbench.spaces import open_space
 
     interpolate, other = filling
@@ -111,7 +114,8 @@ def table_predictor(
     interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes)
-    parts = list(staged.parts(precision, num_classes=num_classes)) if interpolate or other else []
+    parts = list(staged.parts(precision, num_classes=num_classes))
+    table = with_own_networks(table, parts, staged.size())
     if interpolate and any(part not in table for part in parts):
         table = interpolated(table, parts)
     elif other:
@@ -121,7 +125,7 @@ def table_predictor(
         share = sum(part in table for part in lacking) / len(parts)
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
     moment = datetime.now(UTC)
-    tell_day(table, moment, listener)
+    tell_day(table, moment, of_day or listener)
     predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size(), moment=moment)
     return predictor, num_classes
 

@@ -14,7 +14,7 @@ from hwbench.api.adaptive_profile import AdaptiveProfile, TableAccuracy, worst
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.profile_request import ProfileRequest as ProfileRequest
 from hwbench.api.profile_request import parse_conditions, parse_variants
-from hwbench.errors import DeviceError
+from hwbench.errors import DeviceError, InfeasibleBudget
 
 if TYPE_CHECKING:
     import pandas
@@ -189,11 +189,11 @@ def _profile_device(
     from hwbench.api.prediction import installed_target
     from hwbench.api.tables import publish_aa, published_aa, published_rows
     from hwbench.measure.store import MeasurementStore
-    from hwbench.spaces import open_space
+    from hwbench.spaces import open_spaces
 
     started = time.monotonic()
     variants = parse_variants(request.variants)
-    space = open_space(workspace, request.space, request.classes)
+    spaces = open_spaces(workspace, request.spaces, request.classes).members
     for precision in request.precisions:  # a damaged table is better known now than after an hour
         published_rows(workspace, installed_target(place.name, request.runtime, request.threads), precision)
     with (
@@ -211,9 +211,7 @@ def _profile_device(
             listener=listener,
         ) as campaign,
     ):
-        profiling = _Profiling(request, workspace, campaign, listener, space)
-        result, accuracies = profiling.run(variants)
-        tables = profiling.publish()
+        result, accuracies, tables = _profile_spaces(request, workspace, campaign, listener, spaces, variants)
         say_failures(result.failed, listener)
         again = bool(result.ok)
         aa = publish_aa(campaign, tables, again=again, listener=listener) if request.aa else published_aa(tables)
@@ -229,6 +227,42 @@ def _profile_device(
         aa=aa,
         accuracies=accuracies,
     )
+
+
+def _profile_spaces(
+    request: ProfileRequest,
+    workspace: Workspace,
+    campaign: Campaign,
+    listener: Listener,
+    spaces: Sequence[StagedSpace],
+    variants: Sequence[str],
+) -> tuple[CampaignResult, tuple[TableAccuracy, ...], tuple[Path, ...]]:
+    """One space after the other, into the same tables; what they share is measured once.
+
+    Raises:
+        InfeasibleBudget: No network of any space is within the budget.
+        DeviceError: The device is lost; what was measured until then is published.
+    """
+    from hwbench.api.search_devices import SpaceListener
+
+    result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
+    for number, space in enumerate(spaces):
+        speaking = SpaceListener(listener, space.name, len(spaces))
+        left = None if request.limit is None else request.limit - len(result.ok)
+        if left == 0:
+            speaking.say(f"--limit {request.limit} reached, the same command goes on")
+            continue
+        profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space)
+        try:
+            measured, of_space = profiling.run(variants)
+        except InfeasibleBudget as error:
+            if number == len(spaces) - 1 and not tables:
+                raise
+            speaking.say(str(error))
+            continue
+        result, tables = result.plus(measured), profiling.publish()
+        accuracies += [replace(one, space=space.name) for one in of_space]
+    return result, tuple(accuracies), tables
 
 
 @dataclass(frozen=True)
@@ -306,11 +340,12 @@ class _Profiling:
 
     def _accuracy(self, path: Path) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks."""
-        from hwbench.latency import LatencyTable
+        from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy
 
         table = LatencyTable.read(path)
         parts = list(self.space.parts(table.precision, num_classes=self.request.classes))
+        table = rows_of_space(table, parts)
         rows = sum(part in table for part in parts)
         limited = self.request.limit is not None and rows < len(parts)
         stopped = StopReason.LIMIT if limited else StopReason.ROWS

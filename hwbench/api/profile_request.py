@@ -32,7 +32,8 @@ class ProfileRequest:
     )
     space: str = option(
         default="x3d-tiny",
-        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
+        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model; several "
+        "with commas are profiled one after the other.",
     )
     precision: str = option(default="fp32,int8", help="fp32, fp16, bf16, int8, or several with commas.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
@@ -75,6 +76,8 @@ class ProfileRequest:
         """Raises InvalidValue where a text does not parse, or fields do not go together."""
         if not self.devices:
             raise InvalidValue(f"--device: expected the name of a device, or several with commas, got {self.device!r}")
+        if not self.spaces:
+            raise InvalidValue(f"--space: expected the name of a space, or several with commas, got {self.space!r}")
         _ = self.precisions, self.budget_s, self.accuracy_share
         together = {"--remeasure": self.remeasure, "--networks-only": self.networks_only, "--budget": self.budget}
         given = [name for name, value in together.items() if value]
@@ -89,6 +92,11 @@ class ProfileRequest:
     def devices(self) -> tuple[str, ...]:
         """The names of the devices, each once."""
         return _names(self.device)
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces as they are named, each once."""
+        return _names(self.space)
 
     @property
     def precisions(self) -> tuple[Precision, ...]:

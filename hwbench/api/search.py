@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
-from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
+from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
@@ -18,10 +18,11 @@ from hwbench.units import format_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hwbench.api.search_devices import DevicePredictors
     from hwbench.latency import AdditivePredictor
     from hwbench.measure.builder import Builder
-    from hwbench.spaces import StagedSpace
-    from hwbench.spaces.feasible import FeasibleSet
+    from hwbench.spaces.protocols import NetworkSet, SearchedSpace
+    from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Target
     from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.studies.evaluations import WorkerPlan
@@ -57,14 +58,14 @@ def search(
         NotMeasured: There is no table, or too little of the space is in it.
         UnknownName: No such space, device, evaluator, sampler or study to learn from.
     """
-    from hwbench.spaces import open_space
+    from hwbench.spaces import open_spaces
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
-    space = open_space(workspace, request.space, request.classes)
-    known, num_classes = predictors(request, workspace, listener)
-    targets = [predictor.table.target for predictor in known]
-    emulated = any(predictor.table.emulated for predictor in known)
+    space = open_spaces(workspace, request.spaces, request.classes)
+    known, num_classes = predictors(request, workspace, space, listener)
+    targets = [one.target for one in known]
+    emulated = any(one.emulated for one in known)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
     settings = filled(request, known).settings(
         space,
@@ -75,12 +76,8 @@ def search(
         learned=learned.effort if learned else "",
     )
     *smaller, feasible = front_within(space, known, settings)
-    if not settings.by_prediction:
-        for predictor in known:
-            _tell_confidence(predictor, settings.confidence, listener)
-    for predictor in known:
-        where = f" of {predictor.table.target.device}" if len(known) > 1 else ""
-        listener.say(f"calibration{where}: {predictor.calibration.describe()}")
+    for one in known:
+        _tell_predictions(one, settings, listener, of_device=len(known) > 1)
     _tell_feasible([*smaller, feasible], settings, listener)
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
@@ -88,9 +85,7 @@ def search(
     from hwbench.studies.study import Search
 
     data = StudyData(workspace, request.data, request.fidelity)
-    supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
-    if request.evaluator == SUPERNET:
-        supernet.prepare()
+    supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
 
@@ -111,7 +106,7 @@ def search(
         trainer=data.top1,
         losses=data.losses,
         clips=data.clips,
-        inherited=supernet.top1,
+        inherited=supernet.top1 if supernet else None,
         tested=data.tested,
         fitted=learned.scores(feasible.sums) if learned else None,
         watch=_watch(listener),
@@ -129,11 +124,25 @@ def search(
     return result
 
 
+def _supernet(
+    request: SearchRequest, workspace: Workspace, data: StudyData, feasible: NetworkSet, listener: Listener
+) -> StudySupernet | None:
+    """The supernet of the study, trained; None where no score needs one. It is of one space."""
+    from hwbench.spaces.feasible import FeasibleSet
+
+    if request.evaluator != SUPERNET:
+        return None
+    assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
+    supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
+    supernet.prepare()
+    return supernet
+
+
 def _race(
     request: SearchRequest,
     workspace: Workspace,
     study: str,
-    space: StagedSpace,
+    space: SearchedSpace,
     data: StudyData,
     listener: Listener,
 ) -> Race | None:
@@ -206,6 +215,16 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     listener.say(f"score: {describe(evaluator)}")
 
 
+def _tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:
+    """Says of each space how it is predicted, and what room below the budget the confidence takes."""
+    where = f" of {known.target.device}" if of_device else ""
+    for name, predictor in known.by_space.items():
+        speaking = SpaceListener(listener, name, len(known.by_space))
+        if not settings.by_prediction:
+            _tell_confidence(predictor, settings.confidence, speaking)
+        speaking.say(f"calibration{where}: {predictor.calibration.describe()}")
+
+
 def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: Listener) -> None:
     """Says what room below the budget the confidence takes, and what of it is for another occasion."""
     margin, within = predictor.margin(confidence), predictor.calibration.margin(confidence)
@@ -213,15 +232,30 @@ def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: 
     listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
 
 
-def _tell_feasible(sets: Sequence[FeasibleSet], settings: Settings, listener: Listener) -> None:
-    """Says how large the feasible set of each budget is, and what is missing from it."""
+def _tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Listener) -> None:
+    """Says how large the feasible set of each budget is, which spaces have none of it, and what is missing from it."""
+    from hwbench.spaces.union_set import UnionSet
+
     for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
-        number = f"{feasible.count:.0f}" if feasible.count < 1e6 else f"{feasible.count:.2e}"
         within = format_duration(limit_ms / 1e3) if len(sets) > 1 else settings.budgets_text()
-        listener.say(f"{number} networks ({feasible.share():.1%} of the space) are within {within}")
-    coverage = sets[-1].sums.coverage
-    if coverage < 1:
-        listener.say(f"only {coverage:.2%} of the space is measured; the rest is left out")
+        of = "space" if len(feasible.counts) == 1 else "spaces"
+        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
+        if isinstance(feasible, UnionSet):
+            shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
+            listener.say(f"of these {', '.join(shares)}")
+            for name, reason in feasible.empty.items():
+                listener.say(f"{reason}; the search goes on without {name}")
+    for sums in sets[-1].sums.members:
+        if sums.coverage < 1:
+            listener.say(f"only {sums.coverage:.2%} of {_the(sums, sets[-1])} is measured; the rest is left out")
+
+
+def _the(sums: SpaceSums, feasible: NetworkSet) -> str:
+    return "the space" if len(feasible.counts) == 1 else f"space {sums.space.name}"
+
+
+def _number(count: float) -> str:
+    return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
 
 
 def _watch(listener: Listener) -> SearchWatch:

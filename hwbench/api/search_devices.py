@@ -2,30 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.listener import Listener
+from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import check_donor, installed_target, table_predictor
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
     from hwbench.api.search_request import SearchRequest
     from hwbench.latency import AdditivePredictor
-    from hwbench.spaces import StagedSpace
-    from hwbench.spaces.feasible import FeasibleSet
+    from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
     from hwbench.specs import Target
+    from hwbench.studies.candidates import BySpace
     from hwbench.studies.confirmation import DeviceBudget, MeasureNetworks
     from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
 
 
-def predictors(request: SearchRequest, workspace: Workspace, listener: Listener) -> tuple[list[AdditivePredictor], int]:
+@dataclass(frozen=True)
+class DevicePredictors:
+    """What predicts on one device.
+
+    Attributes:
+        by_space: By name of the space, in order: each space has rows, calibration and interval of its own.
+    """
+
+    by_space: Mapping[str, AdditivePredictor]
+
+    @property
+    def target(self) -> Target:
+        """What latencies hold for."""
+        return next(iter(self.by_space.values())).table.target
+
+    @property
+    def emulated(self) -> bool:
+        """Whether a table was taken under emulation."""
+        return any(one.table.emulated for one in self.by_space.values())
+
+    @property
+    def filled(self) -> bool:
+        """Whether rows were filled in."""
+        return any(one.table.how for one in self.by_space.values())
+
+    @property
+    def spread(self) -> BySpace:
+        """Factor of the interval of any network; by space where there are several."""
+        return self._each({name: one.spread for name, one in self.by_space.items()})
+
+    @property
+    def occasion(self) -> BySpace:
+        """Deviation of what all networks share today; by space where there are several."""
+        return self._each({name: one.occasion.deviation for name, one in self.by_space.items()})
+
+    @staticmethod
+    def _each(numbers: Mapping[str, float]) -> BySpace:
+        return numbers if len(numbers) > 1 else next(iter(numbers.values()))
+
+
+class SpaceListener(Listener):
+    """Says of which space it speaks, where there are several."""
+
+    def __init__(self, listener: Listener, space: str, of: int) -> None:
+        self._listener, self._before = listener, f"{space}: " if of > 1 else ""
+
+    def say(self, message: str) -> None:
+        self._listener.say(f"{self._before}{message}")
+
+
+def predictors(
+    request: SearchRequest, workspace: Workspace, space: SearchedSpace, listener: Listener
+) -> tuple[list[DevicePredictors], int]:
     """What predicts on each device, and the number of classes of all of them.
 
+    Args:
+        request: Names devices and spaces.
+        workspace: Holds the tables.
+        space: What is searched.
+        listener: Hears what was filled in.
+
     Raises:
-        InvalidValue: The tables have heads for different numbers of classes; or as ``table_predictor``.
+        InvalidValue: The heads of devices or spaces are for different numbers of classes; or as ``table_predictor``.
         NotMeasured: A device has no table.
         UnknownName: No such device.
     """
@@ -37,57 +95,63 @@ def predictors(request: SearchRequest, workspace: Workspace, listener: Listener)
     check_donor(workspace, request.transfer_from)
     targets = [installed_target(device, request.runtime, request.threads) for device in request.devices]
     precision, filling = Precision.parse(request.precision), (request.interpolate, request.transfer_from)
-    known = {
-        target.device: table_predictor(
-            workspace, target, precision, request.space, request.classes, request.allow_emulated, filling,
-            listener=listener,
-        )
-        for target in targets
-    }  # fmt: skip
-    classes = {device: number for device, (_, number) in known.items()}
+    known = list[DevicePredictors]()
+    classes = dict[str, int]()
+    for target in targets:
+        by_space: dict[str, AdditivePredictor] = {}
+        for text, member in zip(request.spaces, space.members, strict=True):
+            by_space[member.name], number = table_predictor(
+                workspace, target, precision, text, request.classes, request.allow_emulated, filling,
+                listener=SpaceListener(listener, member.name, len(request.spaces)),
+                of_day=SILENT if by_space else listener,  # one table for all spaces
+            )  # fmt: skip
+            where = f"{member.name} on {target.device}" if len(request.spaces) > 1 else target.device
+            classes[where] = number
+        known.append(DevicePredictors(by_space))
     if len(set(classes.values())) > 1:
-        counts = ", ".join(f"{number} on {device}" for device, number in classes.items())
+        of = "of" if len(request.spaces) > 1 else "on"
+        counts = ", ".join(f"{number} {of} {where}" for where, number in classes.items())
         raise InvalidValue(f"tables have heads for different numbers of classes: {counts}; choose one with --classes")
-    return [predictor for predictor, _ in known.values()], next(iter(classes.values()))
+    return known, next(iter(classes.values()))
 
 
-def filled(request: SearchRequest, known: Sequence[AdditivePredictor]) -> SearchRequest:
+def filled(request: SearchRequest, known: Sequence[DevicePredictors]) -> SearchRequest:
     """The request with ``interpolate`` as the tables decide, where it leaves that to them."""
     if request.interpolate is not None or request.transfer_from:
         return request
-    return replace(request, interpolate=any(predictor.table.how for predictor in known))
+    return replace(request, interpolate=any(one.filled for one in known))
 
 
-def networks_within(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> FeasibleSet:
+def within_budgets(space: SearchedSpace, known: Sequence[DevicePredictors], settings: Settings) -> NetworkSet:
     """The networks within all budgets of a study.
 
     Raises:
         InfeasibleBudget: There is none.
-        NotMeasured: No whole network has all its rows.
+        NotMeasured: No whole network of a space has all its rows.
     """
-    from hwbench.studies.latencies import feasible_set, joint_set
+    from hwbench.spaces.union_set import networks_within
+    from hwbench.studies.latencies import space_limits
 
-    if len(known) > 1 or settings.max_file_bytes or settings.max_activation_bytes:
-        return joint_set(space, known, settings)
-    return feasible_set(space, known[0], settings)
+    limits = [space_limits(one, [device.by_space[one.name] for device in known], settings) for one in space.members]
+    return networks_within(space, limits)
 
 
-def front_within(space: StagedSpace, known: Sequence[AdditivePredictor], settings: Settings) -> list[FeasibleSet]:
+def front_within(space: SearchedSpace, known: Sequence[DevicePredictors], settings: Settings) -> list[NetworkSet]:
     """The networks within each budget of a front, ascending; of a study with one budget one set.
 
     Raises:
         InfeasibleBudget: A budget has none; of a front the smallest one is named.
-        NotMeasured: No whole network has all its rows.
+        NotMeasured: No whole network of a space has all its rows.
     """
     alone = [replace(settings, budget_ms=limit, smaller_budgets_ms=()) for limit in settings.front_ms]
-    return [networks_within(space, known, one) for one in alone]
+    return [within_budgets(space, known, one) for one in alone]
 
 
 def device_budgets(
-    space: StagedSpace,
-    known: Sequence[AdditivePredictor],
+    space: SearchedSpace,
+    known: Sequence[DevicePredictors],
     settings: Settings,
-    feasible: FeasibleSet,
+    feasible: NetworkSet,
     measure_on: Callable[[Target], MeasureNetworks],
 ) -> list[DeviceBudget]:
     """The devices, with what networks are predicted to take there and what measures them.
@@ -96,21 +160,31 @@ def device_budgets(
         space: What is searched.
         known: What predicts, by device.
         settings: Of the study.
-        feasible: ``networks_within`` them, whose sums serve again where these are plain predictions.
+        feasible: ``within_budgets`` of them, whose sums serve again where these are plain predictions.
         measure_on: Makes what measures on a target.
     """
-    from hwbench.spaces.joint import JointSet
     from hwbench.studies.confirmation import DeviceBudget
-    from hwbench.studies.latencies import space_latencies
 
     devices = []
-    for number, predictor in enumerate(known):
-        target, precision = predictor.table.target, predictor.table.precision
-        if settings.by_prediction:
-            latencies = feasible.budgets[number].sums if isinstance(feasible, JointSet) else feasible.sums
-        else:
-            latencies = space_latencies(space, predictor, precision, settings.num_classes)
-        limit_s = settings.budgets_ms[target.device] / 1e3
-        measure, occasion = measure_on(target), predictor.occasion.deviation
-        devices.append(DeviceBudget(target.device, limit_s, predictor.spread, latencies, measure, occasion))
+    for number, one in enumerate(known):
+        plain = settings.by_prediction
+        latencies = feasible.latencies(number) if plain else _predicted(space, one, settings.num_classes)
+        limit_s = settings.budgets_ms[one.target.device] / 1e3
+        measure = measure_on(one.target)
+        devices.append(DeviceBudget(one.target.device, limit_s, one.spread, latencies, measure, one.occasion))
     return devices
+
+
+def _predicted(space: SearchedSpace, known: DevicePredictors, num_classes: int) -> NetworkSums:
+    """What networks are predicted to take on a device, without a margin."""
+    from hwbench.spaces.union import joined_sums
+    from hwbench.studies.latencies import space_latencies
+
+    by_space = known.by_space
+    return joined_sums(
+        space,
+        [
+            space_latencies(one, by_space[one.name], by_space[one.name].table.precision, num_classes)
+            for one in space.members
+        ],
+    )

@@ -13,7 +13,7 @@ from hwbench.units import milliseconds, parse_bytes, parse_duration
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hwbench.spaces import StagedSpace
+    from hwbench.spaces.protocols import SearchedSpace
     from hwbench.specs import Target
     from hwbench.studies.settings import Settings
     from hwbench.studies.storage import StudyStorage
@@ -43,7 +43,8 @@ class SearchRequest:
     device: str = option(default="local", help="Device: a folder of profiles/; or several, such as s9,pi5.")
     space: str = option(
         default="x3d-tiny",
-        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model.",
+        help="Search space: a file of search_spaces/, zoo:NAME, or package.module:function of your own model; or "
+        "several, such as x3d-mobile,r2plus1d-mobile, which compete.",
     )
     precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
@@ -127,7 +128,12 @@ class SearchRequest:
         """Raises InvalidValue where budget, share or storage do not parse, or rows cannot be filled in so."""
         from hwbench.studies.settings import check_confidence
 
-        _ = self.budgets_s, self.max_file_bytes, self.max_activation_bytes
+        _ = self.spaces, self.budgets_s, self.max_file_bytes, self.max_activation_bytes
+        if len(self.spaces) > 1 and self.evaluator == SUPERNET:
+            raise InvalidValue(
+                f"--evaluator {SUPERNET}: networks of one space share weights, got --space {self.space}; "
+                "name one space, or take curve or short-train"
+            )
         if len(self.front_s) > 1 and self.objective != "score":
             raise InvalidValue("--objective: several budgets on one device are a front already; leave out one of both")
         check_confidence(self.confidence, "--confidence")
@@ -169,6 +175,20 @@ class SearchRequest:
         names = tuple(name.strip() for name in self.device.split(","))
         if "" in names or len(set(names)) < len(names):
             raise InvalidValue(f"--device: expected each device once, such as s9,pi5, got {self.device!r}")
+        return names
+
+    @property
+    def spaces(self) -> tuple[str, ...]:
+        """The spaces, as they are named.
+
+        Raises:
+            InvalidValue: One is empty, or stands there twice.
+        """
+        names = tuple(name.strip() for name in self.space.split(","))
+        if "" in names or len(set(names)) < len(names):
+            raise InvalidValue(
+                f"--space: expected each space once, such as x3d-mobile,r2plus1d-mobile, got {self.space!r}"
+            )
         return names
 
     @property
@@ -253,7 +273,7 @@ class SearchRequest:
 
     def settings(
         self,
-        space: StagedSpace,
+        space: SearchedSpace,
         target: Target,
         num_classes: int,
         *,
@@ -264,7 +284,7 @@ class SearchRequest:
         """What the trials of the study mean.
 
         Args:
-            space: The space, as its file has it.
+            space: The space, as its file has it, or a union of some.
             target: What latencies hold for.
             further: The same on further devices.
             num_classes: Classes of the heads.

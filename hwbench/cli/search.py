@@ -31,7 +31,13 @@ def _run(request: SearchRequest, as_json: bool) -> None:
         names = " or ".join(f"{result.study}:{p.budget_ms:g}ms" for p in result.front if p.best is not None)
         say(f"next: hwbench train {names}")
         return
-    say(f"next: hwbench train {request.space if ModelName.match(request.space) else f'{result.study}:best'}")
+    say(f"next: hwbench train {_by_hand(request, result) or f'{result.study}:best'}")
+
+
+def _by_hand(request: SearchRequest, result: SearchResult) -> str | None:
+    """The model of the user's own that won, as it was named."""
+    named = {name.label: text for text in request.spaces if (name := ModelName.match(text)) is not None}
+    return named.get(result.best.space)
 
 
 def _print(result: SearchResult) -> None:
@@ -40,6 +46,8 @@ def _print(result: SearchResult) -> None:
         _print_points(result)
     else:
         _print_pareto(result)
+    if result.spaces:
+        _print_spaces(result)
     races = {point.budget_ms: point.race for point in result.front} or {result.settings.budget_ms: result.race}
     for budget_ms, race in races.items():
         if race is not None and race.rounds:
@@ -55,6 +63,26 @@ def _print_points(result: SearchResult) -> None:
         rows.append((format_duration(point.budget_ms / 1e3), *cells))
     title = f"{result.study}: {result.trials} trials, the best within each budget"
     print_table(("budget", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
+
+
+def _print_spaces(result: SearchResult) -> None:
+    """What each space has within each budget; the winner's is marked."""
+    points = [(point.budget_ms, point.best, point.spaces) for point in result.front]
+    rows = [
+        (
+            format_duration(budget_ms / 1e3),
+            "best" if best is not None and best.space == one.space else "",
+            one.space,
+            f"{one.feasible:.0f}" if one.feasible < 1e6 else f"{one.feasible:.2e}",
+            f"{one.share:.1%}",
+            str(one.trials),
+            "-" if one.score is None else f"{one.score:.4g}",
+        )
+        for budget_ms, best, spaces in points or [(result.settings.budget_ms, result.best, result.spaces)]
+        for one in spaces
+    ]
+    columns = ("budget", "", "space", "networks within", "share", "scored", "highest score")
+    print_table(columns, rows, title=f"{result.study}: the spaces")
 
 
 def _print_race(title: str, race: RaceResult) -> None:

@@ -10,6 +10,7 @@ from hwbench.latency.filled import FilledTable
 from hwbench.latency.interpolation import interpolated
 from hwbench.latency.intervals import BETWEEN_RUNS, between_runs, with_honest_intervals
 from hwbench.latency.optimal_rows import AOptimal
+from hwbench.latency.own_networks import rows_of_space, with_own_networks
 from hwbench.latency.plan import calibration_networks, context_chains
 from hwbench.latency.predictor import AdditivePredictor, Position
 from hwbench.latency.row_choice import ByUse, RandomChoice, RowChoice
@@ -57,6 +58,7 @@ __all__ = [
     "macs",
     "operations",
     "profile_command",
+    "rows_of_space",
     "sample_rows",
     "spearman",
     "table_path",
@@ -64,5 +66,6 @@ __all__ = [
     "transferred",
     "taken_otherwise",
     "variant_rows",
+    "with_own_networks",
     "with_honest_intervals",
 ]

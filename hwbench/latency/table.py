@@ -261,6 +261,20 @@ class LatencyTable:
             adaptive=self.adaptive,
         )
 
+    def without(self, workloads: Iterable[Workload]) -> LatencyTable:
+        """The table without some rows."""
+        left_out = set(workloads)
+        return LatencyTable(
+            self.target,
+            self.precision,
+            [row for row in self if row.workload not in left_out],
+            emulated=self.emulated,
+            aa=self.aa,
+            between_runs=self.between_runs,
+            scale=self.scale,
+            adaptive=self.adaptive,
+        )
+
     def latency(self, workload: Workload) -> LatencyStats | None:
         """The latency of a workload, or None where it was not measured."""
         row = self._rows.get(workload.key)

@@ -91,13 +91,18 @@ class CampaignResult:
     seconds: float
 
     def plus(self, later: CampaignResult) -> CampaignResult:
-        """Both results as one, where they have no workload in common."""
+        """Both results as one; a workload that both have is told as by the first."""
+        known = {one.workload for one in self.measurements}
+
+        def more(rows: Sequence[Measurement]) -> tuple[Measurement, ...]:
+            return tuple(one for one in rows if one.workload not in known)
+
         return CampaignResult(
             self.target,
-            self.measurements + later.measurements,
-            self.ok + later.ok,
-            self.failed + later.failed,
-            self.skipped + later.skipped,
+            self.measurements + more(later.measurements),
+            self.ok + more(later.ok),
+            self.failed + more(later.failed),
+            self.skipped + more(later.skipped),
             self.seconds + later.seconds,
         )
 

@@ -12,6 +12,8 @@ from hwbench.studies.candidates import Candidate
 
 # Trials below which a forest of regression trees says nothing.
 FEWEST_TRIALS = 8
+# The value of a choice that a network does not make: of a block that is not there, or of another space.
+_ABSENT = "-"
 
 
 def importances(trials: Sequence[Candidate]) -> Mapping[str, float]:
@@ -34,6 +36,16 @@ def importances(trials: Sequence[Candidate]) -> Mapping[str, float]:
     return _fanova(tuple(distinct.items()))
 
 
+def _choices(architectures: Sequence[Architecture]) -> dict[str, dict[str, str]]:
+    """By network what it chooses; of several spaces the space, too, and each choice under the name of its space."""
+    if len({one.space for one in architectures}) == 1:
+        return {one.key: dict(one.choices) for one in architectures}
+    return {
+        one.key: {"space": one.space} | {f"{one.space}:{name}": value for name, value in one.choices}
+        for one in architectures
+    }
+
+
 @functools.cache
 def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
     """Of networks by their printed form; the forest takes seconds, and a page may be written several times."""
@@ -41,16 +53,16 @@ def _fanova(scored: tuple[tuple[str, float], ...]) -> Mapping[str, float]:
     from optuna.distributions import BaseDistribution, CategoricalDistribution
     from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 
-    choices = {key: dict(Architecture.parse(key).choices) for key, _ in scored}
+    choices = _choices([Architecture.parse(key) for key, _ in scored])
     names = list(dict.fromkeys(name for one in choices.values() for name in one))
-    values = {name: sorted({one[name] for one in choices.values()}) for name in names}
+    values = {name: sorted({one.get(name, _ABSENT) for one in choices.values()}) for name in names}
     varied: dict[str, BaseDistribution] = {n: CategoricalDistribution(v) for n, v in values.items() if len(v) > 1}
     before = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
         study = optuna.create_study(direction="maximize")
         for key, score in scored:
-            params = {name: choices[key][name] for name in varied}
+            params = {name: choices[key].get(name, _ABSENT) for name in varied}
             study.add_trial(optuna.create_trial(params=params, distributions=varied, value=score))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

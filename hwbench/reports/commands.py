@@ -22,7 +22,8 @@ def profile(result: StoredResult, precision: Precision) -> str:
 
 def validate(result: StoredResult, networks: int = 12) -> str:
     """Measures networks that no calibration has seen, and compares."""
-    return f"hwbench validate {_place(result, result.precision)} --space {_space(result)} --networks {networks}"
+    place, space = _place(result, result.precision), shlex.quote(result.space)
+    return f"hwbench validate {place} --space {space} --networks {networks}"
 
 
 def search(result: StoredResult) -> str:

@@ -9,6 +9,7 @@ from hwbench.reports import commands
 from hwbench.reports.fragments import DASH, code, facts, missing, ms, reproduce, tile
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing
+from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
@@ -32,7 +33,7 @@ def headline(report: StudyReport) -> Iterator[Html]:
     yield _architecture(report)
     yield element("p", code(best.architecture))
     yield facts(
-        ("Space", settings.space),
+        ("Space", _spaces_words(result)),
         ("Device", device),
         ("Target", f"{target} (runtime and version, threads)"),
         ("Precision", result.precision.value),
@@ -55,7 +56,7 @@ def headline(report: StudyReport) -> Iterator[Html]:
 def _sentence(report: StudyReport) -> str:
     result, best = report.result, report.result.best
     found = (
-        f"The best network of {result.settings.space} for {' and '.join(result.settings.budgets_ms)} in "
+        f"The best network of {' and '.join(result.settings.spaces)} for {' and '.join(result.settings.budgets_ms)} in "
         f"{result.precision} within {_budget(result.settings)}"
     )
     if best.measured_s is None:
@@ -137,6 +138,12 @@ def _stage_ends(report: StudyReport) -> dict[str, str]:
     if isinstance(report.winner, Missing):
         return {}
     return {block.name.partition(".")[0]: block.output.key for block in report.winner.blocks}
+
+
+def _spaces_words(result: StoredResult) -> str:
+    """The space; of several that competed the winner's first."""
+    others = [name for name in result.settings.spaces if name != result.space]
+    return f"{result.space}, which won over {' and '.join(others)}" if others else result.space
 
 
 def _measured_words(measured: Sequence[Candidate]) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from hwbench.errors import HwbenchError
-from hwbench.latency import AdditivePredictor, LatencyTable
-from hwbench.specs import Precision
+from hwbench.latency import AdditivePredictor, LatencyTable, with_own_networks
+from hwbench.specs import Precision, Workload
 from hwbench.workspace import Workspace, shipped
 
 T = TypeVar("T")
@@ -51,17 +51,26 @@ def given(value: T | Missing) -> T:
     return value
 
 
-def read_profiled(workspace: Workspace, path: Path, space: str | None = None, members: int | None = None) -> Profiled:
+def read_profiled(
+    workspace: Workspace,
+    path: Path,
+    space: str | None = None,
+    members: int | None = None,
+    parts: Collection[Workload] = (),
+) -> Profiled:
     """Reads a table and fits what predicts from it; ``space`` is named in messages, and has so many ``members``.
+
+    Where the ``parts`` of the space are given, its own networks calibrate as they do in a search.
 
     Raises:
         InvalidFile: The table does not validate.
     """
     table = LatencyTable.read(path)
+    own = with_own_networks(table, parts, members) if parts else table
     inside = path.is_relative_to(workspace.root)
     return Profiled(
         name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         table=table,
-        predictor=or_missing(lambda: AdditivePredictor.fit(table, space=space, members=members)),
+        predictor=or_missing(lambda: AdditivePredictor.fit(own, space=space, members=members)),
     )

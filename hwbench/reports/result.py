@@ -15,6 +15,7 @@ from hwbench.studies.course import SearchCourse
 from hwbench.studies.front import FrontPoint
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.space_shares import SpaceShare
 from hwbench.workspace import Workspace
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -47,6 +48,12 @@ class StoredResult:
     front: tuple[FrontPoint, ...] = ()
     race: RaceResult | None = None
     course: SearchCourse | None = None
+    spaces: tuple[SpaceShare, ...] = ()
+
+    @property
+    def space(self) -> str:
+        """Name of the space; of several that of the winner."""
+        return self.best.space if len(self.settings.spaces) > 1 else self.settings.space
 
     @property
     def races(self) -> Mapping[float, RaceResult]:
@@ -98,7 +105,17 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         front=_front(values, target.device, further),
         race=_race(values, "race"),
         course=_course(values.get("course")),
+        spaces=_spaces(values, "spaces"),
     )
+
+
+def _spaces(values: Mapping[str, object], where: str) -> tuple[SpaceShare, ...]:
+    """What each space has within a budget; empty where there is one."""
+    spaces = values.get("spaces", [])
+    try:
+        return tuple(SpaceShare.from_json(one) for one in spaces)  # type: ignore[attr-defined]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ValueError(f"{where}: expected what each space has, got {_shown(spaces)}: {error!r}"[:300]) from None
 
 
 def _course(values: object) -> SearchCourse | None:
@@ -121,6 +138,7 @@ def _front(values: Mapping[str, object], device: str, further: Sequence[str]) ->
             feasible=_number(point.get("feasible"), f"front[{i}].feasible"),
             best=None if point.get("best") is None else _candidate(point["best"], device, further, f"front[{i}].best"),
             race=_race(point, f"front[{i}].race"),
+            spaces=_spaces(point, f"front[{i}].spaces"),
         )
         for i, point in enumerate(points)
     )

@@ -13,6 +13,7 @@ from hwbench.reports.headline import headline
 from hwbench.reports.markup import Html, element, join, table
 from hwbench.reports.profiled import COMPARED, Missing
 from hwbench.reports.provenance import provenance, reproduction
+from hwbench.reports.space_sections import spaces
 from hwbench.reports.study import Block, StudyReport, Whole, Winner
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate
@@ -23,7 +24,7 @@ GROUP_COLUMNS = ("group", "networks", "median error", "MAPE", "within 5 %", "wit
 
 def everything(report: StudyReport) -> list[Html]:
     """All sections."""
-    chosen = [search_sections.front, pareto, search_sections.race, search_sections.worth, search_sections.cost]
+    chosen = [search_sections.front, spaces, pareto, search_sections.race, search_sections.worth, search_sections.cost]
     told = [search_sections.importance, predicted_measured, blocks, precisions, accuracy, reproduction, provenance]
     return [join(part(report)) for part in (headline, *chosen, *told)]
 

@@ -80,7 +80,9 @@ class Winner:
 
 @dataclass(frozen=True)
 class StudyReport:
-    """Everything that a report shows. ``searched`` are the first and last moment of the search (UTC, ISO 8601).
+    """Everything that a report shows; where spaces competed, winner, tables and groups are of the winner's space.
+
+    ``searched`` are the first and last moment of the search (UTC, ISO 8601).
 
     ``board`` is what the study's evaluator is worth on networks that were trained, ``judged_by`` which those are;
     ``importance`` the share of the scores' variance by choice.
@@ -120,7 +122,11 @@ class StudyReport:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row for each scored trial; columns of ``candidates_frame``, the interval nan where nothing predicts."""
-        return candidates_frame(self.result.history, math.nan if self.spread is None else self.spread)
+        known = math.nan if self.spread is None else self.spread
+        if not self.result.spaces:
+            return candidates_frame(self.result.history, known)
+        by_space = {one.space: known if one.space == self.result.space else math.nan for one in self.result.spaces}
+        return candidates_frame(self.result.history, by_space)
 
     def missing(self) -> tuple[str, ...]:
         """Everything that is missing, in words."""
@@ -145,7 +151,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
     """
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
-    space = or_missing(lambda: load_space(workspace, result.settings.space))
+    space = or_missing(lambda: load_space(workspace, result.space))
     every = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
     expected = {*COMPARED, result.precision}
     tables = {p: table for p, table in every.items() if p in expected or not isinstance(table, Missing)}
@@ -187,10 +193,13 @@ def _unit(evaluator: str) -> str:
 def _profiled(
     workspace: Workspace, result: StoredResult, precision: Precision, space: StagedSpace | Missing
 ) -> Profiled:
-    name, members = result.settings.space, None if isinstance(space, Missing) else space.size()
+    name, members, parts = result.space, None, list[Workload]()
+    if not isinstance(space, Missing):
+        members = space.size()
+        parts = list(space.parts(precision, num_classes=result.settings.num_classes))
     load_table(workspace, result.target, precision, name)
     paths = [table_path(root, result.target, precision) for root in (workspace.root, shipped())]
-    return read_profiled(workspace, next(path for path in paths if path.is_file()), name, members)
+    return read_profiled(workspace, next(path for path in paths if path.is_file()), name, members, parts)
 
 
 def _stored(workspace: Workspace, result: StoredResult) -> list[StoredRow]:
@@ -280,6 +289,8 @@ def _usable(network: Workload, rows: Sequence[StoredRow]) -> list[StoredRow]:
 def _groups(
     result: StoredResult, space: StagedSpace | Missing, own: Profiled | Missing, rows: Sequence[StoredRow]
 ) -> tuple[Group, ...]:
+    """Networks of the winner's space: that is what the table is fitted to."""
+    result = replace(result, measured=tuple(c for c in result.measured if c.space == result.space))
     if isinstance(own, Missing) or isinstance(own.predictor, Missing):
         groups = [candidate_group(result, 1.0)]
     else:
@@ -290,8 +301,17 @@ def _groups(
         )
         if not isinstance(known, Missing):
             groups[0] = calibration_group(predictor, known)
-            groups.append(held_out_group(predictor, rows, known, result.settings.variant))
+            groups.append(held_out_group(predictor, _of_space(result, space, rows), known, result.settings.variant))
     return tuple(group for group in groups if group.comparisons)
+
+
+def _of_space(result: StoredResult, space: StagedSpace | Missing, rows: Sequence[StoredRow]) -> Sequence[StoredRow]:
+    """Rows of networks that are made of blocks of the winner's space, where there are several."""
+    if not result.spaces or isinstance(space, Missing):
+        return rows
+    parts = space.parts(result.precision, num_classes=result.settings.num_classes)
+    known = {(part.blocks[0], part.input) for part in parts}
+    return [r for r in rows if all((p.blocks[0], p.input) in known for p in r.measurement.workload.parts())]
 
 
 def _conditions(table: LatencyTable, rows: Sequence[StoredRow]) -> Mapping[str, str]:
@@ -328,10 +348,8 @@ def _doubts(
         found.append(stored.reason)
     if not isinstance(own, Missing) and own.table.emulated:
         found.append("the latency table was taken under emulation: its numbers are no latencies of a device")
-    if not isinstance(space, Missing) and choices_digest(space) != result.settings.choices:
-        found.append(
-            f"the space {result.settings.space!r} was changed after the search: blocks are those of the space of today"
-        )
+    if not isinstance(space, Missing) and choices_digest(space) != result.settings.spaces.get(result.space):
+        found.append(f"the space {result.space!r} was changed after the search: blocks are those of the space of today")
     predicted = None if isinstance(winner, Missing) else winner.whole[result.precision].predicted
     if isinstance(predicted, Estimate) and abs(predicted.seconds / result.best.predicted_s - 1) > _DRIFTED:
         found.append(

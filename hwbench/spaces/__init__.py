@@ -3,10 +3,11 @@
 from hwbench.spaces.cards import Card, load_card, read_card
 from hwbench.spaces.downloads import FetchedWeights, fetch_weights
 from hwbench.spaces.family import Ends, Family, families
-from hwbench.spaces.loader import load_named, load_space, open_space, read_space
+from hwbench.spaces.loader import load_named, load_space, open_space, open_spaces, read_space
 from hwbench.spaces.resolve import load_result, resolve
 from hwbench.spaces.space import InputSize, StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
+from hwbench.spaces.union import SpaceUnion
 
 __all__ = [
     "Card",
@@ -16,6 +17,7 @@ __all__ = [
     "Family",
     "Stage",
     "StageChoice",
+    "SpaceUnion",
     "StagedSpace",
     "families",
     "fetch_weights",
@@ -24,6 +26,7 @@ __all__ = [
     "load_named",
     "load_space",
     "open_space",
+    "open_spaces",
     "read_card",
     "read_space",
     "resolve",

@@ -14,7 +14,7 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +24,7 @@ from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.completions import Completions
 from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
 from hwbench.spaces.optimum import GridCosts, Optimiser
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers, after, on_inputs
@@ -103,9 +104,25 @@ class FeasibleSet:
         """Number of members within the budget (on the grid, see above)."""
         return float(sum(self._totals(self._grid)))
 
+    @property
+    def parts(self) -> tuple[FeasibleSet, ...]:
+        """Itself: one space is a union of one (``hwbench.spaces.union_set``)."""
+        return (self,)
+
+    @property
+    def counts(self) -> Mapping[str, float]:
+        """The same by space, which is one."""
+        return {self.space.name: self.count}
+
     def share(self) -> float:
         """Share of the known members that are within the budget."""
         return self.count / self.sums.num_known
+
+    def latencies(self, number: int) -> SpaceSums:
+        """What members take on the device of this number, from 0: here is one."""
+        if number:
+            raise IndexError(f"one budget, asked for number {number}")
+        return self.sums
 
     def __contains__(self, architecture: object) -> bool:
         return isinstance(architecture, Architecture) and self.sums.total(architecture) <= self._most_s
@@ -122,6 +139,10 @@ class FeasibleSet:
         """The smallest latency of any member and the member, without any grid."""
         return self.sums.smallest()
 
+    def count_within(self, band: tuple[float, float]) -> float:
+        """Number of members whose latency is in a band, as ``draw`` takes it."""
+        return float(self._ways(band).sum())
+
     def draw(self, rng: np.random.Generator, band: tuple[float, float] = (0.0, 1.0)) -> Architecture:
         """A member whose latency is within ``band``, as shares of the budget: above the first, at most the second.
 
@@ -130,8 +151,7 @@ class FeasibleSet:
         Raises:
             InfeasibleBudget: The band is empty.
         """
-        low, high = self._steps_within(band[0]) if band[0] > 0 else -1, self._steps_within(band[1])
-        weights = np.array(self._totals(high)) - np.array(self._totals(low))
+        (low, high), weights = self._ends(band), self._ways(band)
         if not weights.sum() > 0:
             raise InfeasibleBudget(
                 f"no network of space {self.space.name!r} takes {band[0]:.0%} to {band[1]:.0%} of "
@@ -149,7 +169,7 @@ class FeasibleSet:
             left_low, left_high, state = left_low - costs[number], left_high - costs[number], int(out[number])
         return self.space.member(self.sums.cells[at].cell, tuple(picked))
 
-    def best(self, scores: SpaceSums, within: float = 1.0) -> Optimum:
+    def best(self, scores: NetworkSums, within: float = 1.0) -> Optimum:
         """The member with the highest additive score within the budget (on the grid).
 
         Args:
@@ -159,7 +179,7 @@ class FeasibleSet:
         Raises:
             InfeasibleBudget: No member is within that share.
         """
-        found = self._optimiser.best(scores, self._steps_within(within))
+        found = self._optimiser.best(scores.of_space(self.space.name), self._steps_within(within))
         if found is None:
             raise InfeasibleBudget(
                 f"no network of space {self.space.name!r} takes at most {within:.0%} of "
@@ -212,6 +232,16 @@ class FeasibleSet:
         below_zero = -self._origin / self._step
         return math.floor(share * self._grid + (1 - share) * below_zero)
 
+    def _ends(self, band: tuple[float, float]) -> tuple[int, int]:
+        """Grid steps that the members of a band are above, and that they are at most."""
+        return self._steps_within(band[0]) if band[0] > 0 else -1, self._steps_within(band[1])
+
+    def _ways(self, band: tuple[float, float]) -> Floats:
+        """By input size: the number of members in a band."""
+        low, high = self._ends(band)
+        ways: Floats = np.array(self._totals(high)) - np.array(self._totals(low))
+        return ways
+
     @cached_property
     def _optimiser(self) -> Optimiser:
         out = [[stage.out for stage in cell.stages] for cell in self.sums.cells]
@@ -230,14 +260,16 @@ class FeasibleSet:
         if isinstance(self.space, CostSpace):
             return InfeasibleBudget(
                 f"budget {self.budget_s:g}: the smallest reachable sum is {smallest:g} ({architecture.key}); "
-                f"{enough:.7g} is enough"
+                f"{enough:.7g} is enough",
+                enough / self.budget_s,
             )
         enough_ms = math.ceil(enough * 1e6) / 1e3
         known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"
         return InfeasibleBudget(
             f"budget {format_duration(self.budget_s)}: no network of space {self.space.name!r}{known} is that fast; "
             f"the smallest reachable latency is {enough_ms:g} ms ({architecture.key}); "
-            f"try for example --budget {enough_ms:g}ms"
+            f"try for example --budget {enough_ms:g}ms",
+            enough / self.budget_s,
         )
 
 

@@ -22,6 +22,7 @@ from hwbench.spaces.joint_grid import JointGrid
 from hwbench.spaces.joint_optimum import ROUNDING, JointProblem
 from hwbench.spaces.joint_shares import any_within, smallest_share
 from hwbench.spaces.optimum import BestChoices
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import size_distances, stage_distances
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.walk import Floats
@@ -88,6 +89,10 @@ class JointSet(FeasibleSet):
         """By budget: only members closer to it than this share of it may be missing from counts and draws."""
         return tuple(self._joint_grid.error.tolist())
 
+    def latencies(self, number: int) -> SpaceSums:
+        """What members take on the device of this number, from 0: of budgets those of latency stand first."""
+        return self.budgets[number].sums
+
     def __contains__(self, architecture: object) -> bool:
         return isinstance(architecture, Architecture) and self.share_of(architecture) <= 1.0 + ROUNDING
 
@@ -109,8 +114,7 @@ class JointSet(FeasibleSet):
         Raises:
             InfeasibleBudget: The band is empty.
         """
-        grid, (low, high) = self._joint_grid, band
-        weights = np.array(self._totals(high)) - (np.array(self._totals(low)) if low > 0 else 0.0)
+        grid, (low, high), weights = self._joint_grid, band, self._ways(band)
         if not weights.sum() > 0:
             raise band_is_empty(self.space.name, self.budgets, band)
         size, state, picked = pick(weights, rng), 0, []
@@ -123,12 +127,13 @@ class JointSet(FeasibleSet):
             left, below, state = left - cost, below - cost, int(out[size, state, choice])
         return self._architecture(BestChoices(0.0, size, tuple(picked)))
 
-    def best(self, scores: SpaceSums, within: float = 1.0) -> Optimum:
+    def best(self, scores: NetworkSums, within: float = 1.0) -> Optimum:
         """The member with the highest additive score within a share of all budgets: exact, without any grid.
 
         Raises:
             InfeasibleBudget: No member is within that share.
         """
+        scores = scores.of_space(self.space.name)
         bases = np.array([cell.base for cell in scores.cells])
         gains = [
             stacked([cell.stages[number].seconds for cell in scores.cells], -np.inf)
@@ -172,6 +177,10 @@ class JointSet(FeasibleSet):
     @cached_property
     def _smallest(self) -> tuple[float, BestChoices]:
         return smallest_share(self._joint_costs)
+
+    def _ways(self, band: tuple[float, float]) -> Floats:
+        low, high = band
+        return np.array(self._totals(high)) - (np.array(self._totals(low)) if low > 0 else 0.0)
 
     def _totals(self, share: float) -> list[float]:
         return [self._joint_grid.count(size, share) for size in range(len(self.sums.cells))]

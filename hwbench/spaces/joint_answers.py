@@ -32,13 +32,21 @@ def infeasible(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Infeasi
         least = typed(budgets, [max(budget.limit, budget.sums.smallest()[0]) for budget in budgets])
         others = [option for option in options if option]
         return InfeasibleBudget(
-            f"{space} is within {'; nor within '.join(words)}; give at least {' '.join([least, *others])}"
+            f"{space} is within {'; nor within '.join(words)}; give at least {' '.join([least, *others])}",
+            _excess(budgets, peaks),
         )
     nearest = [*_all_larger(budgets, peaks), *_one_larger(budgets, peaks), *_higher_peaks(budgets, peaks)]
     return InfeasibleBudget(
         f"{space} is within all of {_listed([*budgets, *peaks])}, though some are within each; "
-        f"try for example {', or '.join(nearest)}"
+        f"try for example {', or '.join(nearest)}",
+        _excess(budgets, peaks),
     )
+
+
+def _excess(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> float:
+    """What all budgets are to be multiplied with; infinity where the peaks leave no member."""
+    costs = _costs(budgets, peaks)
+    return float("inf") if costs is None else smallest_share(costs)[0]
 
 
 def _alone(budgets: Sequence[Budget]) -> Iterator[tuple[str, str]]:

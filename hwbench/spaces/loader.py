@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from hwbench.spaces.cards import ZOO_SPACE, load_card
 from hwbench.spaces.families import MEMBERS, families
 from hwbench.spaces.families.by_hand import hand_network, hand_space
 from hwbench.spaces.family import Family
+from hwbench.spaces.protocols import SearchedSpace
 from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage
 from hwbench.spaces.steps import SPAN
+from hwbench.spaces.union import joined
 from hwbench.specs import ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
@@ -50,6 +53,17 @@ def open_space(workspace: Workspace, text: str, num_classes: int | None = None) 
     """
     name = None if text.startswith(_ZOO) else ModelName.match(text)
     return load_space(workspace, text) if name is None else hand_space(name, num_classes)
+
+
+def open_spaces(workspace: Workspace, texts: Sequence[str], num_classes: int | None = None) -> SearchedSpace:
+    """The union of the spaces that a user names, each as ``open_space`` takes it; of one the space itself.
+
+    Raises:
+        UnknownName: No such space.
+        InvalidFile: Its file does not validate.
+        InvalidValue, UnsupportedModule: A space stands there twice, or a function makes no model that can be looked at.
+    """
+    return joined([open_space(workspace, text, num_classes) for text in texts])
 
 
 def load_named(text: str | None) -> None:

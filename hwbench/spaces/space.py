@@ -88,6 +88,11 @@ class StagedSpace:
         return tuple(steps_of(self.stages, self.spans_s))
 
     @property
+    def members(self) -> tuple[StagedSpace, ...]:
+        """Itself: one space is a union of one (``hwbench.spaces.union``)."""
+        return (self,)
+
+    @property
     def values(self) -> Mapping[str, tuple[Any, ...]]:
         """The values that Optuna sees, in the order of ``choices``."""
         return self.choices

@@ -77,6 +77,15 @@ class SpaceSums:
         """
         return cls._of(Walk(number, max), space, num_classes, 0.0)
 
+    @property
+    def members(self) -> tuple[SpaceSums, ...]:
+        """Themselves: one space is a union of one (``hwbench.spaces.union``)."""
+        return (self,)
+
+    def of_space(self, name: str) -> SpaceSums:
+        """Themselves; ``name`` is that of the space."""
+        return self
+
     @cached_property
     def num_known(self) -> int:
         """Number of members all of whose blocks have a number."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,9 @@ from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     import pandas
+
+# A number that holds for all networks, or by space where they are of several.
+BySpace = float | Mapping[str, float]
 
 _NUMBERS = ("score", "predicted_ms", "low_ms", "high_ms", "measured_ms")
 
@@ -44,6 +47,11 @@ class Candidate:
     sizes: tuple[tuple[str, int], ...] = ()
     chance: float | None = None
 
+    @property
+    def space(self) -> str:
+        """Name of the space that it is a member of."""
+        return self.architecture.partition(":")[0]
+
     def predicted(self, device: str) -> dict[str, float]:
         """Seconds by device, the first of which is ``device``."""
         return {device: self.predicted_s, **{other.device: other.predicted_s for other in self.further}}
@@ -65,11 +73,12 @@ class Candidate:
         further[number - 1] = replace(further[number - 1], measured_s=seconds)
         return replace(self, further=tuple(further))
 
-    def to_json(self, device: str) -> dict[str, object]:
-        """Plain values for people and ``--json``: each latency by device."""
+    def to_json(self, device: str, *, with_space: bool = False) -> dict[str, object]:
+        """Plain values for people and ``--json``: each latency by device; the space where there are several."""
         measured = {name: milliseconds(seconds) for name, seconds in self.measured(device).items()}
         values: dict[str, object] = {
             "architecture": self.architecture,
+            **({"space": self.space} if with_space else {}),
             "predicted_ms": {name: milliseconds(seconds) for name, seconds in self.predicted(device).items()},
             "measured_ms": measured or None,
             "score": self.score,
@@ -78,35 +87,43 @@ class Candidate:
         return values | dict(self.sizes) | chance
 
 
-def candidates_frame(candidates: Iterable[Candidate], spread: float) -> pandas.DataFrame:
+def of_space(number: BySpace, space: str) -> float:
+    """What a number is in a space."""
+    return number[space] if isinstance(number, Mapping) else number
+
+
+def candidates_frame(candidates: Iterable[Candidate], spread: BySpace) -> pandas.DataFrame:
     """One row for each candidate, in order.
 
     Args:
         candidates: What the rows are about.
-        spread: Factor of the prediction interval.
+        spread: Factor of the prediction interval; by space: those of several spaces are there.
 
     Returns:
-        Columns ``trial``, ``architecture``, one for each choice of the space (text), ``score``, ``predicted_ms``, its
-        interval ``low_ms`` to ``high_ms``, ``measured_ms`` (nan: not measured) and ``failure`` (of the measurement);
-        before ``score``, for each further device, ``predicted_ms_on_DEVICE`` and ``measured_ms_on_DEVICE``.
+        Columns ``trial``, ``architecture``, ``space`` where there are several, one for each choice of the space (text),
+        ``score``, ``predicted_ms``, its interval ``low_ms`` to ``high_ms``, ``measured_ms`` (nan: not measured) and
+        ``failure`` (of the measurement); before ``score``, for each further device, ``predicted_ms_on_DEVICE`` and
+        ``measured_ms_on_DEVICE``.
     """
     rows = [_row(candidate, spread) for candidate in candidates]
     columns = dict.fromkeys(("trial", "architecture", *(name for row in rows for name in row)))
+    rows = [dict.fromkeys(columns) | row for row in rows]  # networks of several spaces choose different things
     return frame(rows, {**columns, **dict.fromkeys(_NUMBERS, NUMBER), "failure": None})
 
 
-def _row(candidate: Candidate, spread: float) -> dict[str, object]:
-    predicted_s, measured_s = candidate.predicted_s, candidate.measured_s
+def _row(candidate: Candidate, spread: BySpace) -> dict[str, object]:
+    predicted_s, measured_s, factor = candidate.predicted_s, candidate.measured_s, of_space(spread, candidate.space)
     return {
         "trial": candidate.trial,
         "architecture": candidate.architecture,
+        **({"space": candidate.space} if isinstance(spread, Mapping) else {}),
         **dict(Architecture.parse(candidate.architecture).choices),
         **{f"predicted_ms_on_{other.device}": milliseconds(other.predicted_s) for other in candidate.further},
         **{f"measured_ms_on_{other.device}": _milliseconds(other.measured_s) for other in candidate.further},
         "score": candidate.score,
         "predicted_ms": milliseconds(predicted_s),
-        "low_ms": milliseconds(predicted_s / spread),
-        "high_ms": milliseconds(predicted_s * spread),
+        "low_ms": milliseconds(predicted_s / factor),
+        "high_ms": milliseconds(predicted_s * factor),
         "measured_ms": _milliseconds(measured_s),
         "failure": candidate.failure,
     }

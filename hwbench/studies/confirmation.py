@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from hwbench.specs import Measurement, Outcome, Workload
-from hwbench.studies.candidates import Candidate
+from hwbench.studies.candidates import BySpace, Candidate, of_space
 
 if TYPE_CHECKING:
-    from hwbench.spaces.sums import SpaceSums
+    from hwbench.spaces.protocols import NetworkSums
 
 # Measures whole networks on the device; a network that could not be measured comes back as a failure or not at all.
 MeasureNetworks = Callable[[Sequence[Workload]], Iterable[Measurement]]
@@ -35,18 +36,19 @@ class DeviceBudget:
     Attributes:
         device: Its name.
         budget_s: Upper limit of the latency there.
-        spread: Factor of the prediction interval there.
+        spread: Factor of the prediction interval there, by space where there are several.
         latencies: What networks are predicted to take there.
         measure: Measures networks there.
-        occasion: Standard deviation of what all networks share there today, relative (``PredictionError.of``).
+        occasion: Standard deviation of what all networks share there today, relative (``PredictionError.of``); by
+            space where there are several.
     """
 
     device: str
     budget_s: float
-    spread: float
-    latencies: SpaceSums
+    spread: BySpace
+    latencies: NetworkSums
     measure: MeasureNetworks
-    occasion: float = 0.0
+    occasion: BySpace = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,25 +101,26 @@ class Confirmation:
         measure: Measures networks on the device.
         workload: From an architecture's key to what is measured.
         budget_s: The budget in seconds.
-        spread: Factor of the prediction interval.
+        spread: Factor of the prediction interval. By space where there are several: each has a calibration of its own,
+            so what was measured of one says nothing of another.
         count: Candidates to measure at once.
         emulated: Timings taken under emulation confirm as well.
         further: Further devices, each with its budget. Only what is within the budgets before is measured there.
         measured: What was measured, by architecture; confirmations of several budgets share it.
         wanted: Networks within the budget to know.
-        occasion: Deviation of what all networks share today (``PredictionError.of``).
+        occasion: Deviation of what all networks share today (``PredictionError.of``); by space where there are several.
     """
 
     measure: MeasureNetworks
     workload: Callable[[str], Workload]
     budget_s: float
-    spread: float
+    spread: BySpace
     count: int
     emulated: bool = False
     further: Sequence[DeviceBudget] = ()
     measured: dict[str, Candidate] = field(default_factory=dict)
     wanted: int = 1
-    occasion: float = 0.0
+    occasion: BySpace = 0.0
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """The candidate with the highest score among those measured within the budget; None when there is none.
@@ -129,7 +132,7 @@ class Confirmation:
 
     def with_chances(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Candidates as they were measured; those that were not, with the probability that they fit."""
-        errors = self._errors()
+        errors = functools.cache(self._errors)
         return [self.measured.get(c.architecture) or replace(c, chance=self._chance(c, errors)) for c in candidates]
 
     def within(self) -> list[Candidate]:
@@ -146,22 +149,22 @@ class Confirmation:
         times = [candidate.measured_on(number) for number in range(len(self._limits))]
         return all(t is not None and t <= limit for t, limit in zip(times, self._limits, strict=True))
 
-    def _is_predicted_within(self, candidate: Candidate, factors: Sequence[float]) -> bool:
-        """Whether its predictions, each times a factor, are within the budgets."""
+    def _is_predicted_within(self, candidate: Candidate) -> bool:
+        """Whether its whole prediction intervals are within the budgets."""
+        factors = self._in_space([self.spread, *(other.spread for other in self.further)], candidate.space)
         times = [candidate.predicted_s, *(other.predicted_s for other in candidate.further)]
         return all(t * f <= limit for t, f, limit in zip(times, factors, self._limits, strict=True))
 
     def _first(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         bold = list(ranked[: -(-self.count // 2)])
-        spreads = [self.spread, *(other.spread for other in self.further)]
-        safe = [c for c in ranked if c not in bold and self._is_predicted_within(c, spreads)]
+        safe = [c for c in ranked if c not in bold and self._is_predicted_within(c)]
         chosen = bold + safe[: self.count - len(bold)]
         others = [c for c in ranked if c not in chosen]
         return chosen + others[: self.count - len(chosen)]
 
     def _next(self, ranked: Sequence[Candidate]) -> list[Candidate]:
         """Those with a higher score than the last of the best so far that may fit, by what has been measured."""
-        within, errors = self.within(), self._errors()
+        within, errors = self.within(), functools.cache(self._errors)
         last = within[self.wanted - 1] if len(within) >= self.wanted else None
         hopeful = [
             c
@@ -172,20 +175,25 @@ class Confirmation:
         ]
         return hopeful[: self.count]
 
-    def _chance(self, candidate: Candidate, errors: Sequence[PredictionError]) -> float:
+    def _chance(self, candidate: Candidate, errors: Callable[[str], list[PredictionError]]) -> float:
         """The probability that a network is within the budget of every device."""
         times = [candidate.predicted_s, *(other.predicted_s for other in candidate.further)]
-        return math.prod(e.chance(limit / t) for e, limit, t in zip(errors, self._limits, times, strict=True))
+        by_device = errors(candidate.space)
+        return math.prod(e.chance(limit / t) for e, limit, t in zip(by_device, self._limits, times, strict=True))
 
-    def _errors(self) -> list[PredictionError]:
-        """By device."""
-        spreads = [self.spread, *(other.spread for other in self.further)]
-        pairs = [[(c.predicted_s, c.measured_s) for c in self.measured.values()]]
-        for other in zip(*(c.further for c in self.measured.values()), strict=True):
-            pairs.append([(latency.predicted_s, latency.measured_s) for latency in other])
+    def _errors(self, space: str) -> list[PredictionError]:
+        """By device, what the errors of networks of a space are like, by those of it that were measured."""
+        spreads = self._in_space([self.spread, *(other.spread for other in self.further)], space)
+        alike = [c for c in self.measured.values() if not isinstance(self.spread, Mapping) or c.space == space]
+        pairs = [[(c.predicted_s, c.measured_s) for c in alike]]
+        for number in range(len(self.further)):
+            pairs.append([(c.further[number].predicted_s, c.further[number].measured_s) for c in alike])
         known = [[math.log(m / p) for p, m in by_device if m is not None] for by_device in pairs]
-        occasions = [self.occasion, *(other.occasion for other in self.further)]
+        occasions = self._in_space([self.occasion, *(other.occasion for other in self.further)], space)
         return [PredictionError.of(*promised) for promised in zip(known, spreads, occasions, strict=True)]
+
+    def _in_space(self, numbers: Sequence[BySpace], space: str) -> list[float]:
+        return [of_space(number, space) for number in numbers]
 
     def _measure(self, chosen: Sequence[Candidate]) -> None:
         going_on = list(chosen)

@@ -19,7 +19,7 @@ import numpy as np
 from hwbench import errors
 from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.printable import printable
-from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture, Network
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
 from hwbench.specs.model_name import ModelName, named_models
@@ -159,7 +159,7 @@ class ReferenceNetworks:
         num_classes: Of the heads.
     """
 
-    feasible: FeasibleSet
+    feasible: NetworkSet
     seed: int
     num_classes: int
 

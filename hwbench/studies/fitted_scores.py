@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import ScoreObservation
-from hwbench.studies.posterior import Layout, Posterior
+from hwbench.studies.posterior import Posterior
+from hwbench.studies.posterior_layout import EffectLayout
+from hwbench.studies.posterior_union import layout_of
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class FittedScores:
-    """The posterior of the trainings of a space.
+    """The posterior of the trainings of a space, or of a union of some.
 
     Args:
         sums: Any sums over the space; only the way through it is used.
@@ -30,7 +32,7 @@ class FittedScores:
         leave_out: Predicts a network from all trainings but its own: what it is judged on is nothing it has learned.
     """
 
-    sums: SpaceSums
+    sums: NetworkSums
     observations: tuple[ScoreObservation, ...]
     leave_out: bool = False
 
@@ -39,12 +41,12 @@ class FittedScores:
         others = [one for one in self.observations if one.architecture != architecture]
         held_out = self.leave_out and len(others) < len(self.observations)
         posterior = _fit(self._layout, others) if held_out else self.posterior
-        if posterior is None or architecture.space != self.sums.space.name:
+        if posterior is None or architecture.space not in self._spaces:
             return Prediction(float("nan"), float("nan"))
         mean, deviation = posterior.predict([architecture])
         return Prediction(float(mean[0]), float(deviation[0]))
 
-    def expected(self) -> SpaceSums:
+    def expected(self) -> NetworkSums:
         """The mean of the posterior, whose best network within a budget is found exactly."""
         assert self.posterior is not None
         return self.posterior.expected()
@@ -59,9 +61,13 @@ class FittedScores:
         return _fit(self._layout, self.observations)
 
     @cached_property
-    def _layout(self) -> Layout:
-        return Layout(self.sums)
+    def _spaces(self) -> frozenset[str]:
+        return frozenset(one.name for one in self.sums.space.members)
+
+    @cached_property
+    def _layout(self) -> EffectLayout:
+        return layout_of(self.sums)
 
 
-def _fit(layout: Layout, observations: Sequence[ScoreObservation]) -> Posterior | None:
+def _fit(layout: EffectLayout, observations: Sequence[ScoreObservation]) -> Posterior | None:
     return Posterior.fit(layout, observations) if observations else None

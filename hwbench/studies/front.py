@@ -13,10 +13,11 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import InfeasibleBudget
-from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.protocols import NetworkSet
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.journal import finished_trials
 from hwbench.studies.sampler import Base, FeasibleSampler
+from hwbench.studies.space_shares import SpaceShare
 
 if TYPE_CHECKING:
     from hwbench.studies.race import RaceResult
@@ -31,20 +32,24 @@ class FrontPoint:
         feasible: Number of networks within it.
         best: The best network that was measured within it; None where none was.
         race: How the finalists fared against each other, where they raced.
+        spaces: What each space has within the budget, where there are several.
     """
 
     budget_ms: float
     feasible: float
     best: Candidate | None
     race: RaceResult | None = None
+    spaces: tuple[SpaceShare, ...] = ()
 
     def to_json(self, device: str) -> dict[str, object]:
         """One of ``front`` of ``hwbench search --json``."""
         values: dict[str, object] = {
             "budget_ms": self.budget_ms,
             "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
-            "best": None if self.best is None else self.best.to_json(device),
+            "best": None if self.best is None else self.best.to_json(device, with_space=bool(self.spaces)),
         }
+        if self.spaces:
+            values["spaces"] = [one.to_json() for one in self.spaces]
         return values if self.race is None else values | {"race": self.race.to_json()}
 
 
@@ -61,7 +66,7 @@ class FrontSampler(BaseSampler):
         startup: Draws of all budgets together, before the sampler takes over.
     """
 
-    def __init__(self, sets: Sequence[FeasibleSet], base: Base, *, seed: int, startup: int) -> None:
+    def __init__(self, sets: Sequence[NetworkSet], base: Base, *, seed: int, startup: int) -> None:
         self._sets = sets
         limits = [one.budget_s for one in sets]
         bands = [_band(one, smaller / one.budget_s) for one, smaller in zip(sets, [0.0, *limits[:-1]], strict=True)]
@@ -105,7 +110,7 @@ class FrontSampler(BaseSampler):
         return sum(architecture in feasible for architecture in tried) < feasible.count
 
 
-def _band(feasible: FeasibleSet, low: float) -> tuple[float, float]:
+def _band(feasible: NetworkSet, low: float) -> tuple[float, float]:
     """The share of the budget above a smaller one; the whole budget where nothing is in between."""
     try:
         feasible.draw(np.random.default_rng(0), (low, 1.0))

@@ -6,8 +6,9 @@ Loads neither torch nor Optuna: an impossible budget is answered before either.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +20,10 @@ from hwbench.spaces import StagedSpace
 from hwbench.spaces.budgets import Budget, PeakLimit
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
+from hwbench.spaces.limits import Limits
+from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
 from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.union_set import UnionSet
 from hwbench.specs import Architecture, BlockRole, BlockSpec, Precision, TensorSpec, Workload
 from hwbench.studies.settings import EVEN, Settings
 from hwbench.units import typed_bytes, typed_duration
@@ -47,18 +51,14 @@ def feasible_set(space: StagedSpace, predictor: AdditivePredictor, settings: Set
     return FeasibleSet(latencies, settings.budget_s)
 
 
-def joint_set(space: StagedSpace, predictors: Sequence[AdditivePredictor], settings: Settings) -> JointSet:
-    """The networks of a space that are within all budgets of a study: each latency with the confidence that it asks
-    for, the size of the file, and the activations.
+def space_limits(space: StagedSpace, predictors: Sequence[AdditivePredictor], settings: Settings) -> Limits:
+    """The limits of the networks of one space in a study: each latency with the confidence that it asks for, the size
+    of the file, and the activations.
 
     Args:
         space: The space.
-        predictors: By device, in the order of ``settings.budgets_ms``.
+        predictors: By device, in the order of ``settings.budgets_ms``, for this space.
         settings: What the study searches for.
-
-    Raises:
-        InfeasibleBudget: There is none; the nearest budgets are named.
-        NotMeasured: No whole network has rows in all tables.
     """
     precision, classes = Precision.parse(settings.precision), settings.num_classes
     budgets = [
@@ -75,17 +75,40 @@ def joint_set(space: StagedSpace, predictors: Sequence[AdditivePredictor], setti
     if settings.max_activation_bytes:
         sums = SpaceSums.of_peaks(space, lambda block, x: activation_bytes(block, x, precision), num_classes=classes)
         peaks.append(PeakLimit(_ACTIVATIONS, settings.max_activation_bytes, sums, "--max-activations", typed_bytes))
-    return JointSet(budgets, peaks)
+    return Limits(tuple(budgets), tuple(peaks))
 
 
-def sizes(feasible: FeasibleSet) -> dict[str, Callable[[Architecture], float]]:
+def joint_set(space: StagedSpace, predictors: Sequence[AdditivePredictor], settings: Settings) -> JointSet:
+    """The networks of a space that are within all limits of a study, as ``space_limits`` has them.
+
+    Raises:
+        InfeasibleBudget: There is none; the nearest budgets are named.
+        NotMeasured: No whole network has rows in all tables.
+    """
+    limits = space_limits(space, predictors, settings)
+    return JointSet(limits.budgets, limits.peaks)
+
+
+def sizes(feasible: NetworkSet) -> dict[str, Callable[[Architecture], float]]:
     """The bytes of networks that have a budget, by the key that ``--json`` prints."""
-    if not isinstance(feasible, JointSet):
-        return {}
+    if isinstance(feasible, UnionSet):
+        by_space = {one.budgets[0].sums.space.name: _sizes(one.budgets, one.peaks) for one in feasible.limits}
+        keys = next(iter(by_space.values()))
+        return {key: partial(_size_by_space, by_space, key) for key in keys}
+    return _sizes(feasible.budgets, feasible.peaks) if isinstance(feasible, JointSet) else {}
+
+
+def _sizes(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> dict[str, Callable[[Architecture], float]]:
     keys = {_FILE_SIZE: "file_size_bytes", _ACTIVATIONS: "activation_bytes"}
-    by_name = {budget.name: budget.sums.total for budget in feasible.budgets}
-    by_name |= {peak.name: peak.peaks.peak for peak in feasible.peaks}
+    by_name = {budget.name: budget.sums.total for budget in budgets}
+    by_name |= {peak.name: peak.peaks.peak for peak in peaks}
     return {key: by_name[name] for name, key in keys.items() if name in by_name}
+
+
+def _size_by_space(
+    sizes: Mapping[str, Mapping[str, Callable[[Architecture], float]]], key: str, architecture: Architecture
+) -> float:
+    return sizes[architecture.space][key](architecture)
 
 
 @dataclass(frozen=True)
@@ -97,7 +120,7 @@ class WorstLatency:
         budgets_s: Upper limits of them.
     """
 
-    latencies: Sequence[SpaceSums]
+    latencies: Sequence[NetworkSums]
     budgets_s: Sequence[float]
 
     def total(self, architecture: Architecture) -> float:
@@ -179,6 +202,8 @@ def compile_predictor(
     return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, off, num_classes=num_classes))
 
 
-def choices_digest(space: StagedSpace) -> str:
-    """Changes when what may be chosen in a space changes, or its stem, head or strides."""
-    return hashlib.sha256(repr(space).encode()).hexdigest()[:16]
+def choices_digest(space: SearchedSpace) -> str:
+    """Changes when what may be chosen in a space changes, or its stem, head or strides; of a union one for each space,
+    with commas.
+    """
+    return ",".join(hashlib.sha256(repr(one).encode()).hexdigest()[:16] for one in space.members)

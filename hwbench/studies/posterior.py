@@ -31,12 +31,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
-from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import Levels, ScoreObservation
 from hwbench.studies.posterior_kernels import EffectKernels
-from hwbench.studies.posterior_layout import SORTS, Effects, Layout
+from hwbench.studies.posterior_layout import SORTS, EffectLayout, Effects, Layout
 
 # The share of the variance of all scores that each sort of effect is expected to hold, noise last.
 _EXPECTED = (0.55, 0.1, 0.05, 0.1, 0.05, 0.15)
@@ -77,7 +77,7 @@ class Posterior:
         parameters: What was learned beside the effects.
     """
 
-    layout: Layout
+    layout: EffectLayout
     codes: Integers
     levels: Levels
     values: Floats
@@ -87,7 +87,7 @@ class Posterior:
 
     @classmethod
     def fit(
-        cls, layout: Layout, observations: Sequence[ScoreObservation], parameters: Hyperparameters | None = None
+        cls, layout: EffectLayout, observations: Sequence[ScoreObservation], parameters: Hyperparameters | None = None
     ) -> Posterior:
         """Learns from scored networks.
 
@@ -128,11 +128,11 @@ class Posterior:
         variance = own - np.einsum("ij,ji->i", cross, self._solve(cross.T))
         return self.mean + self.deviation * mean, self.deviation * np.sqrt(np.maximum(variance, 0.0))
 
-    def expected(self) -> SpaceSums:
+    def expected(self) -> NetworkSums:
         """The mean of the posterior."""
         return self._sums(self._weights, Effects(), 0.0)
 
-    def draw(self, rng: np.random.Generator, scale: float = 1.0) -> SpaceSums:
+    def draw(self, rng: np.random.Generator, scale: float = 1.0) -> NetworkSums:
         """A function drawn from the posterior, ``scale`` times as far from its mean: 0 gives the mean."""
         if scale == 0.0:
             return self.expected()
@@ -186,7 +186,7 @@ class Posterior:
     def _kernel(self, grams: Sequence[Floats]) -> Floats:
         return sum(variance * gram for variance, gram in zip(self.variances, grams))  # type: ignore[return-value]
 
-    def _sums(self, weights: Floats, prior: Effects, constant: float) -> SpaceSums:
+    def _sums(self, weights: Floats, prior: Effects, constant: float) -> NetworkSums:
         """The function that weights of the scored networks add to effects of the prior."""
         found = self._kernels.effects(self.variances[:-1], self.codes, self._to_target * weights)
         scaled = Effects(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, reduce
 
 import numpy as np
 
 from hwbench.spaces.walk import Floats, Integers
-from hwbench.studies.posterior_layout import PAIRS, Effects, Layout
+from hwbench.studies.posterior_layout import ABSENT_VALUE, PAIRS, EffectLayout, Effects
 
 # Values that are so many places apart on a scale have a correlation of exp(-1/2).
 _PLACES = 1.5
@@ -25,11 +26,11 @@ class EffectKernels:
         layout: The columns.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: EffectLayout) -> None:
         self._layout = layout
-        self._scales = [_covariance(scale) for scale in layout.scales]
-        self._whole = [_ALIKE + (1 - _ALIKE) * np.eye(len(scale)) for scale in layout.scales]
-        self.counts = (len(layout.singles), *(len(layout.pairs[sort]) for sort in PAIRS), len(layout.stages))
+        self._scales = [layout.weight(column) * _present(_covariance, one) for column, one in enumerate(layout.scales)]
+        self._whole = [_present(_alike, scale) for scale in layout.scales]
+        self.counts = layout.counts
 
     def grams(self, one: Integers, other: Integers) -> list[Floats]:
         """By sort, shape (N, M): the covariance of what the effects of one sort add to two networks."""
@@ -95,11 +96,11 @@ class EffectKernels:
         found = [_total((by_column[c] for c in layout.singles), shape)]
         for sort in PAIRS:
             found.append(_total((by_column[a] * by_column[b] for a, b in layout.pairs[sort]), shape))
-        differing = [
-            sum(((one[..., c] != other[..., c]).astype(np.float64) for c in columns), start=np.zeros(shape))
+        alike = (
+            reduce(operator.mul, (self._whole[c][one[..., c], other[..., c]] for c in columns))
             for columns in layout.stages.values()
-        ]
-        found.append(_total((_ALIKE**count for count in differing), shape))
+        )
+        found.append(_total(alike, shape))
         return found
 
 
@@ -111,6 +112,21 @@ def _root(covariance: Floats) -> Floats:
     values, vectors = np.linalg.eigh(covariance)
     root: Floats = vectors * np.sqrt(np.maximum(values, 0.0))
     return root
+
+
+def _present(make: Callable[[tuple[str, ...]], Floats], scale: tuple[str, ...]) -> Floats:
+    """The covariance of the values of a scale; where a network has none of them, zero."""
+    if scale[-1] != ABSENT_VALUE:
+        return make(scale)
+    count = len(scale) - 1
+    padded = np.zeros((count + 1, count + 1))
+    padded[:count, :count] = make(scale[:-1])
+    return padded
+
+
+def _alike(scale: tuple[str, ...]) -> Floats:
+    """Of what stages add as a whole that have these values."""
+    return _ALIKE + (1 - _ALIKE) * np.eye(len(scale))
 
 
 def _covariance(scale: tuple[str, ...]) -> Floats:

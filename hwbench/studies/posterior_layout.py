@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.space import InputSize
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers, StageSums
@@ -18,6 +20,8 @@ from hwbench.specs import Architecture
 PAIRS = ("within a stage", "with what reaches a stage", "with the input size")
 # All sorts of effects.
 SORTS = ("choice", *PAIRS, "whole stage")
+# The last value of a column in which not every network has one.
+ABSENT_VALUE = ""
 # A pair of terms: the numbers of two columns.
 Pair = tuple[int, int]
 
@@ -36,7 +40,7 @@ class Effects:
     pairs: dict[Pair, Floats] = field(default_factory=dict)
     stages: dict[int, Floats] = field(default_factory=dict)
 
-    def at(self, codes: Integers, layout: Layout) -> Floats:
+    def at(self, codes: Integers, layout: EffectLayout) -> Floats:
         """What they add up to for networks as ``Layout.encode`` writes them, shape (N)."""
         total = np.zeros(len(codes))
         for column, effect in self.single.items():
@@ -46,6 +50,50 @@ class Effects:
         for number, tensor in self.stages.items():
             total += tensor[tuple(codes[:, column] for column in layout.stages[number])]
         return total
+
+
+class EffectLayout(Protocol):
+    """The choices of a space, or of a union of some, as columns of numbers; which of them have effects, and together.
+
+    A column in which not every network has a value has ``ABSENT_VALUE`` last on its scale, which has no effect.
+    """
+
+    @property
+    def scales(self) -> tuple[tuple[str, ...], ...]:
+        """The values of each column."""
+        ...
+
+    @property
+    def singles(self) -> tuple[int, ...]:
+        """The columns that have an effect on their own."""
+        ...
+
+    @property
+    def pairs(self) -> Mapping[str, tuple[Pair, ...]]:
+        """The columns that have effects together, by sort of effect."""
+        ...
+
+    @property
+    def stages(self) -> Mapping[int, tuple[int, ...]]:
+        """By number of a stage the columns that have an effect as a whole."""
+        ...
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """By sort of effect: how many effects the score of a network has."""
+        ...
+
+    def weight(self, column: int, /) -> float:
+        """By what the variance of the effects of a column is multiplied."""
+        ...
+
+    def encode(self, architectures: Sequence[Architecture], /) -> Integers:
+        """Shape (N, columns): the place of every value on its scale."""
+        ...
+
+    def sums_of(self, effects: Effects, constant: float, /) -> NetworkSums:
+        """The function with these effects, as sums over the space."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +119,7 @@ class Layout:
     @cached_property
     def pairs(self) -> dict[str, tuple[Pair, ...]]:
         """The columns that meet, by sort of effect."""
-        sides = range(self._sides)
+        sides = range(self.sides)
         within, reaching, size = [], [], list(itertools.combinations(sides, 2))
         for number, columns in enumerate(self._of_stage):
             within += list(itertools.combinations(columns, 2))
@@ -93,6 +141,15 @@ class Layout:
         found = {number: (*reaching[number], *columns) for number, columns in enumerate(self._of_stage)}
         return {n: columns for n, columns in found.items() if sum(len(self.scales[c]) > 1 for c in columns) > 2}
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """By sort of effect: how many effects the score of a network has."""
+        return (len(self.singles), *(len(self.pairs[sort]) for sort in PAIRS), len(self.stages))
+
+    def weight(self, column: int) -> float:
+        """Effects of all columns are alike."""
+        return 1.0
+
     def encode(self, architectures: Sequence[Architecture]) -> Integers:
         """Shape (N, columns): the place of every value on its scale."""
         rows = [self._rows.get(a) or self._rows.setdefault(a, self._row(a)) for a in architectures]
@@ -111,7 +168,7 @@ class Layout:
     @cached_property
     def _of_stage(self) -> tuple[tuple[int, ...], ...]:
         """The columns of each stage's choices."""
-        first, found = self._sides, []
+        first, found = self.sides, []
         for axis in self.sums.axes:
             count = len(axis.stage.offered)
             found.append(tuple(range(first, first + count)))
@@ -123,7 +180,7 @@ class Layout:
         return len(self.sums.space.choices)
 
     @cached_property
-    def _sides(self) -> int:
+    def sides(self) -> int:
         """The number of columns that are the input size."""
         return len(self.sums.space.size_texts(self.sums.cells[0].cell))
 
@@ -165,7 +222,7 @@ class Layout:
     def _cell(self, cell: CellSums, effects: Effects, constant: float) -> CellSums:
         places, single, pairs = self._input_places(cell.cell), effects.single, effects.pairs
         base = constant + sum(single[side][at] for side, at in enumerate(places) if side in single)
-        for one, other in itertools.combinations(range(self._sides), 2):
+        for one, other in itertools.combinations(range(self.sides), 2):
             base += float(pairs[one, other][places[one], places[other]]) if (one, other) in pairs else 0.0
         stages = tuple(self._stage(number, stage, places, effects) for number, stage in enumerate(cell.stages))
         return CellSums(cell.cell, float(base), stages)

@@ -12,7 +12,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.registry import Registry
-from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.journal import finished_trials
@@ -62,7 +62,7 @@ class FeasibleSampler(BaseSampler):
 
     def __init__(
         self,
-        feasible: FeasibleSet,
+        feasible: NetworkSet,
         base: Base,
         *,
         seed: int,

@@ -43,8 +43,8 @@ class Settings:
     """Everything that decides what the trials of a study mean.
 
     Args:
-        space: Name of the search space.
-        choices: Digest of the space's choices: an edited space is another space.
+        space: Name of the search space; of several the names with commas.
+        choices: Digest of the space's choices: an edited space is another space; of several the digests with commas.
         target: Key of the target that latencies hold for.
         precision: ``fp32``, ``fp16``, ``bf16`` or ``int8``.
         budget_ms: Upper limit of the latency, in milliseconds as they are typed: this is compared between runs.
@@ -99,6 +99,11 @@ class Settings:
             raise InvalidValue(f"budgets of a front: expected different ones, ascending, got {self.front_ms}")
 
     @property
+    def spaces(self) -> Mapping[str, str]:
+        """The digests of choices by space."""
+        return dict(zip(self.space.split(","), self.choices.split(","), strict=False))
+
+    @property
     def budget_s(self) -> float:
         """Upper limit of the latency, in seconds."""
         return self.budget_ms / 1e3
@@ -149,7 +154,7 @@ class Settings:
         """Name of the study where none is given."""
         budgets = self.front_ms if self.smaller_budgets_ms else self.budgets_ms.values()
         devices, limits = "-".join(self.budgets_ms), "-".join(f"{limit:g}ms" for limit in budgets)
-        name = f"{self.space}_{devices}_{self.precision}_{limits}_{self.evaluator}"
+        name = f"{'-'.join(self.spaces)}_{devices}_{self.precision}_{limits}_{self.evaluator}"
         if self.max_file_bytes:
             name = f"{name}_file-{self.max_file_bytes}B"
         if self.max_activation_bytes:

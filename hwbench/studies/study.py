@@ -9,14 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
-from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.resolve import RESULT
-from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.union import sums_over
 from hwbench.specs import Architecture, Network, Precision, Workload
-from hwbench.studies.candidates import Candidate, FurtherLatency, candidates_frame, pareto
+from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, candidates_frame, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
 from hwbench.studies.course import SearchCourse, note_draws
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
@@ -41,6 +42,7 @@ from hwbench.studies.pruning import Pruning
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.sampler import Base, FeasibleSampler, samplers
 from hwbench.studies.settings import Settings, check_name
+from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.trials import GivenUp, SearchWatch, Trials, given_up, scored_candidates
 from hwbench.workspace import Workspace, write_text
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
+# Draws from each of several spaces that a study begins with.
+_OF_EACH = 2
 # The sampler that does nothing but draw.
 _DRAWS_ONLY = "random"
 
@@ -63,10 +67,11 @@ class SearchResult:
     ``history`` has the networks with a score, ``given_up`` those that a pruner ended before.
 
     Attributes:
-        spread: Factor of the prediction interval.
+        spread: Factor of the prediction interval, by space where there are several.
         front: The answer for each budget, ascending, where there are several.
         race: How the finalists fared against each other, where they raced for a single budget; ``best`` won.
         course: How long the trials took, and which of them were draws.
+        spaces: What each space has within the (largest) budget, where there are several.
     """
 
     study: str
@@ -77,11 +82,12 @@ class SearchResult:
     pareto: tuple[Candidate, ...]
     measured: tuple[Candidate, ...]
     history: tuple[Candidate, ...]
-    spread: float
+    spread: BySpace
     front: tuple[FrontPoint, ...] = ()
     race: RaceResult | None = None
     course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
     given_up: tuple[GivenUp, ...] = ()
+    spaces: tuple[SpaceShare, ...] = ()
 
     @property
     def emulated(self) -> bool:
@@ -90,20 +96,24 @@ class SearchResult:
 
     def to_json(self) -> dict[str, object]:
         """The keys that ``hwbench search --json`` prints."""
-        device = self.settings.device
         return {
             "study": self.study,
             "space": self.settings.space,
             "budget_ms": self.settings.budget_ms,
             "trials": self.trials,
             "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
-            "best": self.best.to_json(device),
-            "pareto": [candidate.to_json(device) for candidate in self.pareto],
+            "best": self._printed(self.best),
+            "pareto": [self._printed(candidate) for candidate in self.pareto],
         } | self._further_keys()
+
+    def _printed(self, candidate: Candidate) -> dict[str, object]:
+        return candidate.to_json(self.settings.device, with_space=bool(self.spaces))
 
     def _further_keys(self) -> dict[str, object]:
         """Keys of what not every search has."""
         settings, found = self.settings, dict[str, object]()
+        if self.spaces:
+            found["spaces"] = [one.to_json() for one in self.spaces]
         if self.front:
             found["front"] = [point.to_json(settings.device) for point in self.front]
         if self.race is not None:
@@ -124,12 +134,11 @@ class SearchResult:
 
     def write(self, folder: Path) -> None:
         """Stores ``result.json``: the printed keys, the settings, every trial and every measured candidate."""
-        device = self.settings.device
         stored = self.to_json() | {
             "settings": self.settings.as_dict(),
             "course": self.course.to_json(),
-            "measured": [c.to_json(device) | {"failure": c.failure} for c in self.measured],
-            "history": [c.to_json(device) | {"trial": c.trial} for c in self.history],
+            "measured": [self._printed(c) | {"failure": c.failure} for c in self.measured],
+            "history": [self._printed(c) | {"trial": c.trial} for c in self.history],
         }
         if self.settings.pruner:
             stored["given_up"] = [one.to_json() for one in self.given_up]
@@ -153,7 +162,7 @@ class Search:
         race: Trains the best networks longer and chooses among them; None: the score chooses.
         storage: Where trials are kept; None: in the folder of the study.
         pruning: How networks are given up that are behind; None: none is.
-        spread: Factor of the prediction interval.
+        spread: Factor of the prediction interval, by space where there are several.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
         losses: The training losses of the same.
@@ -162,18 +171,18 @@ class Search:
         fitted: What trainings of other networks say.
         tested: Short training with a test after each epoch.
         watch: Hears of every trial.
-        occasion: Standard deviation of what all networks share today, relative.
+        occasion: Standard deviation of what all networks share today, relative; by space where there are several.
     """
 
     workspace: Workspace
     name: str
     settings: Settings
-    feasible: FeasibleSet
-    spread: float
+    feasible: NetworkSet
+    spread: BySpace
     measure: MeasureNetworks
     trainer: Trainer | None = None
     watch: SearchWatch = field(default_factory=SearchWatch)
-    latencies: SpaceSums | None = None
+    latencies: NetworkSums | None = None
     losses: Losses | None = None
     clips: ClipReader | None = None
     inherited: Callable[[Network], float] | None = None
@@ -183,10 +192,10 @@ class Search:
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
     storage: StudyStorage | None = None
-    smaller: Sequence[FeasibleSet] = ()
+    smaller: Sequence[NetworkSet] = ()
     race: Race | None = None
     pruning: Pruning | None = None
-    occasion: float = 0.0
+    occasion: BySpace = 0.0
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -234,7 +243,7 @@ class Search:
         return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
 
     @property
-    def _sets(self) -> list[FeasibleSet]:
+    def _sets(self) -> list[NetworkSet]:
         """The networks within each budget, ascending."""
         return [*self.smaller, self.feasible]
 
@@ -251,16 +260,16 @@ class Search:
             self.tested,
         )
         setup = EvaluatorSetup(make, context)
-        if not study.get_trials(deepcopy=False) and (scores := self._score_sums(make, context)) is not None:
-            for optimum in self._optima(scores)[:trials]:
-                study.enqueue_trial(self.feasible.space.params(optimum))
+        if not study.get_trials(deepcopy=False):
+            for architecture in self._first(self._score_sums(make, context))[:trials]:
+                study.enqueue_trial(self.feasible.space.params(architecture))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
                 trials
             )
 
-    def _score_sums(self, make: type[Evaluator], context: Context) -> SpaceSums | None:
+    def _score_sums(self, make: type[Evaluator], context: Context) -> NetworkSums | None:
         """The scores of all networks, where they are sums; None where they are not."""
         if not (hasattr(make, "block_score") or hasattr(make, "score_sums")):
             return None
@@ -268,9 +277,21 @@ class Search:
         if isinstance(evaluator, SummedEvaluator):
             return evaluator.score_sums()
         assert isinstance(evaluator, AdditiveEvaluator)
-        return SpaceSums.of(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+        return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
 
-    def _optima(self, scores: SpaceSums) -> list[Architecture]:
+    def _first(self, scores: NetworkSums | None) -> list[Architecture]:
+        """What is tried before anything is sampled: optima of an additive score; of several spaces networks of each,
+        as draws from all of them hardly meet a small one.
+        """
+        parts = self.feasible.parts if len(self.feasible.parts) > 1 else ()
+        if scores is not None:
+            return list(dict.fromkeys([*self._optima(scores), *(one.best(scores).architecture for one in parts)]))
+        if self.settings.sampler == _DRAWS_ONLY:
+            return []
+        rng = np.random.default_rng([self.settings.seed, 3])
+        return list(dict.fromkeys(one.draw(rng) for _ in range(_OF_EACH) for one in parts))
+
+    def _optima(self, scores: NetworkSums) -> list[Architecture]:
         """The exact best networks of each budget, the largest first; of a single one also at shares of it."""
         if self.smaller:
             return list(dict.fromkeys(one.best(scores).architecture for one in reversed(self._sets)))
@@ -296,8 +317,10 @@ class Search:
         if not wanted[-1][0].within():
             raise over_budget(self.name, self.settings, list(measured.values()))
         points = tuple(
-            self._point(limit_ms, one, confirmation.within())
-            for limit_ms, one, (confirmation, _) in zip(self.settings.front_ms, self._sets, wanted, strict=True)
+            self._point(limit_ms, one, confirmation.within(), space_shares(one, candidates))
+            for limit_ms, one, (confirmation, candidates) in zip(
+                self.settings.front_ms, self._sets, wanted, strict=True
+            )
         )
         best = points[-1].best
         assert best is not None  # something is within the largest budget
@@ -314,15 +337,18 @@ class Search:
             spread=self.spread,
             front=points if len(points) > 1 else (),
             race=points[0].race if len(points) == 1 else None,
+            spaces=points[-1].spaces,
         )
 
-    def _point(self, budget_ms: float, feasible: FeasibleSet, within: Sequence[Candidate]) -> FrontPoint:
+    def _point(
+        self, budget_ms: float, feasible: NetworkSet, within: Sequence[Candidate], spaces: tuple[SpaceShare, ...]
+    ) -> FrontPoint:
         """The answer for a budget, from what was measured within it, highest score first."""
         if self.race is None or not within:
-            return FrontPoint(budget_ms, feasible.count, next(iter(within), None))
+            return FrontPoint(budget_ms, feasible.count, next(iter(within), None), spaces=spaces)
         finalists = {candidate.architecture: candidate for candidate in within[: self.race.finalists]}
         result = self.race.run(list(finalists))
-        return FrontPoint(budget_ms, feasible.count, finalists.get(result.winner or "", within[0]), result)
+        return FrontPoint(budget_ms, feasible.count, finalists.get(result.winner or "", within[0]), result, spaces)
 
     def _confirmation(self, budget_s: float, count: int, measured: dict[str, Candidate]) -> Confirmation:
         finalists = 1 if self.race is None else self.race.finalists
@@ -340,7 +366,7 @@ class Search:
         )
 
     @cached_property
-    def _latencies(self) -> SpaceSums | WorstLatency:
+    def _latencies(self) -> NetworkSums | WorstLatency:
         """What is the latency of a network: on several devices, that with the least room."""
         first = self.latencies or self.feasible.sums
         if not self.further:

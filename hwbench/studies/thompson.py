@@ -7,10 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import ScoreObservation
-from hwbench.studies.posterior import Hyperparameters, Layout, Posterior
+from hwbench.studies.posterior import Hyperparameters, Posterior
+from hwbench.studies.posterior_layout import EffectLayout
+from hwbench.studies.posterior_union import layout_of
 
 # How far from the mean functions are drawn, in turns. A draw at its full distance is more noise than function where
 # there are many choices: its optimum is where nothing is known (experiments/020-samplers).
@@ -36,7 +38,7 @@ class Thompson:
         feasible: The networks within the budget.
     """
 
-    def __init__(self, feasible: FeasibleSet) -> None:
+    def __init__(self, feasible: NetworkSet) -> None:
         self._feasible = feasible
         self._learned: tuple[list[ScoreObservation], Posterior] | None = None
         self._parameters: tuple[list[ScoreObservation], Hyperparameters] | None = None
@@ -82,8 +84,8 @@ class Thompson:
         return self._parameters[1]
 
     @cached_property
-    def _layout(self) -> Layout:
-        return Layout(self._feasible.sums)
+    def _layout(self) -> EffectLayout:
+        return layout_of(self._feasible.sums)
 
     def _share(self, rng: np.random.Generator) -> float:
         """A share of the budget at which there is a network, roundings of its grid included."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from optuna.study import Study
 from optuna.trial import Trial, TrialState
 
-from hwbench.spaces.feasible import FeasibleSet
-from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
@@ -73,8 +72,8 @@ class Trials:
 
     study: Study
     settings: Settings
-    feasible: FeasibleSet
-    latencies: SpaceSums | WorstLatency
+    feasible: NetworkSet
+    latencies: NetworkSums | WorstLatency
     evaluations: Evaluations
     watch: SearchWatch
     pruning: Pruning | None = None

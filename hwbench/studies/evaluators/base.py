@@ -15,7 +15,7 @@ from hwbench.specs import BlockSpec, Network, TensorSpec
 if TYPE_CHECKING:
     import torch
 
-    from hwbench.spaces.sums import SpaceSums
+    from hwbench.spaces.protocols import NetworkSums
     from hwbench.studies.fitted_scores import FittedScores
 
 # Trains a network shortly with a seed and returns its top-1 accuracy, a fraction 0-1.
@@ -106,7 +106,7 @@ class AdditiveEvaluator(Protocol):
 class SummedEvaluator(Protocol):
     """An evaluator that has the scores of a whole space as sums over stages: its best network is found exactly, too."""
 
-    def score_sums(self) -> SpaceSums:
+    def score_sums(self) -> NetworkSums:
         """The sum of a network is its score."""
         ...
 

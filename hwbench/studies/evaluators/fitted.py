@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from hwbench.errors import InvalidValue
-from hwbench.spaces.sums import SpaceSums
+from hwbench.spaces.protocols import NetworkSums
 from hwbench.specs import Architecture, Network
 from hwbench.studies.evaluators.base import Context, evaluators
 from hwbench.studies.fitted_scores import Prediction
@@ -38,6 +38,6 @@ class Fitted:
         """The score with its standard deviation."""
         return self._fitted.predict(Architecture.parse(network.name))
 
-    def score_sums(self) -> SpaceSums:
+    def score_sums(self) -> NetworkSums:
         """The scores of all networks of the space."""
         return self._fitted.expected()

@@ -1,0 +1,83 @@
+"""Several spaces in one profile, on a device whose law is known."""
+
+import json
+
+import pytest
+from measured import TARGET, Ears, as_json, fake_device
+
+import hwbench
+from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
+from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
+from hwbench.spaces import load_space
+from hwbench.specs import Precision
+from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
+from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
+NAMES = list(SMALL_SPACES)
+BOTH = ",".join(NAMES)
+REQUEST = {"space": BOTH, "precision": "int8", "classes": 8, "aa": False}
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    workspace = Workspace.create(tmp_path / "bench")
+    add_small_spaces(workspace)
+    return workspace
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    return fake_device(monkeypatch, workspace.root / "files")
+
+
+def table_of(workspace):
+    return LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+
+
+def test_one_table_has_the_rows_of_all_spaces_and_a_search_of_them_goes(workspace, fake, monkeypatch):
+    ears = Ears()
+    profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST), ears, workspace=workspace).devices[0]
+    table, spaces = table_of(workspace), [load_space(workspace, name) for name in NAMES]
+    for space, found in zip(spaces, profile.accuracies, strict=True):
+        parts = set(space.parts(INT8, num_classes=8))
+        assert found.space == space.name
+        assert (found.rows, found.rows_of_space, found.stopped) == (len(parts), len(parts), "rows")
+        assert all(part in table for part in parts)
+        own = rows_of_space(table, parts)
+        assert {row.workload for row in own.rows(Role.BLOCK)} == parts
+        assert len(own.rows(Role.NETWORK)) == found.networks == 4
+    assert (profile.ok, profile.failed) == (len(table), 0)
+    assert max(fake.builds.values()) == 1
+    again = as_json(
+        monkeypatch, workspace, "profile", "--space", BOTH, "--precision", "int8", "--classes", "8", "--no-aa"
+    )
+    assert (again["ok"], again["skipped"]) == (0, len(table))
+    assert [one["space"] for one in again["precisions"]] == NAMES
+    assert json.dumps(again)
+
+
+def test_a_limit_is_for_all_spaces_together(workspace, fake):
+    ears = Ears()
+    profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=5), ears, workspace=workspace).devices[0]
+    assert profile.ok == 5
+    assert f"{NAMES[1]}: --limit 5 reached, the same command goes on" in ears.said
+    whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
+    assert whole.ok + 5 == len(table_of(workspace))
+
+
+def test_a_space_beyond_the_budget_is_named_and_the_others_are_profiled(workspace, fake):
+    """R(2+1)D needs 0.16 ms at least."""
+    ears = Ears()
+    hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="0.1ms"), ears, workspace=workspace)
+    assert any(line.startswith(f"{NAMES[1]}: budget 100 µs: no network") for line in ears.said)
+    assert len(table_of(workspace)) > 10
+    with pytest.raises(InfeasibleBudget, match="smallest reachable"):
+        hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="1us"), workspace=workspace)
+
+
+def test_a_wrong_list_is_one_clear_error(workspace, fake):
+    with pytest.raises(UnknownName, match="did you mean 'small-x3d'"):
+        hwbench.profile(hwbench.ProfileRequest(**REQUEST | {"space": "smal-x3d,x3d-tiny"}), workspace=workspace)
+    with pytest.raises(InvalidValue, match="expected the name of a space"):
+        hwbench.ProfileRequest(space=",")
