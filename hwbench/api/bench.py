@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from hwbench.units import milliseconds
 if TYPE_CHECKING:
     import pandas as pd
 
+    from hwbench.devices import Device
     from hwbench.measure.drift import Undisturbed
+    from hwbench.measure.file_profile import FileProfile
     from hwbench.specs import Artifact, LatencyStats, Measurement, Timing
     from hwbench.workspace import Workspace
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 ROUNDS, MAX_ROUNDS = 5, 10
 DEFAULT_RUNTIME = "executorch"
 ALL = "all"
+# Operations that account for less than this share of a latency are worth a word.
+_ACCOUNTED = 0.9
 
 
 @request
@@ -52,16 +57,35 @@ class BenchRequest:
         choices=("warm", "rotate", "flush"),
         help="Caches of the processor before each sample: warm as in a loop, rotate (copies take turns), flush.",
     )
+    profile: bool = option(
+        default=False, help="Time the operations as well, in a pass of its own: by kind, and by block of the network."
+    )
+    trace: Path | None = option(
+        default=None,
+        metavar="DIR",
+        help="Write what --profile and --sustained saw into this folder: for Perfetto, for Model Explorer, as a page.",
+    )
+
+    def validate(self) -> None:
+        """Raises InvalidValue where the fields do not go together."""
+        if self.runtime == ALL and self.profile:
+            raise InvalidValue(f"--profile looks into one engine: name it instead of --runtime {ALL}")
+        if self.trace is not None and not self.profile:
+            raise InvalidValue("--trace DIR holds what --profile sees: add --profile")
 
 
 @dataclass(frozen=True)
 class BenchResult:
-    """What came of measuring a model, in seconds; ``precision`` is None where a file does not tell it."""
+    """What came of measuring a model, in seconds; ``precision`` is None where a file does not tell it.
+
+    ``profile`` is what is inside, where that was asked for.
+    """
 
     model: str
     precision: str | None
     stats: LatencyStats
     measurement: Measurement
+    profile: FileProfile | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench bench --json`` prints."""
@@ -79,7 +103,21 @@ class BenchResult:
             "ci95_ms": [milliseconds(stats.ci_low_s), milliseconds(stats.ci_high_s)],
             "samples": stats.num_samples,
             "emulated": self.measurement.emulated,
+            "load_ms": self._middle("load_s"),
+            "first_ms": self._middle("first_s"),
+            "peak_memory_bytes": max(one.peak_memory_bytes for one in self.measurement.sessions) or None,
+            **self._profile(),
         }
+
+    def _profile(self) -> dict[str, Any]:
+        from hwbench.measure.profile_groups import profile_to_json
+
+        return {} if self.profile is None else {"profile": profile_to_json(self.profile, self.stats.median_s)}
+
+    def _middle(self, name: str) -> float | None:
+        """Median over the sessions that tell a time, in milliseconds."""
+        known = [value for one in self.measurement.sessions if (value := getattr(one, name))]
+        return milliseconds(statistics.median(known)) if known else None
 
     def to_frame(self) -> pd.DataFrame:
         """One row a sample: ``session``, ``sample``, ``latency_s`` as it was read, and the ``drift`` of the session.
@@ -144,7 +182,61 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         report=listener.say,
     )
     stats = stats_of(measured, model.artifact, from_user=model.from_user, listener=listener)
-    return BenchResult(request.model, model.precision, stats, measured)
+    result = BenchResult(request.model, model.precision, stats, measured)
+    if request.profile:
+        result = replace(
+            result, profile=_profiled(request, workspace, device, model.artifact, stats.median_s, listener)
+        )
+    if request.trace is not None:
+        _write_trace(request.trace, result, listener)
+    return result
+
+
+def _profiled(
+    request: BenchRequest,
+    workspace: Workspace,
+    device: Device,
+    artifact: Artifact,
+    median_s: float,
+    listener: Listener,
+) -> FileProfile:
+    """The operations of a file, over as many executions and seconds as the latency; ``median_s`` is that latency."""
+    from hwbench.measure.file_profile import profile_artifact
+
+    timing = replace(timing_of(request), min_samples=request.samples, min_session_s=request.seconds)
+    profile = profile_artifact(
+        artifact,
+        device,
+        cache_dir=workspace.cache,
+        threads=request.threads,
+        timing=replace(timing, max_session_s=max(timing.max_session_s, 2 * request.seconds)),
+        report=listener.say,
+    )
+    if profile.unattributed:
+        listener.say(f"no times by block: {profile.unattributed}")
+    if profile.operations_s < _ACCOUNTED * median_s:
+        listener.say(
+            f"the operations account for {profile.operations_s / median_s:.0%} of the latency: the rest is what other "
+            "programs took of the processor, calls between operations, and parts of a microsecond in each"
+        )
+    return profile
+
+
+def _write_trace(folder: Path, result: BenchResult, listener: Listener) -> None:
+    """What ``--trace`` asks for."""
+    from hwbench.reports.bench import write_bench
+    from hwbench.reports.traces import write_traces
+
+    facts = without_lists(result.to_json())
+    written = [write_bench(folder, facts, result.stats.median_s, result.profile)]
+    if result.profile is not None:
+        written += write_traces(result.profile, folder, Path(result.model).name, facts)
+    listener.say(f"written: {', '.join(str(path) for path in written)}")
+
+
+def without_lists(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of an answer."""
+    return {key: value for key, value in values.items() if not isinstance(value, Mapping | list)}
 
 
 def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, listener: Listener) -> BenchModel:

@@ -10,6 +10,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
+from hwbench.units import format_bytes
 
 
 def _run(request: BenchRequest, as_json: bool) -> None:
@@ -20,8 +21,39 @@ def _run(request: BenchRequest, as_json: bool) -> None:
     elif "engines" in values:
         _print_engines(values)
     else:
-        values["ci95_ms"] = _interval(values)
-        emit(values, as_json=False)
+        _print_one(values)
+
+
+def _print_one(values: dict[str, Any]) -> None:
+    """The latency, then what is inside."""
+    peak = values["peak_memory_bytes"]
+    shown = {**values, "ci95_ms": _interval(values), "peak_memory_bytes": None if peak is None else format_bytes(peak)}
+    shown["peak_memory"] = shown.pop("peak_memory_bytes")
+    emit(shown, as_json=False)
+    if "profile" in values:
+        _print_profile(values["profile"], values["median_ms"])
+
+
+def _print_profile(profile: dict[str, Any], median_ms: float) -> None:
+    """A row a kind, then a row a block."""
+    print()
+    rows = [_row(group, "kind", median_ms) for group in profile["by_kind"]]
+    whole = profile["operations_ms"]
+    rows.append(("all operations", f"{whole:.4g}", "100.0 %", f"{whole:.4g}", str(len(profile["operations"]))))
+    rows.append(("not in operations", f"{profile['unaccounted_ms']:.4g}", "", "", ""))
+    rows.append(("without a tracer", f"{median_ms:.4g}", "", f"{median_ms:.4g}", ""))
+    print_table(("kind", *_COLUMNS), rows)
+    if profile["by_block"]:
+        print()
+        print_table(("block", *_COLUMNS), [_row(group, "block", median_ms) for group in profile["by_block"]])
+
+
+_COLUMNS = ("ms", "share", "of_median_ms", "operations")
+
+
+def _row(group: dict[str, Any], key: str, median_ms: float) -> tuple[str, ...]:
+    share = group["share"]
+    return group[key], f"{group['ms']:.4g}", f"{share:.1%}", f"{share * median_ms:.4g}", str(group["count"])
 
 
 def _print_engines(values: dict[str, Any]) -> None:

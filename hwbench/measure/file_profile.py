@@ -18,7 +18,7 @@ from hwbench.specs import Artifact, Timing
 # Kinds of operations by the name that an engine reports, the first that matches; names of XNNPACK, of ONNX Runtime and
 # OpenVINO, and of torch.
 _KINDS: tuple[tuple[str, str], ...] = (
-    ("depthwise", r"DWConv|VMulCAddC|depthwise|GroupConv"),
+    ("depthwise", r".*(DWConv|VMulCAddC|depthwise|GroupConv)"),
     ("pointwise", r"Fully Connected|(Fused)?MatMul|Gemm|Batch Matrix|aten::(addmm|linear|mm|bmm|matmul)"),
     ("convolution", r".*conv(?!ert)"),
     ("conversion", r"Convert|QuantizeLinear|DequantizeLinear|Cast|aten::(quantize|dequantize|to|_to_copy)"),
@@ -146,10 +146,9 @@ def attributed(taken: OperationProfile, path: Path) -> FileProfile:
         node = None if at.node is None else graph[at.node]
         module = node.modules[-1].path if node and node.modules else None
         shape = node.shape if node else ()
+        known = len(possible) == 1
         operations.append(
-            ProfiledOperation(
-                one.name, kind_of(one.name), one.seconds, one.count, len(possible) == 1, block, module, shape
-            )
+            ProfiledOperation(one.name, kind_of(one.name), one.seconds, one.count, known, block, module, shape)
         )
     return FileProfile(taken.total_s, tuple(operations), graph, placed)
 
