@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.documents import read_json
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
-from hwbench.units import milliseconds
+from hwbench.units import milliseconds, parse_duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from hwbench.devices import Device
     from hwbench.measure.drift import Undisturbed
     from hwbench.measure.file_profile import FileProfile
+    from hwbench.measure.sustained_log import SustainedCourse
     from hwbench.specs import Artifact, LatencyStats, Measurement, Timing
     from hwbench.workspace import Workspace
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 ROUNDS, MAX_ROUNDS = 5, 10
 DEFAULT_RUNTIME = "executorch"
 ALL = "all"
+# How long a file works at the most where nothing is said, and at the least.
+SUSTAINED, LEAST_SUSTAINED_S = "10min", 180.0
 # Operations that account for less than this share of a latency are worth a word.
 _ACCOUNTED = 0.9
 
@@ -60,6 +64,12 @@ class BenchRequest:
     profile: bool = option(
         default=False, help="Time the operations as well, in a pass of its own: by kind, and by block of the network."
     )
+    sustained: str | None = option(
+        default=None,
+        metavar="TIME",
+        alone=SUSTAINED,
+        help=f"Then work on until the latency has settled, at most so long ({SUSTAINED}), and keep the course for search.",
+    )
     trace: Path | None = option(
         default=None,
         metavar="DIR",
@@ -68,17 +78,33 @@ class BenchRequest:
 
     def validate(self) -> None:
         """Raises InvalidValue where the fields do not go together."""
-        if self.runtime == ALL and self.profile:
-            raise InvalidValue(f"--profile looks into one engine: name it instead of --runtime {ALL}")
-        if self.trace is not None and not self.profile:
-            raise InvalidValue("--trace DIR holds what --profile sees: add --profile")
+        looks = [name for name, asked in (("--profile", self.profile), ("--sustained", self.sustained)) if asked]
+        if self.runtime == ALL and looks:
+            raise InvalidValue(f"{looks[0]} is about one engine: name it instead of --runtime {ALL}")
+        if self.trace is not None and not looks:
+            raise InvalidValue("--trace DIR holds what --profile and --sustained see: add one of them")
+        _ = self.sustained_s
+
+    @property
+    def sustained_s(self) -> float | None:
+        """How long the file works at the most, in seconds; None: no longer than the latency takes.
+
+        Raises:
+            InvalidValue: No duration, or too short for heat.
+        """
+        if self.sustained is None:
+            return None
+        seconds = parse_duration(self.sustained, name="--sustained")
+        if seconds < LEAST_SUSTAINED_S:
+            raise InvalidValue(f"--sustained: heat takes minutes: expected at least 3min, got {self.sustained}")
+        return seconds
 
 
 @dataclass(frozen=True)
 class BenchResult:
     """What came of measuring a model, in seconds; ``precision`` is None where a file does not tell it.
 
-    ``profile`` is what is inside, where that was asked for.
+    ``profile`` is what is inside, and ``sustained`` how the latency went on for minutes, where that was asked for.
     """
 
     model: str
@@ -86,6 +112,7 @@ class BenchResult:
     stats: LatencyStats
     measurement: Measurement
     profile: FileProfile | None = None
+    sustained: SustainedCourse | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench bench --json`` prints."""
@@ -106,13 +133,19 @@ class BenchResult:
             "load_ms": self._middle("load_s"),
             "first_ms": self._middle("first_s"),
             "peak_memory_bytes": max(one.peak_memory_bytes for one in self.measurement.sessions) or None,
-            **self._profile(),
+            **self._looks(),
         }
 
-    def _profile(self) -> dict[str, Any]:
-        from hwbench.measure.profile_groups import profile_to_json
+    def _looks(self) -> dict[str, Any]:
+        """What was asked for beside the latency."""
+        found: dict[str, Any] = {}
+        if self.profile is not None:
+            from hwbench.measure.profile_groups import profile_to_json
 
-        return {} if self.profile is None else {"profile": profile_to_json(self.profile, self.stats.median_s)}
+            found["profile"] = profile_to_json(self.profile, self.stats.median_s)
+        if self.sustained is not None:
+            found["sustained"] = course_to_json(self.sustained)
+        return found
 
     def _middle(self, name: str) -> float | None:
         """Median over the sessions that tell a time, in milliseconds."""
@@ -169,6 +202,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     timing, workspace = timing_of(request), workspace or Workspace.find()
     device = load_device(workspace, request.device)
     path = model_file(request.model)
+    if request.sustained is not None:
+        refuse_emulated(device)
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built
     model = bench_model(workspace, request, path, listener)
@@ -187,6 +222,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         result = replace(
             result, profile=_profiled(request, workspace, device, model.artifact, stats.median_s, listener)
         )
+    if request.sustained_s is not None:
+        result = replace(result, sustained=_sustained(request, workspace, device, model.artifact, result, listener))
     if request.trace is not None:
         _write_trace(request.trace, result, listener)
     return result
@@ -222,13 +259,39 @@ def _profiled(
     return profile
 
 
+def _sustained(
+    request: BenchRequest,
+    workspace: Workspace,
+    device: Device,
+    artifact: Artifact,
+    cool: BenchResult,
+    listener: Listener,
+) -> SustainedCourse:
+    """The course of a file, beginning where its latency was measured."""
+    from hwbench.measure.sustained_log import CourseFacts
+
+    if cool.precision is None:
+        listener.say("search --sustained does not use this course, since the file does not tell its precision")
+    facts = CourseFacts.of(cool.measurement.target, request.model, artifact.sha256, cool.precision, cool.stats)
+    assert request.sustained_s is not None
+    return sustain(
+        workspace,
+        device,
+        artifact,
+        facts,
+        limit_s=request.sustained_s,
+        threads=request.threads,
+        listener=listener,
+    )
+
+
 def _write_trace(folder: Path, result: BenchResult, listener: Listener) -> None:
     """What ``--trace`` asks for."""
     from hwbench.reports.bench import write_bench
     from hwbench.reports.traces import write_traces
 
     facts = without_lists(result.to_json())
-    written = [write_bench(folder, facts, result.stats.median_s, result.profile)]
+    written = [write_bench(folder, facts, result.stats.median_s, result.profile, result.sustained)]
     if result.profile is not None:
         written += write_traces(result.profile, folder, Path(result.model).name, facts)
     listener.say(f"written: {', '.join(str(path) for path in written)}")

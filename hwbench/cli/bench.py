@@ -9,7 +9,7 @@ from hwbench.api.bench_engines import bench_engines
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
-from hwbench.cli.output import emit, print_table, say
+from hwbench.cli.output import emit, print_table, say, text
 from hwbench.units import format_bytes
 
 
@@ -32,6 +32,37 @@ def _print_one(values: dict[str, Any]) -> None:
     emit(shown, as_json=False)
     if "profile" in values:
         _print_profile(values["profile"], values["median_ms"])
+    if "sustained" in values:
+        _print_sustained(values["sustained"])
+
+
+def _print_sustained(course: dict[str, Any]) -> None:
+    """The latency at the end, what it rests on, and about ten points of the way there."""
+    energy = course["energy"]
+    power = energy["reason"] or (
+        f"{energy['watts']:.3g} W, {energy['mj_per_execution']:.4g} mJ an execution ({energy['source']}, in steps of "
+        f"{energy['resolution_watts']:.2g} W)"
+    )
+    low, high = course["ratio_ci95"]
+    rows = {
+        "sustained_ms": course["latency_ms"],
+        "ci95_ms": _interval(course),
+        "cool_ms": course["cool_ms"],
+        "ratio": f"{course['ratio']:.3f} ({low:.3f} - {high:.3f})",
+        "ended": course["ended"],
+        "seconds": course["seconds"],
+        "energy": power if energy["source"] else f"not readable: {power}",
+    }
+    print()
+    emit(rows, as_json=False)
+    points = course["course"]
+    step = max(1, len(points) // 10)
+    shown = [*points[:-1:step], points[-1]]
+    print()
+    print_table(
+        ("at_s", "latency_ms", "temperature_celsius", "clock_mhz"),
+        [[text(point[key]) for key in ("at_s", "latency_ms", "temperature_celsius", "clock_mhz")] for point in shown],
+    )
 
 
 def _print_profile(profile: dict[str, Any], median_ms: float) -> None:

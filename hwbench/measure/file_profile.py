@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -153,7 +153,7 @@ def attributed(taken: OperationProfile, path: Path) -> FileProfile:
     return FileProfile(taken.total_s, tuple(operations), graph, placed)
 
 
-def _graph_of(path: Path) -> tuple[Sequence[GraphNode] | tuple[()], str]:
+def _graph_of(path: Path) -> tuple[tuple[GraphNode, ...], str]:
     """What a file tells of its operations, or why it tells nothing."""
     if path.suffix != ".pte":
         return (), f"{path.suffix} files do not keep which module an operation comes from"

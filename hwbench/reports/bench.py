@@ -10,10 +10,12 @@ import plotly.graph_objects as go
 
 from hwbench.measure.file_profile import FileProfile
 from hwbench.measure.profile_groups import OperationGroup, by_block, by_kind
+from hwbench.measure.sustained_log import SustainedCourse
 from hwbench.reports.drawing import BLUE, GREEN, GREY, ORANGE, SKY, VERMILLION, blank, plain
 from hwbench.reports.fragments import DASH, figure
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.page import document, save
+from hwbench.reports.sustained import sustained_section
 
 PAGE = "bench.html"
 _COLOURS = {
@@ -28,7 +30,13 @@ _COLOURS = {
 }
 
 
-def write_bench(folder: Path, facts: Mapping[str, Any], median_s: float, profile: FileProfile | None) -> Path:
+def write_bench(
+    folder: Path,
+    facts: Mapping[str, Any],
+    median_s: float,
+    profile: FileProfile | None = None,
+    course: SustainedCourse | None = None,
+) -> Path:
     """Writes ``bench.html``.
 
     Args:
@@ -36,6 +44,7 @@ def write_bench(folder: Path, facts: Mapping[str, Any], median_s: float, profile
         facts: What was measured, as ``hwbench bench --json`` names it.
         median_s: The latency without a tracer.
         profile: What is inside; None: not asked for.
+        course: How the latency went on; None: not asked for.
 
     Raises:
         WorkspaceError: The page cannot be written.
@@ -44,6 +53,8 @@ def write_bench(folder: Path, facts: Mapping[str, Any], median_s: float, profile
     parts = [element("h1", title), _facts(facts)]
     if profile is not None:
         parts += _profile(profile, median_s)
+    if course is not None:
+        parts += sustained_section([course])
     save(folder / PAGE, document(f"{title}: hwbench bench", parts, figures=True))
     return folder / PAGE
 

@@ -1,7 +1,7 @@
 """The operations of a file for other programs: Perfetto (and chrome://tracing), and Model Explorer.
 
-Formats: the Trace Event Format of Chrome (complete events, ``ph`` ``X``, microseconds), which Perfetto reads; graphs and
-node data of Model Explorer as its sources declare them (``Graph`` and ``NodeDataProviderData``).
+Formats: the Trace Event Format of Chrome (complete events, ``ph`` ``X``, microseconds), which Perfetto reads; graphs
+and node data of Model Explorer as its sources declare them (``Graph`` and ``NodeDataProviderData``).
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ def write_traces(profile: FileProfile, folder: Path, name: str, facts: Mapping[s
 
 def perfetto(profile: FileProfile, name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
     """One mean execution: operations end to end in the order in which they ran, and below them their blocks."""
-    events = [
+    events: list[dict[str, Any]] = [
         {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name}},
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": _OPERATIONS, "args": {"name": "operations"}},
         {"name": "thread_name", "ph": "M", "pid": 1, "tid": _BLOCKS, "args": {"name": "blocks"}},
     ]
-    at, open_block = 0.0, {"name": ""}
+    at = 0.0
+    open_block: dict[str, Any] = {"name": ""}
     for one in profile.operations:
         us, block = 1e6 * one.seconds, block_name(one)
         detail = {"block": block, "module": one.module, "shape": "x".join(map(str, one.shape)), "runs": one.count}
