@@ -68,7 +68,7 @@ class BenchRequest:
         default=None,
         metavar="TIME",
         alone=SUSTAINED,
-        help=f"Then work on until the latency has settled, at most so long ({SUSTAINED}), and keep the course for search.",
+        help=f"Work on until the latency settles, at most so long ({SUSTAINED}); search --sustained uses the ratio.",
     )
     trace: Path | None = option(
         default=None,

@@ -24,7 +24,7 @@ from hwbench.specs.timing import student_t95
 LEAST_S = 180.0
 # The stretches that are compared: a share of the time so far, and at least so long.
 STRETCH_SHARE, STRETCH_S = 0.2, 60.0
-# Settled: the two differ by at most so much, or by no more than their noise, which is itself small; likewise in degrees.
+# Settled: the two differ by at most so much, or by no more than their noise, which is itself small; and in degrees.
 CHANGE, NOISE, DEGREES = 0.01, 0.025, 1.0
 # Means of so many parts give the interval: windows one after the other are not independent.
 BATCHES = 6
