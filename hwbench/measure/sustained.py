@@ -26,6 +26,8 @@ LEAST_S = 180.0
 STRETCH_SHARE, STRETCH_S = 0.2, 60.0
 # Settled: the two differ by at most so much, or by no more than their noise, which is itself small; and in degrees.
 CHANGE, NOISE, DEGREES = 0.01, 0.025, 1.0
+# How far the speed of a device wanders within minutes, for whatever reason: part of the interval.
+WANDER = 0.02
 # Means of so many parts give the interval: windows one after the other are not independent.
 BATCHES = 6
 WINDOW_S, WINDOWS = 2.0, 120
@@ -60,8 +62,8 @@ class CoursePoint:
 class SettledLatency:
     """The latency at the end of a course, over ``seconds`` of it: mean of window medians, with an interval.
 
-    The interval joins the 95 % interval of the mean with the change that still counts as none (1 %): a device wanders
-    by as much within minutes. ``settled`` says that the latency no longer changes; else it is the latest there is.
+    The interval joins the 95 % interval of the mean with what minutes cannot average out: the speed of a phone wanders by
+    a percent or two within minutes. ``settled`` says that the latency no longer changes; else it is the latest there is.
     """
 
     latency_s: float
@@ -176,7 +178,7 @@ def settled_latency(points: Sequence[CoursePoint]) -> SettledLatency:
     settled = elapsed >= LEAST_S and bool(before) and _steady(before, last)
     used = [*before, *last]
     latency, half = _mean([point.latency_s for point in used])
-    half = math.hypot(half, CHANGE * latency)
+    half = math.hypot(half, WANDER * latency)
     seconds = sum(point.seconds for point in used)
     return SettledLatency(latency, max(latency - half, 0.0), latency + half, seconds, settled)
 
