@@ -62,8 +62,9 @@ class CoursePoint:
 class SettledLatency:
     """The latency at the end of a course, over ``seconds`` of it: mean of window medians, with an interval.
 
-    The interval joins the 95 % interval of the mean with what minutes cannot average out: the speed of a phone wanders by
-    a percent or two within minutes. ``settled`` says that the latency no longer changes; else it is the latest there is.
+    The interval joins the 95 % interval of the mean with what minutes cannot average out: the speed of a phone wanders
+    by a percent or two within minutes. ``settled`` says that the latency no longer changes; else it is the latest there
+    is.
     """
 
     latency_s: float

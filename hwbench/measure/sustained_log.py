@@ -100,9 +100,11 @@ class CourseLog:
             WorkspaceError: It cannot be written.
         """
         name = f"{facts.target.partition('/')[2]}.{facts.precision or 'unknown'}.{facts.started_at}.{facts.sha256[:8]}"
-        log = cls(folder / (name.replace("/", ".").replace(":", "") + SUFFIX))
+        stem = name.replace("/", ".").replace(":", "")
         with writing(folder):
             make_folder(folder)
+            taken = len(list(folder.glob(f"{stem}*")))  # of the same second
+        log = cls(folder / f"{stem}{f'-{taken + 1}' if taken else ''}{SUFFIX}")
         log._append({"kind": "begin", **asdict(facts)})
         return log
 
