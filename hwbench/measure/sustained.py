@@ -105,7 +105,7 @@ def measure_course(
         CheckFailed: The file does not run.
         DeviceError: The device went away.
     """
-    course = _Course(bench, [*before], pause_s, on_point)
+    course = _Windows(bench, [*before], pause_s, on_point)
     each = window_s(limit_s)
     timing = Timing(
         warmup_s=0.0,
@@ -136,7 +136,7 @@ class _Settled(Exception):
     """Nothing more is to be learned."""
 
 
-class _Course:
+class _Windows:
     """Makes points of sessions, and ends when they say that heat has settled."""
 
     def __init__(

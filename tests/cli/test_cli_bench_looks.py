@@ -203,7 +203,7 @@ def test_an_emulated_device_is_refused(workspace):
     folder = workspace.root / "profiles" / "lab"
     folder.mkdir(exist_ok=True)
     local = (workspace.root / "profiles" / "local" / "device.toml").read_text()
-    (folder / "device.toml").write_text(local + "\nemulated = true\n")
+    (folder / "device.toml").write_text(local.replace('"local"', '"lab"', 1) + "\nemulated = true\n")
     with pytest.raises(InvalidValue, match="is emulated"):
         hwbench.bench(hwbench.BenchRequest(model="fp32.pte", device="lab", sustained="10min"), workspace=workspace)
     shutil.rmtree(folder)
@@ -248,7 +248,7 @@ def test_reports_show_courses(workspace, tmp_path):
     course_of(workspace, target, "int8", 26, 0.125)
     (course,) = [one for one in courses(workspace.sustained / "local") if "2026-11-26" in one.facts.started_at]
     assert course.energy.watts == pytest.approx(6.0)
-    table = space_table(load_space(workspace, "x3d-mini"), Precision.FP32, calibration=0)
+    table = space_table(load_space(workspace, "x3d-tiny"), Precision.FP32)
     table.write(table_path(workspace.root, target, Precision.FP32))
     write_device(workspace, "local", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
