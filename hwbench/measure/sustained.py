@@ -195,8 +195,8 @@ def _stretches(points: Sequence[CoursePoint]) -> tuple[list[CoursePoint], list[C
     current = [point for point in points if point.part == points[-1].part]
     start = current[0].at_s - current[0].seconds / 2
     elapsed = current[-1].at_s + current[-1].seconds / 2 - start
-    stretch = max(STRETCH_S, STRETCH_SHARE * elapsed)
-    last = [point for point in current if point.at_s > start + elapsed - stretch]
+    stretch = max(STRETCH_S, STRETCH_SHARE * elapsed, current[-1].seconds)
+    last = [point for point in current if point.at_s > start + elapsed - stretch] or current[-1:]
     before = [point for point in current if start + elapsed - 2 * stretch < point.at_s <= start + elapsed - stretch]
     return before, last, elapsed
 

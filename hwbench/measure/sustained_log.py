@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hwbench.documents import read_json
 from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile
 from hwbench.measure.energy import Energy, EnergyReading, power
 from hwbench.measure.sustained import CoursePoint, SettledLatency, settled_latency, settled_points
+from hwbench.printable import printable
 from hwbench.specs import LatencyStats, Target
 from hwbench.workspace import writing
 
@@ -129,20 +131,20 @@ def read_course(path: Path) -> SustainedCourse | None:
     Raises:
         InvalidFile: It is no course.
     """
-    text = path.read_text(encoding="utf-8")
-    lines = text.splitlines() if text.endswith("\n") else text.splitlines()[:-1]
     try:
-        values = [json.loads(line) for line in lines]
+        text = path.read_text(encoding="utf-8")
+        values = [read_json(line) for line in text[: text.rfind("\n") + 1].split("\n") if line]
         if not values:
             return None
-        facts = CourseFacts(**_without_kind(values[0], "begin"))
+        facts = CourseFacts(**_typed(CourseFacts, values[0], "begin"))
+        if facts.cool_s < _LEAST_S:
+            raise ValueError("a latency of nothing")
         points = tuple(_point(one) for one in values[1:] if one["kind"] == "window")
         ended = next((str(one["how"]) for one in values[1:] if one["kind"] == "end"), OPEN)
-        if not points:
-            return None
-        return SustainedCourse(facts, points, ended, path)
     except (ValueError, KeyError, TypeError) as error:
-        raise InvalidFile(f"{path}: no course of a sustained latency: {error!r}; delete it and measure again") from None
+        said = printable(str(error), 200)
+        raise InvalidFile(f"{path}: no course of a sustained latency: {said}; delete it and measure again") from None
+    return SustainedCourse(facts, points, ended, path) if points else None
 
 
 def courses(folder: Path) -> Iterator[SustainedCourse]:
@@ -162,19 +164,51 @@ def courses(folder: Path) -> Iterator[SustainedCourse]:
     yield from sorted(found, key=lambda course: course.facts.started_at, reverse=True)
 
 
-def _without_kind(values: dict[str, Any], kind: str) -> dict[str, Any]:
+def _typed(made: type[Any], values: Any, kind: str) -> dict[str, Any]:
+    """The fields of a dataclass from a line, each of the type of its annotation."""
     if values["kind"] != kind:
         raise ValueError(f"expected a line {kind!r}, got {values['kind']!r}")
-    return {key: value for key, value in values.items() if key != "kind"}
+    return {one.name: _CHECKED[str(one.type)](values[one.name]) for one in fields(made)}
 
 
-def _point(values: dict[str, Any]) -> CoursePoint:
-    plain = _without_kind(values, "window")
-    energy = plain.pop("energy")
-    if energy is not None:
-        known = {one.name: energy[one.name] for one in fields(EnergyReading)}
-        energy = EnergyReading(**known | {"packages": tuple((int(a), int(b)) for a, b in known["packages"])})
-    point = CoursePoint(**plain, energy=energy)
-    if not (point.latency_s > 0 and point.seconds > 0 and point.executions > 0):
-        raise ValueError(f"a window without executions: {plain}")
+def _point(values: Any) -> CoursePoint:
+    point = CoursePoint(**_typed(CoursePoint, values, "window"))
+    if min(point.latency_s, point.seconds) < _LEAST_S or point.executions < 1:
+        raise ValueError("a window without executions")
     return point
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected text, got {type(value).__name__}")
+    return printable(value, 500)
+
+
+def _real(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) < _MOST:
+        raise TypeError("expected a finite number")
+    return float(value)
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < _MOST:
+        raise TypeError("expected a whole number from 0")
+    return value
+
+
+def _reading(value: Any) -> EnergyReading | None:
+    if value is None:
+        return None
+    packages = tuple((_whole(count), _whole(limit)) for count, limit in value["packages"])
+    current, voltage = (None if value[name] is None else _real(value[name]) for name in ("current_ua", "voltage_uv"))
+    return EnergyReading(packages, current, voltage, bool(value["charging"]))
+
+
+# A nanosecond, and more than any count or time has.
+_LEAST_S, _MOST = 1e-9, 1e18
+_CHECKED: dict[str, Callable[[Any], Any]] = {
+    "str": _text,
+    "float": _real,
+    "int": _whole,
+    "EnergyReading | None": _reading,
+}
