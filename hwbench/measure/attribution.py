@@ -151,7 +151,7 @@ def block_of(nodes: Sequence[GraphNode]) -> tuple[str | None, ...]:
     """The block that each operation of a graph belongs to, by the name of its module; None where it belongs to none.
 
     A block is the outermost module that is more than a list of others. A list that holds single layers is one block, as
-    a stem of several layers is.
+    a stem of several layers is. What all names begin with is left out: it is a wrapper around the network.
     """
     paths = {call.path for node in nodes for call in node.modules}
     holders = {path.rpartition(".")[0] for path in paths}
@@ -160,12 +160,22 @@ def block_of(nodes: Sequence[GraphNode]) -> tuple[str | None, ...]:
     joined = []
     for block, _ in blocks:
         above = [name for name in whole if block.startswith(f"{name}.")]
-        joined.append(min(above, key=len) if above else block or None)
-    return tuple(joined)
+        joined.append(min(above, key=len) if above else block)
+    wrapper = _shared_start([block for block in joined if block])
+    return tuple(block[wrapper:] or None for block in joined)
 
 
-# Modules that only hold others.
-_LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "GraphModule"})
+def _shared_start(names: Sequence[str]) -> int:
+    """How many characters all names have in common at their start, up to a dot."""
+    shared = [name.split(".")[:-1] for name in names]
+    depth = 0
+    while shared and all(len(parts) > depth and parts[depth] == shared[0][depth] for parts in shared):
+        depth += 1
+    return sum(len(part) + 1 for part in shared[0][:depth]) if shared else 0
+
+
+# Modules that only hold others; the last two wrap a network, in fp16 and for rows of tables.
+_LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "GraphModule", "Halved", "Continued"})
 
 
 def _outermost(node: GraphNode, holders: Set[str]) -> tuple[str, bool]:

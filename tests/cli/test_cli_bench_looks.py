@@ -71,7 +71,7 @@ def test_every_operation_of_a_real_file_is_attributed(workspace, capsys, precisi
     assert all(one["attributed"] for one in profile["operations"])
     assert profile["unattributed"] is None
     blocks = [group["block"] for group in profile["by_block"]]
-    assert [name for name in blocks if name.startswith("module.")] == ["module.block_0", "module.block_1"]
+    assert [name for name in blocks if name.startswith("block_")] == ["block_0", "block_1"]
     assert "not attributed" not in blocks
     for groups in (profile["by_kind"], profile["by_block"]):
         assert sum(group["ms"] for group in groups) == pytest.approx(profile["operations_ms"], rel=1e-3)
@@ -79,24 +79,24 @@ def test_every_operation_of_a_real_file_is_attributed(workspace, capsys, precisi
         assert sum(group["count"] for group in groups) == len(profile["operations"])
     assert profile["operations_ms"] + profile["unaccounted_ms"] == pytest.approx(values["median_ms"], abs=1e-5)
     # A block with an excitation has two layers for it more: exactly those of the network, in their modules.
-    of_first = [one for one in profile["operations"] if one["block"] == "module.block_0"]
+    of_first = [one for one in profile["operations"] if one["block"] == "block_0"]
     assert {"module.block_0.layers.se.block.0", "module.block_0.layers.se.block.2"} <= {o["module"] for o in of_first}
     depthwise = [one for one in profile["operations"] if one["kind"] == "depthwise"]
-    assert {one["block"] for one in depthwise} == {"module.block_0", "module.block_1"}
+    assert {one["block"] for one in depthwise} == {"block_0", "block_1"}
     assert {".layers.conv_1." in one["module"] for one in depthwise} == {True}
 
 
 def test_people_get_tables_and_files_for_other_programs(workspace, capsys, tmp_path):
     status, out, err = run(capsys, "bench", "fp32.pte", "--profile", "--trace", tmp_path / "seen", *QUICK)
     assert status == 0
-    for words in ("all operations", "without a tracer", "module.block_1", "between blocks", "peak_memory", "depthwise"):
+    for words in ("all operations", "without a tracer", "block_1", "between blocks", "peak_memory", "depthwise"):
         assert words in out
     trace = json.loads((tmp_path / "seen" / "perfetto.json").read_text())
     complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     operations = [event for event in complete if event["tid"] == 1]
     assert all(event["dur"] >= 0 for event in complete)
     assert [event["ts"] for event in operations] == sorted(event["ts"] for event in operations)
-    outside = {"module.block_0", "module.block_1"}
+    outside = {"block_0", "block_1"}
     spans = {event["name"]: event for event in complete if event["tid"] == 2 and event["name"] in outside}
     assert set(spans) == outside
     for event in operations:
@@ -112,7 +112,7 @@ def test_people_get_tables_and_files_for_other_programs(workspace, capsys, tmp_p
     assert times
     assert set(times) <= ids
     page = (tmp_path / "seen" / "bench.html").read_text()
-    assert "module.block_1" in page
+    assert "block_1" in page
     assert "Operations" in page
     assert err.count("written:") == 1
 

@@ -81,3 +81,17 @@ def test_a_block_is_the_outermost_module_that_is_more_than_a_list():
         GraphNode("Conv2d", (), (), False, (ModuleCall("last", "Conv2d"),)),
     ]  # fmt: skip
     assert block_of(graph) == (None, "s1", "s1", "s2.res0", "s2.res0", "head", "last")
+
+
+def test_a_wrapper_around_the_network_is_no_part_of_the_names():
+    kinds = ("Halved", "Sequential", "Block", "Conv2d")
+    names = ("inner.s1.a.conv", "inner.s1.b.conv", "inner.s2.a.conv")
+    graph = [
+        GraphNode("Add", (), (), False, tuple(
+            ModuleCall(".".join(name.split(".")[:depth]), kind)
+            for depth, kind in enumerate(kinds, start=1)
+        ))
+        for name in names
+    ]  # fmt: skip
+    assert block_of(graph) == ("s1.a", "s1.b", "s2.a")
+    assert block_of(graph[:1]) == ("a",)
