@@ -40,8 +40,9 @@ _ACCOUNTED = 0.9
 class BenchRequest:
     """Measure one model on a device: median, 90th percentile, and the 95 % interval of the median.
 
-    A network that is given by name is built with random weights. Nothing is stored. With --runtime all it is measured
-    in every engine that is installed, in turn; ~ says that chance explains the difference from the fastest.
+    A network that is given by name is built with random weights. Nothing is stored but the course of --sustained. With
+    --runtime all it is measured in every engine that is installed, in turn; ~ says that chance explains the difference
+    from the fastest.
     """
 
     model: str = option(
@@ -177,7 +178,9 @@ class BenchModel:
 
 
 def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> BenchResult:
-    """Measures one file or one network on a device. Nothing is stored. ``bench_engines`` takes ``runtime="all"``.
+    """Measures one file or one network on a device, and stores nothing but the course of ``sustained``.
+
+    ``bench_engines`` takes ``runtime="all"``.
 
     Args:
         request: The model, the device and the protocol.

@@ -26,11 +26,15 @@ def for_minutes(
 
     Raises:
         NotMeasured: No latency has settled on a device yet; says what to type.
+        UnknownName: No such device.
     """
     if not request.sustained:
         return request, {}
+    from hwbench.devices import load_device
+
     ratios: dict[str, float] = {}
     for name in request.devices:
+        load_device(workspace, name)
         course = sustained_ratio(workspace, installed_target(name, request.runtime, request.threads), request.precision)
         ratio, low, high = course.ratio
         ratios[name] = round(max(1.0, ratio), 4)
