@@ -174,8 +174,9 @@ def _shared_start(names: Sequence[str]) -> int:
     return sum(len(part) + 1 for part in shared[0][:depth]) if shared else 0
 
 
-# Modules that only hold others; the last two wrap a network, in fp16 and for rows of tables.
-_LISTS = frozenset({"Sequential", "ModuleList", "ModuleDict", "GraphModule", "Halved", "Continued"})
+# What is put around a network, in fp16 and for rows of tables, and modules that only hold others.
+_WRAPPERS = frozenset({"Halved", "Continued"})
+_LISTS = _WRAPPERS | {"Sequential", "ModuleList", "ModuleDict", "GraphModule"}
 
 
 def _outermost(node: GraphNode, holders: Set[str]) -> tuple[str, bool]:
@@ -185,5 +186,5 @@ def _outermost(node: GraphNode, holders: Set[str]) -> tuple[str, bool]:
         if call.kind not in _LISTS:
             single = call.path not in holders and bool(around)
             return (around, True) if single else (call.path, False)
-        around = call.path
+        around = "" if call.kind in _WRAPPERS else call.path
     return around, False

@@ -93,5 +93,6 @@ def test_a_wrapper_around_the_network_is_no_part_of_the_names():
         ))
         for name in names
     ]  # fmt: skip
-    assert block_of(graph) == ("s1.a", "s1.b", "s2.a")
+    own = GraphNode("StaticSlice", (), (), False, (ModuleCall("inner", "Continued"),))
+    assert block_of([*graph, own]) == ("s1.a", "s1.b", "s2.a", None)
     assert block_of(graph[:1]) == ("a",)
