@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hwbench.api.bench_model import bench_model, model_file
+from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
-from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.requests import option, request
-from hwbench.documents import read_json
+from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
-from hwbench.units import milliseconds, parse_duration
+from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,82 +22,11 @@ if TYPE_CHECKING:
     from hwbench.measure.drift import Undisturbed
     from hwbench.measure.file_profile import FileProfile
     from hwbench.measure.sustained_log import SustainedCourse
-    from hwbench.specs import Artifact, LatencyStats, Measurement, Timing
+    from hwbench.specs import Artifact, LatencyStats, Measurement
     from hwbench.workspace import Workspace
 
-# Several short sessions say more than a long one: most of the spread is between sessions.
-ROUNDS, MAX_ROUNDS = 5, 10
-DEFAULT_RUNTIME = "executorch"
-ALL = "all"
-# How long a file works at the most where nothing is said, and at the least.
-SUSTAINED, LEAST_SUSTAINED_S = "10min", 180.0
 # Operations that account for less than this share of a latency are worth a word.
 _ACCOUNTED = 0.9
-
-
-@request
-class BenchRequest:
-    """Measure one model on a device: median, 90th percentile, and the 95 % interval of the median.
-
-    A network that is given by name is built with random weights. Nothing is stored but the course of --sustained. With
-    --runtime all it is measured in every engine that is installed, in turn; ~ says that chance explains the difference
-    from the fastest.
-    """
-
-    model: str = option(
-        argument=True, help="A .pte, .onnx, .ovz or .ts file, zoo:NAME, STUDY:best, or a printed architecture."
-    )
-    device: str = option(default="local", help="Device: a folder of profiles/.")
-    threads: int = option(default=1, min=1, help="Threads of the measured process.")
-    runtime: str | None = option(
-        default=None, help="executorch (default), onnx, openvino, torch, torchscript, or all; of a file it is known."
-    )
-    precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
-    samples: int = option(default=50, min=1, help="At least so many samples.")
-    seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
-    classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
-    cache: str = option(
-        default="warm",
-        choices=("warm", "rotate", "flush"),
-        help="Caches of the processor before each sample: warm as in a loop, rotate (copies take turns), flush.",
-    )
-    profile: bool = option(
-        default=False, help="Time the operations as well, in a pass of its own: by kind, and by block of the network."
-    )
-    sustained: str | None = option(
-        default=None,
-        metavar="TIME",
-        alone=SUSTAINED,
-        help=f"Work on until the latency settles, at most so long ({SUSTAINED}); search --sustained uses the ratio.",
-    )
-    trace: Path | None = option(
-        default=None,
-        metavar="DIR",
-        help="Write what --profile and --sustained saw into this folder: for Perfetto, for Model Explorer, as a page.",
-    )
-
-    def validate(self) -> None:
-        """Raises InvalidValue where the fields do not go together."""
-        looks = [name for name, asked in (("--profile", self.profile), ("--sustained", self.sustained)) if asked]
-        if self.runtime == ALL and looks:
-            raise InvalidValue(f"{looks[0]} is about one engine: name it instead of --runtime {ALL}")
-        if self.trace is not None and not looks:
-            raise InvalidValue("--trace DIR holds what --profile and --sustained see: add one of them")
-        _ = self.sustained_s
-
-    @property
-    def sustained_s(self) -> float | None:
-        """How long the file works at the most, in seconds; None: no longer than the latency takes.
-
-        Raises:
-            InvalidValue: No duration, or too short for heat.
-        """
-        if self.sustained is None:
-            return None
-        seconds = parse_duration(self.sustained, name="--sustained")
-        if seconds < LEAST_SUSTAINED_S:
-            raise InvalidValue(f"--sustained: heat takes minutes: expected at least 3min, got {self.sustained}")
-        return seconds
 
 
 @dataclass(frozen=True)
@@ -166,15 +94,6 @@ class BenchResult:
             for sample, latency_s in enumerate(taken.samples_s)
         ]
         return pd.DataFrame(rows, columns=["session", "sample", "latency_s", "drift"])
-
-
-@dataclass(frozen=True)
-class BenchModel:
-    """What is measured: a file with its precision, and whether it is the user's own file."""
-
-    artifact: Artifact
-    precision: str | None
-    from_user: bool
 
 
 def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> BenchResult:
@@ -305,45 +224,6 @@ def without_lists(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if not isinstance(value, Mapping | list)}
 
 
-def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, listener: Listener) -> BenchModel:
-    """What MODEL stands for: the file at ``path``, or, without one, a network by name, which is built."""
-    if path is not None:
-        return BenchModel(*artifact_of(path, request.runtime, request.precision), from_user=True)
-    return BenchModel(*_built(workspace, request, listener), from_user=False)
-
-
-def timing_of(request: BenchRequest) -> Timing:
-    """The protocol that a request asks for.
-
-    Raises:
-        InvalidValue: Not a finite time.
-    """
-    from hwbench.specs import CacheState
-
-    return replace(session_timing(request.samples, request.seconds), cache=CacheState(request.cache))
-
-
-def session_timing(samples: int, seconds: float) -> Timing:
-    """Spreads samples and seconds over sessions.
-
-    Raises:
-        InvalidValue: Not a finite time.
-    """
-    from hwbench.specs import Timing
-
-    if not math.isfinite(seconds):
-        raise InvalidValue(f"--seconds: expected a finite number, got {seconds}")
-    each = seconds / ROUNDS
-    return Timing(
-        min_samples=math.ceil(samples / ROUNDS),
-        min_session_s=each,
-        max_session_s=max(Timing().max_session_s, 2 * each),
-        min_rounds=ROUNDS,
-        max_rounds=MAX_ROUNDS,
-        timeout_s=max(Timing().timeout_s, 4 * each),
-    )
-
-
 def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Undisturbed]:
     """What profiles of the workspace know of core and memory that nothing else uses, by the conditions asked for."""
 
@@ -360,90 +240,6 @@ def undisturbed_before(workspace: Workspace) -> Callable[[Mapping[str, str]], Un
             return Undisturbed()
 
     return known
-
-
-def model_file(model: str) -> Path | None:
-    """The file that is meant, or None where a name is; a folder means the model of the export in it."""
-    from hwbench.runtimes import exporting, of_file
-
-    path = Path(model)
-    if path.is_dir():
-        models = [p for p in sorted(path.glob("model.*")) if of_file(p)]
-        # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
-        path = min(models, key=lambda p: of_file(p) not in exporting(), default=path / "model.pte")
-    if path.is_file():
-        return path
-    if of_file(path):
-        raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")
-    return None
-
-
-def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
-    """A file as something to time, with its precision where the manifest beside it tells one."""
-    from hwbench.measure.cache import engine_version, file_sha256
-    from hwbench.runtimes import check_format, check_given, get, of_file, suffixes
-    from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
-
-    if precision is not None:
-        precision = Precision.parse(precision).value
-    if runtime is not None:
-        get(runtime)
-    engine = of_file(path)
-    if engine is None:
-        raise InvalidFile(f"{path}: expected a file that ends in {suffixes()}; make one: hwbench export")
-    check_given(engine, path)
-    if runtime not in (None, engine):
-        raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
-    check_format(engine, path)
-    sha256 = file_sha256(path)
-    known = _manifest(path, sha256)
-    if precision is not None and known is not None and precision != known:
-        raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
-    precision = known or precision
-    # The file says what is timed; of this workload only the precision is looked at.
-    assumed = Precision.parse(precision) if precision else Precision.FP32
-    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
-    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
-
-
-def _manifest(path: Path, sha256: str) -> str | None:
-    """The precision that the manifest beside a file tells, where there is one and it is of this file."""
-    manifest = path.with_name("manifest.json")
-    if not manifest.is_file():
-        return None
-    try:
-        values = read_json(manifest.read_text(encoding="utf-8"))
-        described, precision = values["sha256"], values["precision"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None
-    if described != sha256:
-        if path.stem == "model":
-            raise InvalidFile(f"{path} is not the file that {manifest.name} describes (sha256); export it again")
-        return None
-    return str(precision)
-
-
-def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> tuple[Artifact, str]:
-    """A network by name, built with random weights through the cache."""
-    from hwbench.measure.builder import BuildFailure, build_all
-    from hwbench.measure.cache import ArtifactCache
-    from hwbench.runtimes import get
-    from hwbench.spaces import resolve
-    from hwbench.specs import Precision
-    from hwbench.specs.network import DEFAULT_CLASSES
-
-    runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
-    precision = Precision.parse(request.precision or Precision.FP32.value)
-    get(runtime).require_precision(precision)
-    has_classes = model.strip().startswith("zoo:")
-    workload = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES).workload(precision)
-    steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1
-    listener.progress(StageProgress("build", 0, steps, note=model))
-    (result,) = build_all([workload], runtime, workspace.cache, processes=1)
-    listener.progress(StageProgress("build", steps, steps, note=model))
-    if isinstance(result, BuildFailure):
-        raise CheckFailed(f"{model} in {precision} does not build for {runtime}: {result.reason}")
-    return result, precision.value
 
 
 def stats_of(

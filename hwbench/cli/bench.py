@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from hwbench.api.bench import ALL, BenchRequest, bench
+from hwbench.api.bench import bench
 from hwbench.api.bench_engines import bench_engines
+from hwbench.api.bench_request import ALL, BenchRequest
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening

@@ -10,7 +10,7 @@ from pathlib import Path
 import optuna
 import torch
 
-from hwbench.api.bench import _manifest
+from hwbench.api.bench_model import _manifest
 from hwbench.api.bench_sustained import course_to_json
 from hwbench.data import ClipSpec, ImuSpec, read_imu
 from hwbench.data.flow import NOTE, FlowFolder
