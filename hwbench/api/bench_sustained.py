@@ -87,6 +87,11 @@ def sustain(
     listener.progress(StageProgress("sustained", done, done))
     course = read_course(log.path)
     assert course is not None  # it has at least one window, or an error was raised
+    if course.shared:
+        listener.say(
+            f"other programs took {1 - (course.cpu_share or 0):.0%} of the processor at the end, which is not heat: "
+            "search --sustained does not use this course; leave the device alone and measure again"
+        )
     if course.ended == LIMIT:
         listener.say(
             f"the latency has not settled within {format_duration(limit_s)}: what is given is its end; "
@@ -127,6 +132,7 @@ def course_to_json(course: SustainedCourse) -> dict[str, Any]:
         "ratio": round(ratio, 4),
         "ratio_ci95": [round(low, 4), round(high, 4)],
         "ended": course.ended,
+        "cpu_share": None if course.cpu_share is None else round(course.cpu_share, 4),
         "seconds": round(sum(point.seconds for point in course.points), 1),
         "started_at": course.facts.started_at,
         "energy": {
@@ -152,7 +158,8 @@ def course_to_json(course: SustainedCourse) -> dict[str, Any]:
 
 
 def sustained_ratio(workspace: Workspace, target: Target, precision: str) -> SustainedCourse:
-    """The latest course that has settled on a target, in a precision; its ratio holds for other networks there.
+    """The latest course that has settled on a target, in a precision, with the processor to itself; its ratio holds for
+    other networks there.
 
     Raises:
         NotMeasured: There is none; says what to type.
@@ -161,7 +168,7 @@ def sustained_ratio(workspace: Workspace, target: Target, precision: str) -> Sus
 
     for course in courses(workspace.sustained / target.device):
         facts = course.facts
-        if (facts.target, facts.precision, course.ended) == (target.key, precision, SETTLED):
+        if (facts.target, facts.precision, course.ended) == (target.key, precision, SETTLED) and not course.shared:
             return course
     raise NotMeasured(
         f"--sustained: no latency of {target.device} has settled yet with {target.runtime} {target.version}, "

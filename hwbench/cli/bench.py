@@ -51,6 +51,7 @@ def _print_sustained(course: dict[str, Any]) -> None:
         "cool_ms": course["cool_ms"],
         "ratio": f"{course['ratio']:.3f} ({low:.3f} - {high:.3f})",
         "ended": course["ended"],
+        "cpu_share": course["cpu_share"],
         "seconds": course["seconds"],
         "energy": power if energy["source"] else f"not readable: {power}",
     }

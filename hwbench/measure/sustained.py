@@ -45,6 +45,7 @@ class CoursePoint:
         temperature_celsius: Of the chip; 0: the device does not tell.
         clock_hz: Of the processor; 0: the device does not tell.
         part: Rises where the course went on after an interruption.
+        cpu_s: Time of the processor that the executions took, over all threads; 0: not told.
         energy: What the supply told at the end of the window; None: it was not asked.
     """
 
@@ -55,6 +56,7 @@ class CoursePoint:
     temperature_celsius: float = 0.0
     clock_hz: float = 0.0
     part: int = 0
+    cpu_s: float = 0.0
     energy: EnergyReading | None = None
 
 
@@ -158,6 +160,7 @@ class _Windows:
             temperature_celsius=session.temperature_celsius,
             clock_hz=session.clock_hz,
             part=self._part,
+            cpu_s=session.cpu_s,
             energy=read_energy(self._bench.transport),
         )
         self._now_s += session.wall_s

@@ -23,6 +23,8 @@ from hwbench.workspace import writing
 SUFFIX = ".jsonl"
 # How a course ends; one that was interrupted has no end, and the same command goes on with it.
 SETTLED, LIMIT, OPEN = "settled", "limit", "interrupted"
+# One thread that has less than this share of a processor shares it with other programs: that is not heat.
+OWN_SHARE = 0.9
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,19 @@ class SustainedCourse:
     def energy(self) -> Energy:
         """Mean power at its end."""
         return power([(p.at_s + p.seconds / 2, p.energy) for p in settled_points(self.points) if p.energy is not None])
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Share of one processor that the process had at the end, of several threads more than 1; None: not told."""
+        used = settled_points(self.points)
+        taken = sum(point.cpu_s for point in used)
+        return taken / sum(point.seconds for point in used) if taken else None
+
+    @property
+    def shared(self) -> bool:
+        """Whether other programs took a part of the processor at the end; of several threads that cannot be told."""
+        alone = self.facts.target.endswith("/t1")
+        return alone and self.cpu_share is not None and self.cpu_share < OWN_SHARE
 
     @property
     def executions_per_s(self) -> float:

@@ -191,6 +191,7 @@ def test_a_course_is_kept_goes_on_after_ctrl_c_and_ends_when_it_has_settled(work
     assert sum(point.part == 0 for point in course.points) == 7
     values = bench_sustained.course_to_json(course)
     assert 1.05 < values["ratio"] < 1.35
+    assert 0.9 < values["cpu_share"] <= 1
     assert values["ratio_ci95"][0] < values["ratio"] < values["ratio_ci95"][1]
     assert (values["energy"]["source"], values["energy"]["watts"]) == (None, None)
     assert "no energy counter" in values["energy"]["reason"]
@@ -209,13 +210,13 @@ def test_an_emulated_device_is_refused(workspace):
     shutil.rmtree(folder)
 
 
-def course_of(workspace, target, precision, day, latency_s, ended="settled"):
+def course_of(workspace, target, precision, day, latency_s, ended="settled", cpu_s=5.0):
     log = CourseLog.begin(
         workspace.sustained / target.device, facts(target, precision, f"2026-11-{day}T02:00:00+00:00")
     )
     for number in range(60):
         energy = EnergyReading(((number * 30_000_000, 1 << 40),))
-        log.add(CoursePoint(5 * number + 2.5, 5.0, latency_s, 40, 60.0, 2e9, 0, energy))
+        log.add(CoursePoint(5 * number + 2.5, 5.0, latency_s, 40, 60.0, 2e9, 0, cpu_s, energy))
     if ended:
         log.end(ended)
 
@@ -230,6 +231,7 @@ def test_search_divides_its_budget_by_the_latest_ratio_that_has_settled(workspac
     course_of(workspace, target, "int8", 22, 0.125)
     course_of(workspace, target, "int8", 23, 0.2, ended="limit")  # has not settled
     course_of(workspace, target, "fp32", 24, 0.2)
+    course_of(workspace, target, "int8", 25, 0.3, cpu_s=3.0)  # other programs made it slow
     cool, ratios = for_minutes(request, workspace, listener)
     assert ratios == {"local": 1.25}
     assert cool.budget_s == pytest.approx(0.048)
@@ -239,18 +241,18 @@ def test_search_divides_its_budget_by_the_latest_ratio_that_has_settled(workspac
     assert for_minutes(front, workspace, listener)[0].front_s == pytest.approx((0.04, 0.048))
     plain = hwbench.SearchRequest(budget="60ms", precision="int8")
     assert for_minutes(plain, workspace, listener) == (plain, {})
-    course_of(workspace, target, "int8", 25, 0.08)  # faster when hot is noise
+    course_of(workspace, target, "int8", 26, 0.08)  # faster when hot is noise
     assert for_minutes(request, workspace, listener)[1] == {"local": 1.0}
 
 
 def test_reports_show_courses(workspace, tmp_path):
     target = installed_target()
-    course_of(workspace, target, "int8", 26, 0.125)
-    (course,) = [one for one in courses(workspace.sustained / "local") if "2026-11-26" in one.facts.started_at]
+    course_of(workspace, target, "int8", 27, 0.125)
+    (course,) = [one for one in courses(workspace.sustained / "local") if "2026-11-27" in one.facts.started_at]
     assert course.energy.watts == pytest.approx(6.0)
     table = space_table(load_space(workspace, "x3d-tiny"), Precision.FP32)
     table.write(table_path(workspace.root, target, Precision.FP32))
     write_device(workspace, "local", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    for words in ("Sustained latency", "1.250", "6 W (rapl)", "2026-11-26T02:00:00"):
+    for words in ("Sustained latency", "1.250", "6 W (rapl)", "2026-11-27T02:00:00"):
         assert words in page

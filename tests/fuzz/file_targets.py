@@ -49,7 +49,7 @@ COURSE = (
     '{"kind": "begin", "target": "s9/executorch-1.5.1/t1", "model": "m.pte", "sha256": "ab", "precision": "int8", '
     '"started_at": "2026-11-25T02:00:00+00:00", "cool_s": 0.03, "cool_low_s": 0.029, "cool_high_s": 0.031}\n'
     '{"kind": "window", "at_s": 2.5, "seconds": 5.0, "latency_s": 0.04, "executions": 120, '
-    '"temperature_celsius": 50.5, "clock_hz": 2e9, "part": 0, '
+    '"temperature_celsius": 50.5, "clock_hz": 2e9, "part": 0, "cpu_s": 4.9, '
     '"energy": {"packages": [[5, 9]], "current_ua": null, "voltage_uv": null, '
     '"charging": false}}\n{"kind": "end", "how": "settled"}\n'
 )
