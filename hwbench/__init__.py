@@ -15,8 +15,9 @@ from hwbench.errors import HwbenchError
 
 if TYPE_CHECKING:
     from hwbench.api.adaptive_profile import TableAccuracy
-    from hwbench.api.bench import BenchRequest, BenchResult, bench
+    from hwbench.api.bench import BenchResult, bench
     from hwbench.api.bench_engines import BenchEnginesResult, EngineFailure, EngineTime, bench_engines
+    from hwbench.api.bench_request import BenchRequest
     from hwbench.api.dashboard import DashboardRequest, DashboardResult, dashboard
     from hwbench.api.data.bench import BenchDataRequest, BenchDataResult, bench_data
     from hwbench.api.data.check import CheckDataRequest, CheckDataResult, check_data

@@ -110,6 +110,11 @@ class Workspace:
         return self.state / "verified"
 
     @property
+    def sustained(self) -> Path:
+        """Directory of the courses of files that ran for minutes, a folder for each device."""
+        return self.state / "sustained"
+
+    @property
     def studies(self) -> Path:
         """Directory of search studies, one folder each."""
         return self.state / "studies"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Public name -> module.
 API: dict[str, str] = {
-    "BenchRequest": "hwbench.api.bench",
+    "BenchRequest": "hwbench.api.bench_request",
     "BenchResult": "hwbench.api.bench",
     "bench": "hwbench.api.bench",
     "BenchEnginesResult": "hwbench.api.bench_engines",

@@ -8,16 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench import (
-    ALL,
-    BenchRequest,
-    BenchResult,
-    bench_model,
-    model_file,
-    stats_of,
-    timing_of,
-    undisturbed_before,
-)
+from hwbench.api.bench import BenchResult, stats_of, undisturbed_before
+from hwbench.api.bench_model import bench_model, model_file
+from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.errors import CheckFailed, HwbenchError, InvalidValue
 

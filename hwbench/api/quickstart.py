@@ -16,7 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench import BenchRequest, bench
+from hwbench.api.bench import bench
+from hwbench.api.bench_request import BenchRequest
 from hwbench.api.export import ExportRequest, export
 from hwbench.api.export_sources import source_of
 from hwbench.api.listener import SILENT, Listener

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.learning import learn_from
@@ -10,6 +11,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
 from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
+from hwbench.api.search_sustained import for_minutes
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.errors import InvalidValue
@@ -55,13 +57,14 @@ def search(
         InfeasibleBudget: No network is within the budgets; the smallest reachable latency is named, or the nearest
             budgets.
         OverBudget: None of the measured candidates is within the (largest) budget.
-        NotMeasured: There is no table, or too little of the space is in it.
+        NotMeasured: There is no table, or too little of the space is in it; or no sustained latency was measured.
         UnknownName: No such space, device, evaluator, sampler or study to learn from.
     """
     from hwbench.spaces import open_spaces
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
+    request, ratios = for_minutes(request, workspace, listener)
     space = open_spaces(workspace, request.spaces, request.classes)
     known, num_classes = predictors(request, workspace, space, listener)
     targets = [one.target for one in known]
@@ -75,6 +78,7 @@ def search(
         further=targets[1:],
         learned=learned.effort if learned else "",
     )
+    settings = replace(settings, sustained=ratios)
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
         _tell_predictions(one, settings, listener, of_device=len(known) > 1)

@@ -71,6 +71,10 @@ class SearchRequest:
     max_activations: str | None = option(
         default=None, help="Most that activations take at a time, such as 8MiB: those of the largest block."
     )
+    sustained: bool = option(
+        default=False,
+        help="The budget is to hold for minutes: divide it by the ratio that hwbench bench --sustained has measured.",
+    )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str = option(
         default="synthetic",

@@ -93,4 +93,5 @@ def session_of(visit: protocol.Visit, load: protocol.Load | None, drift: float) 
         crowding=visit.crowding_ppm * 1e-6,
         memory=visit.memory_ppm * 1e-6,
         disturbed=visit.disturbed,
+        peak_memory_bytes=1024 * visit.maxrss_kb,
     )

@@ -29,7 +29,9 @@ def validate(result: StoredResult, networks: int = 12) -> str:
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
-    budgets = s.front_ms if s.smaller_budgets_ms else s.budgets_ms.values()
+    limits = {s.device: s.front_ms} if s.smaller_budgets_ms else {name: (ms,) for name, ms in s.budgets_ms.items()}
+    # As they were asked for: those of a search for minutes are stored as they are for a cool device.
+    budgets = [limit * s.sustained.get(name, 1.0) for name, several in limits.items() for limit in several]
     devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in budgets)
     words = [
         f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
@@ -43,6 +45,8 @@ def search(result: StoredResult) -> str:
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
+    if s.sustained:
+        words.append("--sustained")
     if s.max_file_bytes:
         words.append(f"--max-file-size {s.max_file_bytes}B")
     if s.max_activation_bytes:

@@ -14,6 +14,7 @@ from hwbench.errors import HwbenchError, InvalidFile, NotMeasured
 from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
+from hwbench.measure.sustained_log import SustainedCourse, courses
 from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
@@ -83,12 +84,15 @@ class TargetReport:
 
 @dataclass(frozen=True)
 class DeviceReport:
-    """Everything that a report shows about a device. ``damaged`` are tables that could not be read."""
+    """Everything that a report shows about a device. ``damaged`` are tables that could not be read, ``courses`` files
+    that ran for minutes, the latest first.
+    """
 
     device: str
     description: str | Missing
     targets: tuple[TargetReport, ...]
     damaged: tuple[Missing, ...]
+    courses: tuple[SustainedCourse, ...] = ()
     written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def missing(self) -> tuple[str, ...]:
@@ -133,6 +137,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         description=place if isinstance(place, Missing) else place.description,
         targets=tuple(_target(target, found, stored, everything, asked, parts, workspace) for target in targets),
         damaged=tuple(damaged),
+        courses=tuple(courses(workspace.sustained / device)),
     )
 
 

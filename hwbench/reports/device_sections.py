@@ -29,6 +29,7 @@ from hwbench.reports.gains import Gain, by_family, gains
 from hwbench.reports.markup import Html, element, join, table
 from hwbench.reports.profiled import COMPARED, Missing
 from hwbench.reports.sections import GROUP_COLUMNS, group_row, group_sentence
+from hwbench.reports.sustained import sustained_section
 from hwbench.reports.timeline import doubts, half_width, interruptions, session_spreads, visits
 from hwbench.specs import Outcome, Precision
 from hwbench.units import format_duration
@@ -56,6 +57,8 @@ def everything(report: DeviceReport) -> list[Html]:
             coverages,
         ]
         parts += [join(section(target, prefix)) for section in sections]
+    if report.courses:
+        parts.append(join(sustained_section(report.courses)))
     return parts
 
 

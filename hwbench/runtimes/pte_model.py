@@ -104,7 +104,7 @@ def pte_layout(path: Path) -> PteLayout:
     if data[4:6] != b"ET":
         raise ValueError(f"{path}: no .pte file")
     try:
-        plans = _Table.root(data).tables(_EXECUTION_PLANS)
+        plans = FlatTable.root(data).tables(_EXECUTION_PLANS)
         plan = next((plan for plan in plans if plan.text(_NAME) == "forward"), None)
         if plan is None:
             raise ValueError(f"{path}: no method forward")
@@ -128,14 +128,14 @@ _EXECUTION_PLANS, _NAME, _VALUES, _INPUTS, _OUTPUTS, _VALUE, _SIZES, _DIM_ORDER,
 
 
 @dataclass(frozen=True)
-class _Table:
+class FlatTable:
     """A table of a FlatBuffers file: where its fields are stands in a list that its first number points back to."""
 
     data: bytes
     place: int
 
     @classmethod
-    def root(cls, data: bytes) -> _Table:
+    def root(cls, data: bytes) -> FlatTable:
         return cls(data, _number(data, 0, "I"))
 
     def _field(self, field: int) -> int:
@@ -155,18 +155,23 @@ class _Table:
         start = self._pointed(at)
         return struct.unpack_from(f"<{_number(self.data, start, 'I')}{form}", self.data, start + 4)
 
+    def scalar(self, field: int, form: str) -> int:
+        """A number that stands in the table itself; 0 where the field is left out."""
+        at = self._field(field)
+        return _number(self.data, at, form) if at else 0
+
     def text(self, field: int) -> str:
         return bytes(self.numbers(field, "B")).decode()
 
-    def tables(self, field: int) -> list[_Table]:
+    def tables(self, field: int) -> list[FlatTable]:
         offsets = self.numbers(field, "I")
         first = self._pointed(self._field(field)) + 4 if offsets else 0
-        return [_Table(self.data, first + 4 * i + offset) for i, offset in enumerate(offsets)]
+        return [FlatTable(self.data, first + 4 * i + offset) for i, offset in enumerate(offsets)]
 
-    def union(self, field: int) -> tuple[int, _Table]:
+    def union(self, field: int) -> tuple[int, FlatTable]:
         """Number of its type, and its table."""
         kind, at = self._field(field), self._field(field + 1)
-        return (self.data[kind] if kind else 0), _Table(self.data, self._pointed(at) if at else 0)
+        return (self.data[kind] if kind else 0), FlatTable(self.data, self._pointed(at) if at else 0)
 
 
 def _number(data: bytes, at: int, form: str) -> int:

@@ -85,7 +85,9 @@ class Session:
     independent ones over it, which rises where another program shares the core; ``memory`` that of a sweep over memory
     over it, which rises where others use last cache and memory; 0: unknown. ``disturbed`` samples were taken while the
     core was shared: they are thrown away, except where there are hardly others. ``drift`` tells how much slower than
-    usual the machine was: by the clock where that is known, else by the sentinel.
+    usual the machine was: by the clock where that is known, else by the sentinel. ``peak_memory_bytes`` is the most
+    that the process of the runner has had in memory so far, engine and runner included; 0: unknown, as in sessions that
+    come from a store.
     """
 
     samples_s: tuple[float, ...]
@@ -101,6 +103,7 @@ class Session:
     crowding: float = 0.0
     memory: float = 0.0
     disturbed: int = 0
+    peak_memory_bytes: int = 0
 
     @property
     def median_s(self) -> float:

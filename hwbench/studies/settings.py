@@ -15,7 +15,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
 # Left out of what is stored where a study has none, as before there were any.
-_LATER = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner")
+_LATER = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained")
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -66,6 +66,7 @@ class Settings:
         max_file_bytes: Upper limit of the size of the file; 0: none.
         max_activation_bytes: Upper limit of the activations; 0: none.
         pruner: Name of what gives networks up that are behind; empty: nothing does.
+        sustained: Where budgets were to hold for minutes, the ratio by device through which they were divided.
     """
 
     space: str
@@ -90,6 +91,7 @@ class Settings:
     max_file_bytes: int = 0
     max_activation_bytes: int = 0
     pruner: str = ""
+    sustained: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -161,6 +163,8 @@ class Settings:
             name = f"{name}_activations-{self.max_activation_bytes}B"
         if not self.by_prediction:
             name = f"{name}_sure-{self.confidence:g}"
+        if self.sustained:
+            name = f"{name}_sustained"
         if self.missing_rows == LEFT_OUT:
             return name
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"

@@ -126,6 +126,8 @@ class SearchResult:
             found["max_activation_bytes"] = settings.max_activation_bytes
         if settings.pruner:
             found["given_up"] = len(self.given_up)
+        if settings.sustained:
+            found["sustained"] = dict(settings.sustained)
         return found | ({"emulated": True} if self.emulated else {})
 
     def to_frame(self) -> pandas.DataFrame:

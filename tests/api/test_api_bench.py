@@ -13,7 +13,10 @@ from hwbench.runtimes.runners import choose_runner
 from hwbench.workspace import Workspace
 
 PROGRAM = Path(__file__).resolve().parents[1] / "golden" / "pte" / "small-1.5.1.pte"
-KEYS = "model device runtime version precision threads cache median_ms p90_ms ci95_ms samples emulated"
+KEYS = (
+    "model device runtime version precision threads cache median_ms p90_ms ci95_ms samples emulated "
+    "load_ms first_ms peak_memory_bytes"
+)
 
 
 class Talk(hwbench.Listener):

@@ -4,7 +4,8 @@ import shutil
 
 import pytest
 
-from hwbench.api.bench import session_timing, undisturbed_before
+from hwbench.api.bench import undisturbed_before
+from hwbench.api.bench_request import session_timing
 from hwbench.cli.main import main
 from hwbench.errors import InvalidValue
 from hwbench.measure.builder import build_all

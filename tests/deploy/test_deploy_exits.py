@@ -71,7 +71,7 @@ def test_a_missing_package_is_told_before_anything_is_made(
 
 
 def test_bench_knows_the_engine_of_a_file(workspace: Workspace, exits: dict[tuple[str, str], DeployedModel]) -> None:
-    from hwbench.api.bench import artifact_of, model_file
+    from hwbench.api.bench_model import artifact_of, model_file
 
     for (name, precision), deployed in exits.items():
         assert model_file(str(deployed.path.parent)) == deployed.path

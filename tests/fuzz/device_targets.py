@@ -3,6 +3,7 @@
 import csv
 import functools
 import itertools
+import json
 import tempfile
 from pathlib import Path
 from unittest import mock
@@ -22,6 +23,7 @@ from hwbench.devices.preflight import examine, heat, parse_busy, passing
 from hwbench.devices.supervisor import Order, Supervised
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.latency import LatencyRow, LatencyTable
+from hwbench.measure import energy
 from hwbench.measure.artifact_check import profile_ops
 from hwbench.measure.bench import Bench
 from hwbench.measure.campaign import Campaign
@@ -45,6 +47,10 @@ RUNNERS, DEVICES = TESTS / "measure" / "recordings", TESTS / "devices" / "record
 TIMING = Timing(warmup_s=0.001, min_samples=3, min_session_s=0.001, max_session_s=0.01, min_rounds=2, max_rounds=2)
 ARTIFACTS = [artifact(SMALL, number) for number in range(3)]
 TARGET = Target("fuzzed", "executorch", "1.5.1")
+SUPPLY = (
+    "== rapl intel-rapl:0\nenergy_uj: 1500000\nmax_energy_range_uj: 262143328850\n"
+    "== battery\ncurrent_now: -450000\nvoltage_now: 4000000\nstatus: Discharging\n"
+)
 PROBE = probe.parse((DEVICES / "s9.probe.txt").read_text())
 PI = probe.parse((DEVICES / "pi5.probe.txt").read_text())
 DEVICE = Device("fuzzed", "adb")
@@ -185,6 +191,11 @@ def stated(text: str) -> None:
     for finding in passing(DEVICE, PROBE, found):
         str(finding).encode()
     heat(found)
+
+
+def supplied(text: str) -> None:
+    found = energy.parse(text)
+    json.dumps(vars(energy.power([(0.0, found), (5.0, found)])), allow_nan=False)
 
 
 def busy(text: str) -> None:
@@ -381,6 +392,7 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         fuzz.FuzzTarget("executor-runner", executor, [EXECUTOR]),
         fuzz.FuzzTarget("probe", probed, probes),
         fuzz.FuzzTarget("state", stated, states),
+        fuzz.FuzzTarget("energy", supplied, [SUPPLY]),
         fuzz.FuzzTarget(
             "examine", lambda text: examine(DEVICE, Answering(text)) and None, [probes[0] + states[0] + BUSY]
         ),

@@ -10,7 +10,8 @@ from pathlib import Path
 import optuna
 import torch
 
-from hwbench.api.bench import _manifest
+from hwbench.api.bench_model import _manifest
+from hwbench.api.bench_sustained import course_to_json
 from hwbench.data import ClipSpec, ImuSpec, read_imu
 from hwbench.data.flow import NOTE, FlowFolder
 from hwbench.data.readers import get as get_reader
@@ -22,6 +23,7 @@ from hwbench.devices.known_hosts import HostKey, known, record
 from hwbench.errors import UsageError
 from hwbench.latency import LatencyTable
 from hwbench.measure.cache import ArtifactCache, artifact_to_json
+from hwbench.measure.sustained_log import courses, read_course
 from hwbench.reports.exported import read_exported
 from hwbench.reports.result import read_result
 from hwbench.reports.study import _searched
@@ -43,6 +45,14 @@ TABLES = sorted((ROOT / "experiments").rglob("*.csv"))
 KEY = HostKey("board", "ssh-ed25519", b"0123456789")
 HOSTS = f"{KEY.line}\n@revoked * {KEY.line}\n|1|YQ==|YQ== a b\n!x,*.y,[a]:22 k AAAA\n"
 VIDEOS = ["a.mp4 0\nb.mp4 1\nc.mp4 0\nd.mp4 1\n", "a.mp4\tcat\nb.mp4 cat\n# x\n"]
+COURSE = (
+    '{"kind": "begin", "target": "s9/executorch-1.5.1/t1", "model": "m.pte", "sha256": "ab", "precision": "int8", '
+    '"started_at": "2026-11-25T02:00:00+00:00", "cool_s": 0.03, "cool_low_s": 0.029, "cool_high_s": 0.031}\n'
+    '{"kind": "window", "at_s": 2.5, "seconds": 5.0, "latency_s": 0.04, "executions": 120, '
+    '"temperature_celsius": 50.5, "clock_hz": 2e9, "part": 0, "cpu_s": 4.9, '
+    '"energy": {"packages": [[5, 9]], "current_ua": null, "voltage_uv": null, '
+    '"charging": false}}\n{"kind": "end", "how": "settled"}\n'
+)
 # As the journal of the golden study has them.
 SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8, sampler="tpe")
 
@@ -273,6 +283,11 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         path = written(folder / "readings.csv", text)
         naming(path, lambda: read_imu(path, ImuSpec(("x", "y"), "ms")).part(Fraction(0), Fraction(1), 5))
 
+    def sustained(text: str) -> None:
+        path = written(folder / "course.jsonl", text)
+        naming(path, lambda: [json.dumps(course_to_json(one), allow_nan=False) for one in courses(path.parent)])
+        naming(path, lambda: read_course(path))
+
     def flow(text: str) -> None:
         path = written(folder / "flow" / NOTE, text)
         naming(path, FlowFolder(path.parent).range_px)
@@ -315,5 +330,6 @@ def targets(folder: Path) -> list[fuzz.FuzzTarget]:
         fuzz.FuzzTarget("video-list", videos, VIDEOS, texts),
         fuzz.FuzzTarget("readings", readings, ["ms,x,y\n0,1,2.5\n10,-1e3,2\n"], texts),
         fuzz.FuzzTarget("flow-note", flow, ['{"range_px": 20.0, "method": "dis-medium"}'], texts),
+        fuzz.FuzzTarget("course.jsonl", sustained, [COURSE], texts),
         fuzz.FuzzTarget("data-set", data_set, [f"{name}\n{before}" for name, *_, before in copies], texts),
     ]

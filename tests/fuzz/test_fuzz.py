@@ -23,13 +23,33 @@ SEED = int(os.environ["HWBENCH_FUZZ_SEED"]) if "HWBENCH_FUZZ_SEED" in os.environ
 NAMES = {
     "device": (
         *("runner-line", "runner-campaign", "runner-without-sentinel", "runner-ends-badly", "runner-check"),
-        *("runner-profile", "executor-runner", "probe", "state", "examine", "busy", "adb-devices", "knobs", "held"),
+        *(
+            "runner-profile",
+            "executor-runner",
+            "probe",
+            "state",
+            "energy",
+            "examine",
+            "busy",
+            "adb-devices",
+            "knobs",
+            "held",
+        ),
         *("board", "supervisor", "adb-marks", "depot"),
     ),
     "file": (
         *("device.toml", "space.toml", "model.toml", "table.csv", "manifest.json", "manifest-report", "manifest-bench"),
         *("checkpoint-meta", "checkpoint-bytes", "result.json", "study-best", "study-journal", "knob-journal", "lease"),
-        *("known_hosts", "build-cache", "lab-record", "video-list", "readings", "flow-note", "data-set"),
+        *(
+            "known_hosts",
+            "build-cache",
+            "lab-record",
+            "video-list",
+            "readings",
+            "flow-note",
+            "course.jsonl",
+            "data-set",
+        ),
     ),
 }
 # Texts of Hypothesis for each target in each run; the changed texts find what these do not, and the other way round.

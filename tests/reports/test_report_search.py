@@ -93,6 +93,12 @@ def test_the_page_of_a_race(raced, parse):
     for rows, option in ((missing_rows(True, None), "--interpolate"), (missing_rows(None, "t4"), "--transfer-from t4")):
         settings = replace(report.result.settings, missing_rows=rows)
         assert f" {option} " in commands.search(replace(report.result, settings=settings))
+    asked = commands.search(report.result).partition("--budget ")[2].partition("ms")[0]
+    settings = report.result.settings
+    hot = replace(settings, budget_ms=settings.budget_ms / 1.25, sustained={settings.device: 1.25})
+    command = commands.search(replace(report.result, settings=hot))
+    assert float(command.partition("--budget ")[2].partition("ms")[0]) == pytest.approx(float(asked))
+    assert " --sustained " in command
 
 
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):

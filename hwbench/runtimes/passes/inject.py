@@ -26,6 +26,7 @@ from hwbench.runtimes.passes.casts import is_cast
 from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
 from hwbench.runtimes.passes.implicit_moves import implicit_moves
 from hwbench.runtimes.passes.needed import needed
+from hwbench.runtimes.passes.recording import recorded_operations
 from hwbench.runtimes.passes.shared_copies import shared_copies
 
 _lock = threading.Lock()
@@ -34,7 +35,7 @@ _lock = threading.Lock()
 @contextlib.contextmanager
 def delegate_passes() -> Iterator[None]:
     """While it is entered, XNNPACK lowers with our passes; for one thread at a time."""
-    with _lock, _shared_provenance():
+    with _lock, _shared_provenance(), recorded_operations():
         before = xnnpack_preprocess.XNNPACKPassManager
         xnnpack_preprocess.XNNPACKPassManager = _Passes
         try:

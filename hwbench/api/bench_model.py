@@ -1,0 +1,116 @@
+"""What MODEL of ``hwbench bench`` stands for: a file of the user, or a network by name, which is built."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.api.bench_request import DEFAULT_RUNTIME, BenchRequest
+from hwbench.api.listener import Listener, StageProgress
+from hwbench.documents import read_json
+from hwbench.errors import CheckFailed, InvalidFile, InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.specs import Artifact
+    from hwbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class BenchModel:
+    """What is measured: a file with its precision, and whether it is the user's own file."""
+
+    artifact: Artifact
+    precision: str | None
+    from_user: bool
+
+
+def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, listener: Listener) -> BenchModel:
+    """What MODEL stands for: the file at ``path``, or, without one, a network by name, which is built."""
+    if path is not None:
+        return BenchModel(*artifact_of(path, request.runtime, request.precision), from_user=True)
+    return BenchModel(*_built(workspace, request, listener), from_user=False)
+
+
+def model_file(model: str) -> Path | None:
+    """The file that is meant, or None where a name is; a folder means the model of the export in it."""
+    from hwbench.runtimes import exporting, of_file
+
+    path = Path(model)
+    if path.is_dir():
+        models = [p for p in sorted(path.glob("model.*")) if of_file(p)]
+        # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
+        path = min(models, key=lambda p: of_file(p) not in exporting(), default=path / "model.pte")
+    if path.is_file():
+        return path
+    if of_file(path):
+        raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")
+    return None
+
+
+def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
+    """A file as something to time, with its precision where the manifest beside it tells one."""
+    from hwbench.measure.cache import engine_version, file_sha256
+    from hwbench.runtimes import check_format, check_given, get, of_file, suffixes
+    from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
+
+    if precision is not None:
+        precision = Precision.parse(precision).value
+    if runtime is not None:
+        get(runtime)
+    engine = of_file(path)
+    if engine is None:
+        raise InvalidFile(f"{path}: expected a file that ends in {suffixes()}; make one: hwbench export")
+    check_given(engine, path)
+    if runtime not in (None, engine):
+        raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
+    check_format(engine, path)
+    sha256 = file_sha256(path)
+    known = _manifest(path, sha256)
+    if precision is not None and known is not None and precision != known:
+        raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
+    precision = known or precision
+    # The file says what is timed; of this workload only the precision is looked at.
+    assumed = Precision.parse(precision) if precision else Precision.FP32
+    unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
+    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
+
+
+def _manifest(path: Path, sha256: str) -> str | None:
+    """The precision that the manifest beside a file tells, where there is one and it is of this file."""
+    manifest = path.with_name("manifest.json")
+    if not manifest.is_file():
+        return None
+    try:
+        values = read_json(manifest.read_text(encoding="utf-8"))
+        described, precision = values["sha256"], values["precision"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidFile(f"{manifest}: does not describe a model: {error!r}; export it again") from None
+    if described != sha256:
+        if path.stem == "model":
+            raise InvalidFile(f"{path} is not the file that {manifest.name} describes (sha256); export it again")
+        return None
+    return str(precision)
+
+
+def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> tuple[Artifact, str]:
+    """A network by name, built with random weights through the cache."""
+    from hwbench.measure.builder import BuildFailure, build_all
+    from hwbench.measure.cache import ArtifactCache
+    from hwbench.runtimes import get
+    from hwbench.spaces import resolve
+    from hwbench.specs import Precision
+    from hwbench.specs.network import DEFAULT_CLASSES
+
+    runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
+    precision = Precision.parse(request.precision or Precision.FP32.value)
+    get(runtime).require_precision(precision)
+    has_classes = model.strip().startswith("zoo:")
+    workload = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES).workload(precision)
+    steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1
+    listener.progress(StageProgress("build", 0, steps, note=model))
+    (result,) = build_all([workload], runtime, workspace.cache, processes=1)
+    listener.progress(StageProgress("build", steps, steps, note=model))
+    if isinstance(result, BuildFailure):
+        raise CheckFailed(f"{model} in {precision} does not build for {runtime}: {result.reason}")
+    return result, precision.value

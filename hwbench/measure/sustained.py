@@ -1,0 +1,231 @@
+"""The latency of a file that runs for minutes: its course, and the latency after heat has settled.
+
+A file is executed back to back in windows of some seconds. No sample is corrected for the clock and none is waited for:
+what heat does to the clock is what is looked for. A device with one thermal time constant approaches its end like
+``exp(-t/tau)``, whatever tau is, so two neighbouring stretches of time that are both a fifth of all of it are compared.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hwbench.errors import CheckFailed
+from hwbench.measure.bench import Bench
+from hwbench.measure.energy import EnergyReading, read_energy
+from hwbench.measure.runner import measure_sessions
+from hwbench.specs import Artifact, Session, Timing
+from hwbench.specs.timing import student_t95
+
+# Shorter says nothing about heat: the body of a phone takes minutes.
+LEAST_S = 180.0
+# The stretches that are compared: a share of the time so far, and at least so long.
+STRETCH_SHARE, STRETCH_S = 0.2, 60.0
+# Settled: the two differ by at most so much, or by no more than their noise, which is itself small; and in degrees.
+CHANGE, NOISE, DEGREES = 0.01, 0.025, 1.0
+# How far the speed of a device wanders within minutes, for whatever reason: part of the interval.
+WANDER = 0.02
+# Means of so many parts give the interval: windows one after the other are not independent.
+BATCHES = 6
+WINDOW_S, WINDOWS = 2.0, 120
+
+
+@dataclass(frozen=True)
+class CoursePoint:
+    """One window of a course.
+
+    Attributes:
+        at_s: Its middle, in seconds since the first window began; a pause after an interruption counts.
+        seconds: How long its executions took.
+        latency_s: Median of them, as it was.
+        executions: How many they were.
+        temperature_celsius: Of the chip; 0: the device does not tell.
+        clock_hz: Of the processor; 0: the device does not tell.
+        part: Rises where the course went on after an interruption.
+        cpu_s: Time of the processor that the executions took, over all threads; 0: not told.
+        energy: What the supply told at the end of the window; None: it was not asked.
+    """
+
+    at_s: float
+    seconds: float
+    latency_s: float
+    executions: int
+    temperature_celsius: float = 0.0
+    clock_hz: float = 0.0
+    part: int = 0
+    cpu_s: float = 0.0
+    energy: EnergyReading | None = None
+
+
+@dataclass(frozen=True)
+class SettledLatency:
+    """The latency at the end of a course, over ``seconds`` of it: mean of window medians, with an interval.
+
+    The interval joins the 95 % interval of the mean with what minutes cannot average out: the speed of a phone wanders
+    by a percent or two within minutes. ``settled`` says that the latency no longer changes; else it is the latest there
+    is.
+    """
+
+    latency_s: float
+    low_s: float
+    high_s: float
+    seconds: float
+    settled: bool
+
+
+def window_s(limit_s: float) -> float:
+    """How long one window is, of a course of at most so many seconds."""
+    return max(WINDOW_S, limit_s / WINDOWS)
+
+
+def measure_course(
+    artifact: Artifact,
+    bench: Bench,
+    *,
+    limit_s: float,
+    on_point: Callable[[CoursePoint], None],
+    before: Sequence[CoursePoint] = (),
+    pause_s: float = 0.0,
+) -> tuple[CoursePoint, ...]:
+    """Executes a file until its latency has settled, or for so long.
+
+    Args:
+        artifact: The file.
+        bench: Where and with what.
+        limit_s: Time of the executions of this part, in seconds.
+        on_point: Told of each window when it is over; what it raises passes through.
+        before: The course up to an interruption, after which this one goes on.
+        pause_s: How long the interruption was.
+
+    Returns:
+        The whole course.
+
+    Raises:
+        CheckFailed: The file does not run.
+        DeviceError: The device went away.
+    """
+    course = _Windows(bench, [*before], pause_s, on_point)
+    each = window_s(limit_s)
+    timing = Timing(
+        warmup_s=0.0,
+        min_samples=1,
+        min_session_s=each,
+        max_session_s=each,
+        min_rounds=1,
+        max_rounds=1,
+        timeout_s=60.0 + 4 * each,
+    )
+    try:
+        failures = measure_sessions(
+            [artifact],
+            rounds=max(1, math.ceil(limit_s / each)),
+            seed=0,
+            on_session=course.take,
+            bench=replace(bench, probe=False),  # a runner that waits for a quiet core lets the device cool down
+            timing=timing,
+        )
+    except _Settled:
+        failures = []
+    if failures:
+        raise CheckFailed(f"{artifact.path}: {failures[0].outcome}: {failures[0].reason}; run the command again")
+    return tuple(course.points)
+
+
+class _Settled(Exception):
+    """Nothing more is to be learned."""
+
+
+class _Windows:
+    """Makes points of sessions, and ends when they say that heat has settled."""
+
+    def __init__(
+        self, bench: Bench, points: list[CoursePoint], pause_s: float, on_point: Callable[[CoursePoint], None]
+    ) -> None:
+        self.points = points
+        self._bench = bench
+        self._on_point = on_point
+        self._part = points[-1].part + 1 if points else 0
+        self._now_s = points[-1].at_s + points[-1].seconds / 2 + pause_s if points else 0.0
+
+    def take(self, artifact: Artifact, session: Session) -> None:
+        self._now_s += session.load_s + session.first_s
+        point = CoursePoint(
+            at_s=self._now_s + session.wall_s / 2,
+            seconds=session.wall_s,
+            latency_s=statistics.median(session.samples_s),
+            executions=len(session.samples_s),
+            temperature_celsius=session.temperature_celsius,
+            clock_hz=session.clock_hz,
+            part=self._part,
+            cpu_s=session.cpu_s,
+            energy=read_energy(self._bench.transport),
+        )
+        self._now_s += session.wall_s
+        self.points.append(point)
+        self._on_point(point)
+        if settled_latency(self.points).settled:
+            raise _Settled
+
+
+def settled_latency(points: Sequence[CoursePoint]) -> SettledLatency:
+    """The latency at the end of a course, and whether it has settled: by the points since the last interruption.
+
+    Raises:
+        CheckFailed: There is no point.
+    """
+    if not points:
+        raise CheckFailed("no window of the course was measured; run the command again")
+    before, last, elapsed = _stretches(points)
+    settled = elapsed >= LEAST_S and bool(before) and _steady(before, last)
+    used = [*before, *last]
+    latency, half = _mean([point.latency_s for point in used])
+    half = math.hypot(half, WANDER * latency)
+    seconds = sum(point.seconds for point in used)
+    return SettledLatency(latency, max(latency - half, 0.0), latency + half, seconds, settled)
+
+
+def settled_points(points: Sequence[CoursePoint]) -> tuple[CoursePoint, ...]:
+    """The points that ``settled_latency`` looks at."""
+    before, last, _ = _stretches(points)
+    return (*before, *last)
+
+
+def _stretches(points: Sequence[CoursePoint]) -> tuple[list[CoursePoint], list[CoursePoint], float]:
+    """The two stretches at the end of the last part, and how long this part is."""
+    current = [point for point in points if point.part == points[-1].part]
+    start = current[0].at_s - current[0].seconds / 2
+    elapsed = current[-1].at_s + current[-1].seconds / 2 - start
+    stretch = max(STRETCH_S, STRETCH_SHARE * elapsed, current[-1].seconds)
+    last = [point for point in current if point.at_s > start + elapsed - stretch] or current[-1:]
+    before = [point for point in current if start + elapsed - 2 * stretch < point.at_s <= start + elapsed - stretch]
+    return before, last, elapsed
+
+
+def _steady(before: Sequence[CoursePoint], last: Sequence[CoursePoint]) -> bool:
+    if min(len(before), len(last)) < BATCHES // 2:
+        return False
+    (old, old_error), (new, new_error) = (
+        (statistics.fmean(times), statistics.stdev(times) / math.sqrt(len(times)))
+        for times in ([point.latency_s for point in some] for some in (before, last))
+    )
+    noise = 2 * math.hypot(old_error, new_error) / old
+    steady = abs(new / old - 1) <= max(CHANGE, noise) and noise <= NOISE
+    heat = [
+        statistics.fmean(known)
+        for some in (before, last)
+        if (known := [point.temperature_celsius for point in some if point.temperature_celsius])
+    ]
+    return steady and (len(heat) < 2 or abs(heat[1] - heat[0]) <= DEGREES)
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and half-width of its 95 % interval, from the means of consecutive parts."""
+    count = min(BATCHES, len(values))
+    edges = [round(number * len(values) / count) for number in range(count + 1)]
+    means = [statistics.fmean(values[a:b]) for a, b in pairwise(edges)]
+    if count < 2:
+        return means[0], means[0]  # nothing is known of its spread
+    return statistics.fmean(values), student_t95(count - 1) * statistics.stdev(means) / math.sqrt(count)

@@ -1,0 +1,158 @@
+"""Latency after heat has settled, against the truth of a simulated phone in virtual time."""
+
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from hwbench.errors import CheckFailed, InvalidFile
+from hwbench.measure.bench import Bench
+from hwbench.measure.runner import measure_sessions
+from hwbench.measure.sustained import LEAST_S, CoursePoint, measure_course, settled_latency, settled_points
+from hwbench.measure.sustained_log import CourseFacts, CourseLog, SustainedCourse, courses, read_course
+from hwbench.runtimes.runners import Runner
+from hwbench.specs import Timing, Workload
+from hwbench.testing.simulated_phone import BIG, QUIET, Cost, Phone, PhoneBuilder, PhoneMachine, PhoneTransport
+
+WORKLOAD = Workload.parse("x3d_i24_m54_o24_k3x3x3_swish@1x24x8x14x14/fp32/auto")
+COST = Cost(90e-3, 10e-3)
+FACTS = CourseFacts("phone/simulated-1/t1", "net", "ab" * 32, "fp32", "2026-11-25T02:00:00+00:00", 0.03, 0.0297, 0.0303)
+
+
+def bench(machine):
+    return Bench(PhoneTransport(machine), Runner("simulated", ("runner",)), 1, BIG[-1:])
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    (made,) = PhoneBuilder(tmp_path, lambda workload: COST)([WORKLOAD])
+    return made
+
+
+def course(artifact, phone=None, seed=0, limit_s=1800.0, **more):
+    return measure_course(
+        artifact, bench(PhoneMachine(phone or Phone(), seed)), limit_s=limit_s, on_point=lambda point: None, **more
+    )
+
+
+def hot_latency(artifact, phone):
+    """Of a phone that has been hot for ten minutes, over ten more, without what wanders from minute to minute."""
+    found = []
+    measure_sessions(
+        [artifact], rounds=80, seed=0, on_session=lambda a, s: found.append(statistics.median(s.samples_s)),
+        bench=bench(PhoneMachine(replace(phone, drift=0.0), 100)),
+        timing=Timing(warmup_s=0.0, min_samples=1, min_session_s=15.0, max_session_s=15.0, timeout_s=200.0),
+    )  # fmt: skip
+    return statistics.fmean(found[40:])
+
+
+def check_settled(artifact, phone, seeds):
+    hot, within = hot_latency(artifact, phone), 0
+    for seed in range(seeds):
+        points = course(artifact, phone, seed)
+        end = settled_latency(points)
+        assert end.settled
+        assert LEAST_S <= points[-1].at_s < 1500
+        assert end.latency_s == pytest.approx(hot, rel=0.03)
+        assert hot > 1.08 * points[0].latency_s  # heat has slowed it down: there was something to find
+        within += end.low_s <= hot <= end.high_s
+    assert within >= 0.8 * seeds
+
+
+def test_the_settled_latency_is_within_its_interval_and_found_early(artifact):
+    check_settled(artifact, Phone(), 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("thermal_s", [60.0, 150.0])
+def test_the_settled_latency_is_within_its_interval_on_many_phones(artifact, thermal_s):
+    check_settled(artifact, Phone(thermal_s=thermal_s), 10)
+
+
+def test_a_phone_that_stays_cool_has_settled_as_soon_as_it_can_be_told(artifact):
+    points = course(artifact, QUIET)
+    end = settled_latency(points)
+    assert end.settled
+    assert points[-1].at_s < LEAST_S + 20
+    assert end.latency_s == pytest.approx(COST.seconds, rel=1e-3)
+
+
+def test_what_has_not_settled_within_the_time_says_so(artifact):
+    points = course(artifact, Phone(thermal_s=2000.0, rise=70.0), limit_s=200.0)
+    assert not settled_latency(points).settled
+    assert sum(point.seconds for point in points) == pytest.approx(200.0, abs=5)
+
+
+def test_an_interruption_loses_nothing_and_settling_begins_anew(artifact, tmp_path):
+    log, machine = CourseLog.begin(tmp_path / "phone", FACTS), PhoneMachine(seed=1)
+
+    def interrupt(point):
+        log.add(point)
+        if point.at_s > 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        measure_course(artifact, bench(machine), limit_s=600.0, on_point=interrupt)
+    kept = read_course(log.path)
+    assert kept.ended == "interrupted"
+    assert kept.points[-1].at_s > 100
+    machine.idle(400.0)
+    points = measure_course(
+        artifact, bench(machine), limit_s=900.0, on_point=log.add, before=kept.points, pause_s=400.0
+    )
+    log.end("settled")
+    whole = read_course(log.path)
+    assert whole.points == points
+    assert whole.points[: len(kept.points)] == kept.points
+    later = [point for point in points if point.part == 1]
+    assert later[0].at_s > kept.points[-1].at_s + 400
+    assert later[-1].at_s - later[0].at_s >= LEAST_S - 20  # what was measured before does not count
+    assert {point.part for point in settled_points(points)} == {1}
+
+
+def test_a_file_that_does_not_run_is_a_failed_check(artifact):
+    artifact.path.write_text("no file")
+    with pytest.raises(CheckFailed, match="load"):
+        course(artifact)
+    with pytest.raises(CheckFailed, match="no window"):
+        settled_latency(())
+
+
+def points(count, latency_s=0.036, *, seconds=5.0, degrees=lambda at: 40.0):
+    return tuple(
+        CoursePoint(seconds * (n + 0.5), seconds, latency_s, 100, degrees(seconds * n), 2e9) for n in range(count)
+    )
+
+
+def test_heat_that_still_rises_has_not_settled_whatever_the_latency_says():
+    assert settled_latency(points(60)).settled
+    assert not settled_latency(points(60, degrees=lambda at: 30 + at / 20)).settled
+    assert not settled_latency(points(30)).settled  # too short
+
+
+def test_the_ratio_has_an_interval_from_both_latencies(tmp_path):
+    ratio, low, high = SustainedCourse(FACTS, points(60), "settled", tmp_path).ratio
+    assert ratio == pytest.approx(1.2)
+    assert (high - ratio) / ratio == pytest.approx((0.02**2 + 0.01**2) ** 0.5, rel=1e-6)
+    assert low == pytest.approx(2 * ratio - high)
+
+
+def test_courses_are_the_latest_first_and_a_damaged_file_is_left_out(tmp_path):
+    for day, count in ((24, 3), (26, 4), (25, 5)):
+        log = CourseLog.begin(tmp_path, CourseFacts(**{**vars(FACTS), "started_at": f"2026-11-{day}T02:00:00+00:00"}))
+        for point in points(count):
+            log.add(point)
+    (tmp_path / "broken.jsonl").write_text('{"kind": "window"}\n')
+    found = list(courses(tmp_path))
+    assert [len(one.points) for one in found] == [4, 5, 3]
+    cut = found[0].path
+    cut.write_text(cut.read_text()[:-7])  # a kill in the middle of a line
+    assert len(read_course(cut).points) == 3
+    with pytest.raises(InvalidFile, match="no course"):
+        read_course(tmp_path / "broken.jsonl")
+    first = json.loads(cut.read_text().splitlines()[1])
+    cut.write_text(cut.read_text().splitlines()[0] + "\n" + json.dumps({**first, "latency_s": 0}) + "\n")
+    with pytest.raises(InvalidFile, match="without executions"):
+        read_course(cut)
+    assert list(courses(tmp_path / "none")) == []
