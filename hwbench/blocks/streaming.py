@@ -1,0 +1,173 @@
+"""The stream form: a causal network that takes one new frame at a time and hands over what it keeps of the past.
+
+A block whose output at a frame depends on that frame and on earlier ones can be computed frame by frame. What it needs
+of the past is its **state**: tensors that go in with a frame and come out, renewed, for the next one. All states begin
+as zeros. The stream form of a network gives for its t-th frame the logits that its clip form gives for the frames 1 to
+t; nothing is computed twice, so that a new frame costs one frame (stream buffers, MoViNets, Kondratyuk et al. 2021,
+arXiv 2103.11511, section 3.2).
+
+Averages over time are means of all frames so far: ``m[t] = m[t-1] + (x[t] - m[t-1]) / t`` (its section 3.2, cumulative
+global average pooling). With a **memory** of F frames the divisor stays at F from the F-th frame on, so that an endless
+stream forgets: up to there nothing changes, from there on it is an exponential mean.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from hwbench.errors import InvalidValue
+
+# Name of the layout of a workload that is one new frame of a stream.
+STREAM = "stream"
+# The first state of every stream form.
+FRAMES = "frames"
+
+
+@dataclass(frozen=True)
+class StreamState:
+    """One tensor that is kept between frames: zeros (N, C, H, W) before the first frame.
+
+    ``name`` is the module that it belongs to, with the number of the state behind it.
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+
+    def zeros(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """What it is before the first frame; channels last in memory, as convolutions read it."""
+        return torch.zeros(self.shape, dtype=dtype).to(memory_format=torch.channels_last)
+
+
+class StreamStep(nn.Module, abc.ABC):
+    """What one module does to one new frame.
+
+    ``forward(x, share, *states)`` takes the frame (N, C, H, W), the share (1, 1, 1, 1) of this frame in averages over
+    time, and the states in the order of ``states``; it returns what comes out, then the new states.
+    """
+
+    states: tuple[StreamState, ...] = ()
+
+    @abc.abstractmethod
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]: ...
+
+
+class Framewise(StreamStep):
+    """A module that looks at one frame by itself, in deploy form for clips of one frame."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.module(x),)
+
+
+class StreamChain(StreamStep):
+    """Steps one after the other."""
+
+    def __init__(self, steps: Mapping[str, StreamStep]) -> None:
+        super().__init__()
+        for name, step in steps.items():
+            self.add_module(name, step)
+        self.states = tuple(named(name, state) for name, step in steps.items() for state in step.states)
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        renewed: list[torch.Tensor] = []
+        for step in self._steps():
+            last = len(renewed) + len(step.states)
+            x, *own = step(x, share, *states[len(renewed) : last])
+            renewed += own
+        return (x, *renewed)
+
+    def _steps(self) -> Iterator[StreamStep]:
+        for step in self.children():
+            assert isinstance(step, StreamStep)
+            yield step
+
+
+def named(name: str, state: StreamState) -> StreamState:
+    """A state of the child ``name`` as one of its parent."""
+    return replace(state, name=f"{name}.{state.name}")
+
+
+class RunningMean(nn.Module):
+    """``mean + (x - mean) · share``: a mean over time with one value more. Stays in floating point in int8 files:
+    the error of a recursion never ends.
+    """
+
+    def forward(self, x: torch.Tensor, mean: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        return mean + (x - mean) * share
+
+
+class MeanStep(StreamStep):
+    """The mean over time, height and width: (N, C, H, W) -> (N, C, 1, 1)."""
+
+    def __init__(self, batch: int, channels: int) -> None:
+        super().__init__()
+        self.average = RunningMean()
+        self.states = (StreamState("0", (batch, channels, 1, 1)),)
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean = self.average(x.mean((-2, -1), keepdim=True), states[0], share)
+        return mean, mean
+
+
+class FrameCount(nn.Module):
+    """The number of frames (1, 1, 1, 1) with the new one, at most ``memory``; and one over it."""
+
+    one: torch.Tensor
+
+    def __init__(self, memory: int | None, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.memory = memory
+        self.register_buffer("one", torch.ones(1, 1, 1, 1, dtype=dtype))
+
+    def forward(self, frames: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        frames = frames + self.one
+        if self.memory is not None:
+            frames = torch.clamp(frames, 0.0, float(self.memory))
+        return frames, self.one / frames
+
+
+class StreamForm(nn.Module):
+    """A whole network or block: ``forward(x, *states)`` -> what comes out, then the new states.
+
+    The first state counts the frames; its name is ``frames``.
+
+    Args:
+        step: What is done to one frame.
+        memory: Frames that averages over time remember; None: all.
+
+    Attributes:
+        states: What is kept between frames, in the order of inputs and outputs.
+
+    Raises (construction):
+        InvalidValue: The memory is not at least one frame.
+    """
+
+    def __init__(self, step: StreamStep, memory: int | None = None, dtype: torch.dtype = torch.float32) -> None:
+        super().__init__()
+        if memory is not None and memory < 1:
+            raise InvalidValue(f"memory: expected at least one frame, got {memory}")
+        self.count = FrameCount(memory, dtype)
+        self.step = step
+        self.states = (StreamState(FRAMES, (1, 1, 1, 1)), *step.states)
+
+    def forward(self, x: torch.Tensor, frames: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        frames, share = self.count(frames)
+        y, *renewed = self.step(x, share, *states)
+        return (y, frames, *renewed)
+
+    def start(self, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
+        """The states before the first frame."""
+        return tuple(state.zeros(dtype) for state in self.states)
+
+    def unquantised(self) -> tuple[str, ...]:
+        """Modules that stay in floating point in int8 files."""
+        kept = (RunningMean, FrameCount)
+        return tuple(name for name, module in self.named_modules() if isinstance(module, kept))
