@@ -39,8 +39,17 @@ class StreamState:
     shape: tuple[int, int, int, int]
 
     def zeros(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """What it is before the first frame; channels last in memory, as convolutions read it."""
-        return torch.zeros(self.shape, dtype=dtype).to(memory_format=torch.channels_last)
+        """What it is before the first frame; channels last in memory, as convolutions read it, where that says anything."""
+        made = torch.zeros(self.shape, dtype=dtype)
+        return made.to(memory_format=torch.channels_last) if self.is_channels_last else made
+
+    @property
+    def is_channels_last(self) -> bool:
+        """Whether it lies in memory as N, H, W, C: with one channel or one position both orders are the same bytes,
+        and engines mistake one for the other.
+        """
+        _, c, h, w = self.shape
+        return c > 1 and h * w > 1
 
 
 class StreamStep(nn.Module, abc.ABC):
