@@ -47,6 +47,9 @@ class DelayedTaps(StreamStep):
         self.states = tuple(StreamState(str(delay - 1), (out.n, out.c, out.h, out.w)) for delay in delays[1:])
 
     def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        *sums, last = (conv(x) for conv in self.convs)
-        y, *renewed = (add.add(new, carried) for add, new, carried in zip(self.adds, sums, states, strict=True))  # type: ignore[operator]
-        return (self.act(y), *renewed, last)
+        first, *later = self.convs
+        # From the last state to the first, and the output at the end: what is read next was written last.
+        renewed = [later[-1](x)]
+        for conv, add, carried in reversed([*zip(later, self.adds[1:], states[1:])]):
+            renewed.insert(0, add.add(conv(x), carried))  # type: ignore[operator]
+        return (self.act(self.adds[0].add(first(x), states[0])), *renewed)  # type: ignore[operator]
