@@ -22,8 +22,6 @@ from torch import nn
 
 from hwbench.errors import InvalidValue
 
-# Name of the layout of a workload that is one new frame of a stream.
-STREAM = "stream"
 # The first state of every stream form.
 FRAMES = "frames"
 
@@ -39,7 +37,7 @@ class StreamState:
     shape: tuple[int, int, int, int]
 
     def zeros(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """What it is before the first frame; channels last in memory, as convolutions read it, where that says anything."""
+        """What it is before the first frame, in the order of axes in memory in which convolutions read it."""
         made = torch.zeros(self.shape, dtype=dtype)
         return made.to(memory_format=torch.channels_last) if self.is_channels_last else made
 
@@ -150,6 +148,7 @@ class StreamForm(nn.Module):
 
     Args:
         step: What is done to one frame.
+        frame: Shape (N, C, H, W) of a frame.
         memory: Frames that averages over time remember; None: all.
 
     Attributes:
@@ -159,12 +158,19 @@ class StreamForm(nn.Module):
         InvalidValue: The memory is not at least one frame.
     """
 
-    def __init__(self, step: StreamStep, memory: int | None = None, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self,
+        step: StreamStep,
+        frame: tuple[int, int, int, int],
+        memory: int | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         super().__init__()
         if memory is not None and memory < 1:
             raise InvalidValue(f"memory: expected at least one frame, got {memory}")
         self.count = FrameCount(memory, dtype)
         self.step = step
+        self.frame = frame
         self.states = (StreamState(FRAMES, (1, 1, 1, 1)), *step.states)
 
     def forward(self, x: torch.Tensor, frames: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -176,7 +182,30 @@ class StreamForm(nn.Module):
         """The states before the first frame."""
         return tuple(state.zeros(dtype) for state in self.states)
 
+    def example(self) -> tuple[torch.Tensor, ...]:
+        """A random frame, channels last in memory as a camera gives it, and the states before the first frame."""
+        frame = torch.randn(self.frame, dtype=self.count.one.dtype)
+        return (frame.to(memory_format=torch.channels_last), *self.start(frame.dtype))
+
     def unquantised(self) -> tuple[str, ...]:
         """Modules that stay in floating point in int8 files."""
         kept = (RunningMean, FrameCount)
         return tuple(name for name, module in self.named_modules() if isinstance(module, kept))
+
+
+class Replayed(nn.Module):
+    """A stream form as a module on clips: (T, C, H, W) -> what comes out behind the last frame; states begin anew.
+
+    ``step`` may be what an engine makes of the form: anything with the inputs and outputs of ``form``.
+    """
+
+    def __init__(self, form: StreamForm, step: nn.Module | None = None) -> None:
+        super().__init__()
+        self.step = form if step is None else step
+        self._states = form.states
+
+    def forward(self, clip: torch.Tensor) -> torch.Tensor:
+        states = [state.zeros(clip.dtype) for state in self._states]
+        for frame in clip.split(1):
+            y, *states = self.step(frame.contiguous(memory_format=torch.channels_last), *states)
+        return y

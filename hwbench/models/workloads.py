@@ -7,6 +7,7 @@ from torch import nn
 
 from hwbench.blocks.deployment import BlockChain, deploy_form
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
+from hwbench.blocks.streaming import StreamForm
 from hwbench.errors import UnsupportedModule
 from hwbench.models import by_hand
 from hwbench.models.assembly import assemble, initialise
@@ -107,10 +108,12 @@ class Continued(nn.Module):
 
 def workload_module(workload: Workload) -> tuple[nn.Module, Example]:
     """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it; of several
-    pathways a tuple of one for each.
+    pathways a tuple of one for each, of a stream a tuple of a frame and the states before the first frame.
     """
     module = _original(workload)
     folded = deploy_form(module, workload.input, workload.variant)
+    if isinstance(folded, StreamForm):
+        return folded, folded.example()
     return folded, _example(workload.input, fold=True)
 
 

@@ -8,9 +8,8 @@ reads the new frame once, and what it contributes to frames to come is carried i
     ...
     s_K-1' = f_K-1(x)
 
-This is the transposed form of a filter of finite length (Oppenheim and Schafer, Discrete-Time Signal Processing, section
-6.3.2). States have the size of the output: where the convolution strides over space, a quarter of the frames that it
-reads.
+This is the transposed form of a filter of finite length (Oppenheim and Schafer, Discrete-Time Signal Processing).
+States have the size of the output: where the convolution strides over space, a quarter of that of the frames that it reads.
 """
 
 from __future__ import annotations

@@ -181,10 +181,10 @@ class StreamBottleneck(StreamStep):
         super().__init__()
         if block.temporal_stride != 1:
             raise UnsupportedModule(
-                f"a block that keeps every {block.temporal_stride}nd frame (ts{block.temporal_stride}) has no stream "
-                "form: a new frame would give no output; stream a network without temporal strides"
+                f"a block that steps over frames (ts{block.temporal_stride}) has no stream form: some frames would "
+                "give no output; stream a network without temporal strides"
             )
-        self.layers = Chain({name: layer for name, layer in block.layers.named_children()}).to_stream(input)  # type: ignore[misc]
+        self.layers = Chain(dict(block.layers.named_children())).to_stream(input)  # type: ignore[misc]
         self.add = None if block._residual_add_func is None else FloatFunctional()
         self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input.with_(t=1))
         self.act = block.final_act.to_deploy()
