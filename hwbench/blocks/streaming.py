@@ -14,6 +14,7 @@ stream forgets: up to there nothing changes, from there on it is an exponential 
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -54,7 +55,8 @@ class StreamStep(nn.Module, abc.ABC):
     """What one module does to one new frame.
 
     ``forward(x, share, *states)`` takes the frame (N, C, H, W), the share (1, 1, 1, 1) of this frame in averages over
-    time, and the states in the order of ``states``; it returns what comes out, then the new states.
+    time, and the states in the order of ``states``; it returns what comes out, then the new states. In a file in fp16
+    the frame is in fp16 and all others are in fp32, in which averages are computed: the error of a recursion never ends.
     """
 
     states: tuple[StreamState, ...] = ()
@@ -103,9 +105,7 @@ def named(name: str, state: StreamState) -> StreamState:
 
 
 class RunningMean(nn.Module):
-    """``mean + (x - mean) · share``: a mean over time with one value more. Stays in floating point in int8 files:
-    the error of a recursion never ends.
-    """
+    """``mean + (x - mean) · share``: a mean over time with one value more; in fp32 in every file."""
 
     def forward(self, x: torch.Tensor, mean: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         return mean + (x - mean) * share
@@ -120,8 +120,8 @@ class MeanStep(StreamStep):
         self.states = (StreamState("0", (batch, channels, 1, 1)),)
 
     def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        mean = self.average(x.mean((-2, -1), keepdim=True), states[0], share)
-        return mean, mean
+        mean = self.average(in_type_of(share, x.mean((-2, -1), keepdim=True)), states[0], share)
+        return in_type_of(x, mean), mean
 
 
 class FrameCount(nn.Module):
@@ -171,12 +171,20 @@ class StreamForm(nn.Module):
         self.count = FrameCount(memory, dtype)
         self.step = step
         self.frame = frame
+        self.dtype: torch.dtype | None = None
         self.states = (StreamState(FRAMES, (1, 1, 1, 1)), *step.states)
 
     def forward(self, x: torch.Tensor, frames: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         frames, share = self.count(frames)
-        y, *renewed = self.step(x, share, *states)
-        return (y, frames, *renewed)
+        y, *renewed = self.step(x if self.dtype is None else x.to(self.dtype), share, *states)
+        return (in_type_of(x, y), frames, *renewed)
+
+    def in_dtype(self, dtype: torch.dtype) -> StreamForm:
+        """A copy that computes in fp16 or bf16, but for its averages; what goes in and comes out stays in fp32."""
+        made = copy.deepcopy(self)
+        made.step.to(dtype)
+        made.dtype = dtype
+        return made
 
     def start(self, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, ...]:
         """The states before the first frame."""
@@ -191,6 +199,11 @@ class StreamForm(nn.Module):
         """Modules that stay in floating point in int8 files."""
         kept = (RunningMean, FrameCount)
         return tuple(name for name, module in self.named_modules() if isinstance(module, kept))
+
+
+def in_type_of(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """``x`` in the type of numbers of another tensor; ``x`` itself where it has that type."""
+    return x if x.dtype == like.dtype else x.to(like.dtype)
 
 
 class Replayed(nn.Module):

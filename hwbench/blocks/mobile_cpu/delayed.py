@@ -9,7 +9,7 @@ reads the new frame once, and what it contributes to frames to come is carried i
     s_K-1' = f_K-1(x)
 
 This is the transposed form of a filter of finite length (Oppenheim and Schafer, Discrete-Time Signal Processing).
-States have the size of the output: where the convolution strides over space, a quarter of that of the frames that it reads.
+States have the size of the output: where the convolution strides over space, a quarter of that of what it reads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import nn
 
 from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.mobile_cpu.taps import Taps
-from hwbench.blocks.streaming import StreamState, StreamStep
+from hwbench.blocks.streaming import StreamState, StreamStep, in_type_of
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import TensorSpec
 
@@ -48,7 +48,9 @@ class DelayedTaps(StreamStep):
     def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         first, *later = self.convs
         # From the last state to the first, and the output at the end: what is read next was written last.
+        kept, carried = states[0], [in_type_of(x, state) for state in states]
         renewed = [later[-1](x)]
-        for conv, add, carried in reversed([*zip(later, self.adds[1:], states[1:])]):
-            renewed.insert(0, add.add(conv(x), carried))  # type: ignore[operator]
-        return (self.act(self.adds[0].add(first(x), states[0])), *renewed)  # type: ignore[operator]
+        for conv, add, state in reversed([*zip(later, self.adds[1:], carried[1:])]):
+            renewed.insert(0, add.add(conv(x), state))  # type: ignore[operator]
+        y = self.act(self.adds[0].add(first(x), carried[0]))  # type: ignore[operator]
+        return (y, *(in_type_of(kept, state) for state in renewed))

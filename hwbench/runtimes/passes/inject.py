@@ -58,7 +58,7 @@ def _shared_provenance() -> Iterator[None]:
 
 class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
     """Chooses layouts as the engine does, NHWC for free reshapes, and NCHW for conversions, which the engine has none
-    of; so what is moved is in fp16. Values that lie in NHWC outside, as states of streams, are converted as they lie."""
+    of; so what is moved is in fp16. What lies in NHWC outside, as states of streams, is converted as it lies."""
 
     def requires_nhwc_input(self, node: Node) -> bool:
         kept = is_cast(node) and self._is_nhwc(value(node))
