@@ -56,7 +56,7 @@ class StreamStep(nn.Module, abc.ABC):
 
     ``forward(x, share, *states)`` takes the frame (N, C, H, W), the share (1, 1, 1, 1) of this frame in averages over
     time, and the states in the order of ``states``; it returns what comes out, then the new states. In a file in fp16
-    the frame is in fp16 and all others are in fp32, in which averages are computed: the error of a recursion never ends.
+    the frame is in fp16 and all others are in fp32, as averages are: the error of a recursion never ends.
     """
 
     states: tuple[StreamState, ...] = ()
@@ -214,11 +214,11 @@ class Replayed(nn.Module):
 
     def __init__(self, form: StreamForm, step: nn.Module | None = None) -> None:
         super().__init__()
+        self.form = form
         self.step = form if step is None else step
-        self._states = form.states
 
     def forward(self, clip: torch.Tensor) -> torch.Tensor:
-        states = [state.zeros(clip.dtype) for state in self._states]
+        states = [state.zeros(clip.dtype) for state in self.form.states]
         for frame in clip.split(1):
             y, *states = self.step(frame.contiguous(memory_format=torch.channels_last), *states)
         return y

@@ -5,7 +5,16 @@ from hwbench.models.efficient_x3d import EfficientX3d, x3d_blocks
 from hwbench.models.published import PublishedWeights, read_published
 from hwbench.models.resnet_weights import ResnetForm, pyslowfast_from_resnet, resnet_from_pyslowfast
 from hwbench.models.weights import WeightsForm, efficient_from_vanilla, form_of, translated, vanilla_from_efficient
-from hwbench.models.workloads import Continued, Unfolded, deployed, eager_workload, efficient, network, workload_module
+from hwbench.models.workloads import (
+    Continued,
+    Unfolded,
+    deployed,
+    eager_workload,
+    efficient,
+    network,
+    streamed,
+    workload_module,
+)
 from hwbench.models.x3d import VanillaX3d, create_x3d
 
 __all__ = [
@@ -30,6 +39,7 @@ __all__ = [
     "translated",
     "batch_to_frames",
     "vanilla_from_efficient",
+    "streamed",
     "workload_module",
     "x3d_blocks",
 ]

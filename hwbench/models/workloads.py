@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hwbench.blocks.deployment import BlockChain, deploy_form
+from hwbench.blocks.deployment import BlockChain, deploy_form, stream_form
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
 from hwbench.blocks.streaming import StreamForm
 from hwbench.errors import UnsupportedModule
@@ -47,6 +47,11 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
         UnsupportedModule: An operation or a size that no rewrite covers.
     """
     return deploy_form(efficient(module) if isinstance(module, VanillaX3d) else module, input, variant)
+
+
+def streamed(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:
+    """The stream form of a causal network; see ``hwbench.blocks.deployment.stream_form``."""
+    return stream_form(module, input, memory)
 
 
 def efficient(module: VanillaX3d) -> EfficientX3d:
