@@ -44,6 +44,9 @@ class BenchRequest:
         default=None, help="executorch (default), onnx, openvino, torch, torchscript, or all; of a file it is known."
     )
     precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
+    streaming: bool = option(
+        default=False, help="Of a network by name: one new frame of a stream, in causal form; of a file it is known."
+    )
     samples: int = option(default=50, min=1, help="At least so many samples.")
     seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
     classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
@@ -131,6 +134,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     timing, workspace = timing_of(request), workspace or Workspace.find()
     device = load_device(workspace, request.device)
     path = model_file(request.model)
+    if request.streaming and path is not None:
+        raise InvalidValue(f"--streaming is for networks by name; {path} is timed as what it is, leave it out")
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built
     model = bench_model(workspace, request, path, listener)
@@ -276,9 +281,10 @@ def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> t
 
     runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
     precision = Precision.parse(request.precision or Precision.FP32.value)
-    get(runtime).require_precision(precision)
     has_classes = model.strip().startswith("zoo:")
-    workload = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES).workload(precision)
+    network = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES)
+    workload = network.causal().frame(precision) if request.streaming else network.workload(precision)
+    get(runtime).require_form(workload)
     steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1
     listener.progress(StageProgress("build", 0, steps, note=model))
     (result,) = build_all([workload], runtime, workspace.cache, processes=1)

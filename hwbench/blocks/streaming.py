@@ -219,6 +219,8 @@ class Replayed(nn.Module):
 
     def forward(self, clip: torch.Tensor) -> torch.Tensor:
         states = [state.zeros(clip.dtype) for state in self.form.states]
-        for frame in clip.split(1):
+        for at in range(len(clip)):
+            frame = clip[at : at + 1]
             y, *states = self.step(frame.contiguous(memory_format=torch.channels_last), *states)
-        return y
+        made: torch.Tensor = y
+        return made

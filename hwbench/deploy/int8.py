@@ -32,13 +32,13 @@ _LOWERING_DB = 1.0
 
 @dataclass(frozen=True)
 class DeployForm:
-    """A deploy form, one input (T, 3, H, W) for it, and the calibration inputs of that shape; of a stream form the inputs
+    """A deploy form, one input (T, 3, H, W) for it, and the calibration inputs of that shape; of a stream form they
     are tuples of a frame and the states.
     """
 
     deployed: nn.Module
-    example: Example
-    inputs: Sequence[Example]
+    example: torch.Tensor | tuple[torch.Tensor, ...]
+    inputs: Sequence[torch.Tensor] | Sequence[tuple[torch.Tensor, ...]]
 
     @property
     def unquantised(self) -> tuple[str, ...]:

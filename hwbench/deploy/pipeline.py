@@ -37,7 +37,7 @@ from hwbench.deploy.parity import DeployFormError, OutputComparison, check_deplo
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.run_page import write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
-from hwbench.deploy.streams import Replayed, StreamInputs, Streaming
+from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
 from hwbench.errors import InvalidValue, NotCalibrated
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names

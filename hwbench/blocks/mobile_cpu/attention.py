@@ -111,7 +111,8 @@ class CausalGate(nn.Module):
         self.block = _folded(block)
         self.mul = FloatFunctional()
         self.spec = input
-        frames = torch.arange(1, input.t + 1, dtype=self.block[0].weight.dtype).reshape(-1, 1)
+        dtype = next(self.block.parameters()).dtype
+        frames = torch.arange(1, input.t + 1, dtype=dtype).reshape(-1, 1)
         self.means = filled_conv((torch.ones(input.t, input.t).tril() / frames)[..., None, None], None, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -184,7 +184,8 @@ class StreamBottleneck(StreamStep):
                 f"a block that steps over frames (ts{block.temporal_stride}) has no stream form: some frames would "
                 "give no output; stream a network without temporal strides"
             )
-        self.layers = Chain(dict(block.layers.named_children())).to_stream(input)  # type: ignore[misc]
+        layers = {name: layer for name, layer in block.layers.named_children() if isinstance(layer, EfficientBlock)}
+        self.layers = Chain(layers).to_stream(input)
         self.add = None if block._residual_add_func is None else FloatFunctional()
         self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input.with_(t=1))
         self.act = block.final_act.to_deploy()

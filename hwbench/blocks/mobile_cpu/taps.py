@@ -43,8 +43,8 @@ class CausalConv3d(nn.Conv3d):
         Taps(conv, None)
         assert not isinstance(conv.padding, str)  # refused by ``Taps``
         made = cls(
-            conv.in_channels, conv.out_channels, conv.kernel_size, conv.stride, (0, *conv.padding[1:]), conv.dilation,
-            conv.groups, conv.bias is not None, device="meta",
+            conv.in_channels, conv.out_channels, _three(conv.kernel_size), _three(conv.stride),
+            _three((0, *conv.padding[1:])), _three(conv.dilation), conv.groups, conv.bias is not None, device="meta",
         )  # fmt: skip
         made.weight, made.bias = conv.weight, conv.bias
         return made.train(conv.training)
@@ -56,6 +56,10 @@ class CausalConv3d(nn.Conv3d):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(functional.pad(x, (0, 0, 0, 0, self.past, 0)))
+
+
+def _three(sizes: _Sizes) -> tuple[int, int, int]:
+    return (sizes[0], sizes[1], sizes[2])
 
 
 class Taps:
