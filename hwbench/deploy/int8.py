@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -220,7 +220,9 @@ class Int8Plan:
 
     def _qualities(self) -> tuple[BlockQuality, ...]:
         return qualities(
-            self._rounding, self.form.inputs, lambda done, all: self.watch(ExportProgress("blocks", done, all))
+            self._rounding,
+            cast("Sequence[torch.Tensor]", self.form.inputs),
+            lambda done, all: self.watch(ExportProgress("blocks", done, all)),
         )
 
     @cached_property
