@@ -170,7 +170,8 @@ def test_causal_networks_have_keys_and_weights_of_the_ordinary_one() -> None:
     ordinary = network()
     causal = ordinary.causal()
     assert causal.causal() == causal
-    assert causal.is_causal and not ordinary.is_causal
+    assert causal.is_causal
+    assert not ordinary.is_causal
     assert all(BlockSpec.parse(block.key) == block for block in causal.blocks)
     shapes = [{k: v.shape for k, v in assemble(net.blocks).state_dict().items()} for net in (ordinary, causal)]
     assert shapes[0] == shapes[1]
