@@ -67,7 +67,8 @@ def sessions(runner: Path, files: dict[str, Path], rounds: int, cpu: int) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument(
+    kept = "folder of the files; what is there is not built again"
+    parser.add_argument("--files", type=Path, required=True, help=kept)
         "--files", type=Path, required=True, help="folder of the files; what is there is not built again"
     )
     parser.add_argument("--precisions", default="fp32,int8")
