@@ -124,6 +124,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     timing, workspace = timing_of(request), workspace or Workspace.find()
     device = load_device(workspace, request.device)
     path = model_file(request.model)
+    if request.streaming and path is not None:
+        raise InvalidValue(f"--streaming is for networks by name; {path} is timed as what it is, leave it out")
     if request.sustained is not None:
         refuse_emulated(device)
     with device.transport(listener.say):

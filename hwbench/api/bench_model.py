@@ -104,9 +104,10 @@ def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> t
 
     runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
     precision = Precision.parse(request.precision or Precision.FP32.value)
-    get(runtime).require_precision(precision)
     has_classes = model.strip().startswith("zoo:")
-    workload = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES).workload(precision)
+    network = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES)
+    workload = network.causal().frame(precision) if request.streaming else network.workload(precision)
+    get(runtime).require_form(workload)
     steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1
     listener.progress(StageProgress("build", 0, steps, note=model))
     (result,) = build_all([workload], runtime, workspace.cache, processes=1)

@@ -40,6 +40,9 @@ class BenchRequest:
         default=None, help="executorch (default), onnx, openvino, torch, torchscript, or all; of a file it is known."
     )
     precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
+    streaming: bool = option(
+        default=False, help="Of a network by name: one new frame of a stream, in causal form; of a file it is known."
+    )
     samples: int = option(default=50, min=1, help="At least so many samples.")
     seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
     classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")

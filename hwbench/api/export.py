@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from hwbench.data import FailurePolicy
-    from hwbench.deploy import DeployedModel, ExportSource, Int8, QuantizationRecord, Watch
-    from hwbench.deploy.manifest import Accuracy
+    from hwbench.deploy import DeployedModel, ExportSource, Int8, QuantizationRecord, Streaming, Watch
+    from hwbench.deploy.manifest import Accuracy, StreamRecord
     from hwbench.runtimes import Runtime
     from hwbench.workspace import Workspace
 
@@ -92,6 +93,15 @@ class ExportRequest:
     )
     blocks: bool = option(default=False, help="Look at each block: what int8 does to it, and it to the logits.")
     videos: int | None = option(default=None, min=1, help="Validate on so many videos; default: all.")
+    streaming: bool = option(
+        default=False, help="A file that takes one new frame and the states of those before it, of a causal network."
+    )
+    memory: int | None = option(
+        default=None,
+        min=1,
+        metavar="FRAMES",
+        help="Of a streaming file: frames that averages over time remember; default: all.",
+    )
     seed: int = option(default=0, min=0, help="Of the calibration videos and of random weights.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
@@ -114,6 +124,8 @@ class ExportRequest:
             clip = TensorSpec.parse(self.input)
             if (clip.n, clip.c) != (1, 3):
                 raise InvalidValue(f"--input: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
+        if self.memory is not None and not self.streaming:
+            raise UsageError("--memory goes with --streaming")
         chosen_by_device(self.device, self.variant)
 
     def int8(self) -> Int8 | None:
@@ -128,7 +140,9 @@ class ExportRequest:
     def source(self) -> SourceArguments:
         """What is said of the network beside its name."""
         clip = None if self.input is None else TensorSpec.parse(self.input)
-        return SourceArguments(self.weights, self.classes, clip, self.calibrate or self.data, self.seed)
+        return SourceArguments(
+            self.weights, self.classes, clip, self.calibrate or self.data, self.seed, causal=self.streaming
+        )
 
 
 @dataclass(frozen=True)
@@ -181,6 +195,7 @@ def export(request: ExportRequest, listener: Listener = SILENT, *, workspace: Wo
         WorkspaceError: The folder cannot be written.
     """
     from hwbench.data import FailurePolicy
+    from hwbench.deploy import Streaming
     from hwbench.runtimes import get
     from hwbench.spaces import load_named
     from hwbench.workspace import Workspace
@@ -207,6 +222,7 @@ def export(request: ExportRequest, listener: Listener = SILENT, *, workspace: Wo
             runtime=engine,
             int8=request.int8(),
             listener=listener,
+            streaming=Streaming(request.memory) if request.streaming else None,
         )
     _say_observer(deployed, listener)
     return ExportResult(deployed, round(time.monotonic() - start, 1))
@@ -229,6 +245,7 @@ def export_source(
     runtime: Runtime | None = None,
     int8: Int8 | None = None,
     listener: Listener = SILENT,
+    streaming: Streaming | None = None,
 ) -> DeployedModel:
     """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the source
     was trained on; with random weights both are by default nothing.
@@ -260,6 +277,7 @@ def export_source(
         runtime=runtime,
         int8=int8,
         meter=meter(workspace),
+        streaming=streaming,
     )
 
 
@@ -294,6 +312,7 @@ def summary(deployed: DeployedModel) -> dict[str, Any]:
         "bytes": manifest.bytes,
         "sha256": manifest.sha256,
         **_quantized(manifest.quantization),
+        **_streamed(manifest.stream),
     }
 
 
@@ -320,6 +339,14 @@ def _quantized(how: QuantizationRecord | None) -> dict[str, Any]:
         "cost_reason": cost and cost.reason,
         "blocks": [asdict(block) for block in how.blocks],
     }
+
+
+def _streamed(stream: StreamRecord | None) -> dict[str, Any]:
+    """What a streaming file keeps, as ``--json`` prints it; nothing for others."""
+    if stream is None:
+        return {}
+    values = sum(math.prod(state.shape) for state in stream.states)
+    return {"states": len(stream.states), "state_bytes": 4 * values, "remembers": stream.remembers}
 
 
 def _variant(workspace: Workspace, source: ExportSource, request: ExportRequest, listener: Listener) -> str:

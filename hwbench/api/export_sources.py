@@ -31,6 +31,7 @@ class SourceArguments:
         input: One clip of a model from elsewhere.
         data: Name of the data whose clips it will see; None: the synthetic set.
         seed: Of random weights.
+        causal: A network by name is made causal.
     """
 
     weights: str | None = None
@@ -38,6 +39,7 @@ class SourceArguments:
     input: TensorSpec | None = None
     data: str | None = None
     seed: int = 0
+    causal: bool = False
 
     @property
     def file(self) -> Path | None:
@@ -121,9 +123,15 @@ def _named(workspace: Workspace, model: str, given: SourceArguments, listener: L
             "no file. Trained weights come as a checkpoint"
         )
     if given.file is not None:
+        if given.causal:
+            raise InvalidValue(
+                f"--streaming: published weights of {model} were trained to look at frames to come; train a causal "
+                f"network and export its checkpoint: hwbench train {model} --causal --data DATA"
+            )
         return _published(workspace, model, given.file, given, listener)
     classes = given.classes if card_name(model) else given.classes or DEFAULT_CLASSES
     network = resolve_model(workspace, model, classes)
+    network = network.causal() if given.causal else network
     if given.weights is None:
         raise UsageError(
             f"{model} is a network without weights. {_where(workspace, model)}Train it: hwbench train {model} --data "

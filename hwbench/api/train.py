@@ -156,6 +156,7 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
         out=request.out,
         fresh=request.fresh,
         listener=listener,
+        causal=request.causal,
     )
     result = TrainResult.of(trained, tuning)
     if result.finished_before:
@@ -184,6 +185,7 @@ def train_network(
     out: Path | None = None,
     fresh: bool = False,
     listener: Listener = SILENT,
+    causal: bool = False,
 ) -> Trained:
     """Trains a network by name on data by name, or goes on where that stopped.
 
@@ -206,9 +208,11 @@ def train_network(
         out: Folder of the run; default: one below ``runs/``.
         fresh: Start over.
         listener: Hears each step.
+        causal: No frame looks at a later one; of networks of X3D's blocks.
 
     Raises:
         UnknownName: No such architecture, study or data.
+        UnsupportedModule: A network without a causal form.
         VideoError: A video cannot be read, or no class is left.
         InvalidFile: The folder holds another run, or the weights are those of another network.
         InvalidValue: The weights have another number of classes than the data.
@@ -225,6 +229,7 @@ def train_network(
         picture, normalisation = PictureSpec(), Normalisation()
         if tuning is None:
             network = _network(workspace, architecture, data, recipe.seed, listener)
+            network = network.causal() if causal else network
             clip, card = _clip(network, span, stride), card_name(architecture)
             if card is not None and weights is not None:
                 sheet = load_card(workspace, card)

@@ -39,6 +39,9 @@ class TrainRequest:
         default=None,
         help="synthetic (default), synthetic:NAME, class folders, a list, or READER:PATH; with --qat as before.",
     )
+    causal: bool = option(
+        default=False, help="No frame looks at a later one, so that export --streaming works; of X3D's blocks."
+    )
     qat: bool = option(default=False, help="Fine-tune a checkpoint with the rounding of int8 in it, then export it.")
     recipe: str | None = option(
         default=None,
@@ -108,6 +111,8 @@ class TrainRequest:
         if self.span is not None:
             parse_duration(self.span, name="--span")
         check_decoded_cache(self.decoded_cache)
+        if self.qat and self.causal:
+            raise UsageError("--qat goes on with the network of a checkpoint; leave out --causal")
         if self.qat and (self.span is not None or self.stride is not None):
             raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
         if self.span is not None and self.stride is not None:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
+from hwbench.blocks.streaming import Framewise, StreamStep
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -35,6 +36,34 @@ class EfficientBlock(nn.Module, abc.ABC):
             UnsupportedModule: An attribute or a size that no rewrite covers.
             UnknownName: No such variant.
         """
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        """The step of the stream form (``hwbench.blocks.streaming``) for frames of shape ``input``, one frame long.
+
+        By default that of a block which looks at each frame by itself and says so (``is_framewise``).
+
+        Raises:
+            UnsupportedModule: The block looks at frames to come, or has no such form.
+        """
+        if not self.is_framewise:
+            raise UnsupportedModule(
+                f"{type(self).__name__} has no stream form: give it a to_stream, or build X3D with causal blocks"
+            )
+        return Framewise(self.to_deploy(input.with_(t=1)))
+
+    @property
+    def is_framewise(self) -> bool:
+        """Whether each frame that comes out depends on the same frame of the input alone."""
+        return False
+
+    def causal(self) -> None:
+        """Makes the block look at no frame to come, in place; its weights stay. By default its parts are made so.
+
+        A block without parts which is neither framewise nor knows how refuses by itself in ``to_stream``.
+        """
+        for part in self.modules():
+            if part is not self and isinstance(part, EfficientBlock):
+                part.causal()
 
     @abc.abstractmethod
     def output(self, x: TensorSpec) -> TensorSpec:

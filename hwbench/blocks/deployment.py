@@ -11,7 +11,9 @@ from torch import nn
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.graph import RewriteResult, deploy_graph
 from hwbench.blocks.kinds import build
-from hwbench.specs import AUTO, BlockSpec, TensorSpec
+from hwbench.blocks.streaming import StreamChain, StreamForm, StreamStep
+from hwbench.errors import UnsupportedModule
+from hwbench.specs import AUTO, STREAM, BlockSpec, TensorSpec
 
 
 def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Module:
@@ -25,6 +27,8 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
         UnsupportedModule: An attribute, an operation or a size that no rewrite covers.
         UnknownName: No such variant.
     """
+    if variant == STREAM:
+        return stream_form(module, input)
     own = getattr(module, "to_deploy", None)
     if own is not None:
         deployed: nn.Module = own(input, variant)
@@ -32,6 +36,27 @@ def deploy_form(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     examples = tuple(torch.zeros(one.shape, dtype=dtype) for one in input.pathways)
     return deploy_graph(module, examples, variant=variant, result=RewriteResult.FOLDED)
+
+
+def stream_form(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:
+    """The stream form of a causal module: one new frame (N, C, H, W) and states in, what comes out and new states.
+
+    Args:
+        module: A block or a network of efficient blocks; left as it is.
+        input: Shape of the clips, or of one frame; how many frames it has does not matter.
+        memory: Frames that averages over time remember; None: all.
+
+    Raises:
+        UnsupportedModule: The module looks at frames to come, or has no stream form.
+        InvalidValue: The memory is not at least one frame.
+    """
+    if not isinstance(module, EfficientBlock):
+        raise UnsupportedModule(
+            f"{type(module).__name__} has no stream form: only networks of X3D's blocks have one; choose such a network"
+        )
+    dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+    one = input.with_(t=1)
+    return StreamForm(module.to_stream(one), one.folded, memory, dtype).eval()
 
 
 class BlockChain(EfficientBlock):
@@ -63,6 +88,14 @@ class BlockChain(EfficientBlock):
         if any(spec.pathway or spec.descriptor.takes + spec.descriptor.gives > 2 for spec in self.specs):
             return DeployedPathways(self.specs, layers).eval()
         return nn.Sequential(layers).eval()
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        steps: OrderedDict[str, StreamStep] = OrderedDict()
+        for (name, block), x in zip(self.named_children(), self._inputs(input), strict=True):
+            if not isinstance(block, EfficientBlock):
+                raise UnsupportedModule(f"{name}: {type(block).__name__} has no stream form")
+            steps[name] = block.to_stream(x)
+        return StreamChain(steps)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         for spec in self.specs:

@@ -22,7 +22,7 @@ from hwbench.blocks.mobile_cpu import (
     X3dStem,
 )
 from hwbench.specs import BlockSpec, block_kinds
-from hwbench.specs.fields import TEMPORAL_STRIDE
+from hwbench.specs.fields import CAUSAL, TEMPORAL_STRIDE
 
 
 def build(spec: BlockSpec) -> nn.Module:
@@ -41,12 +41,12 @@ def build(spec: BlockSpec) -> nn.Module:
 
 def x3d_stem(spec: BlockSpec) -> EfficientBlock:
     """The stem of X3D."""
-    return X3dStem(spec.in_channels, spec.out_channels)
+    return _causal(spec, X3dStem(spec.in_channels, spec.out_channels))
 
 
 def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
     """The bottleneck of X3D; ``activation`` is the one behind its depthwise convolution."""
-    return X3dBottleneckBlock(
+    block = X3dBottleneckBlock(
         spec.in_channels,
         spec.mid_channels,
         spec.out_channels,
@@ -56,6 +56,7 @@ def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
         kernel=spec.kernel,
         temporal_stride=spec.number(TEMPORAL_STRIDE.name),
     )
+    return _causal(spec, block)
 
 
 def x3d_head(spec: BlockSpec) -> EfficientBlock:
@@ -89,3 +90,10 @@ def pool(spec: BlockSpec) -> EfficientBlock:
     """The mean over a whole clip."""
     del spec  # it has no weights, and takes any number of channels
     return AdaptiveAvgPool3dOutSize1()
+
+
+def _causal(spec: BlockSpec, block: EfficientBlock) -> EfficientBlock:
+    """The block, looking at no frame to come where its spec says so."""
+    if spec.number(CAUSAL.name):
+        block.causal()
+    return block

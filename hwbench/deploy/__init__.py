@@ -21,6 +21,7 @@ from hwbench.deploy.mobile_optimizer import optimize_for_mobile
 from hwbench.deploy.pipeline import export
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.source import ExportSource, FineTuned, published, randomly_weighted, trained
+from hwbench.deploy.streams import Streaming
 from hwbench.deploy.transmute import TransmuteReport, transmute_model
 from hwbench.deploy.verification import Verification, verify
 
@@ -44,6 +45,7 @@ __all__ = [
     "ParityRecord",
     "ExportProgress",
     "QuantizationRecord",
+    "Streaming",
     "TransmuteReport",
     "Verification",
     "Watch",

@@ -6,11 +6,12 @@ import copy
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from hwbench.blocks.streaming import Replayed, StreamForm
 from hwbench.deploy.blocks import Int8, block_names, choices, qualities, video_top1
 from hwbench.deploy.clips import Clips
 from hwbench.deploy.manifest import BlockQuality, QuantizationRecord
@@ -31,11 +32,24 @@ _LOWERING_DB = 1.0
 
 @dataclass(frozen=True)
 class DeployForm:
-    """A deploy form, one input (T, 3, H, W) for it, and the calibration inputs of that shape."""
+    """A deploy form, one input (T, 3, H, W) for it, and the calibration inputs of that shape; of a stream form they
+    are tuples of a frame and the states.
+    """
 
     deployed: nn.Module
-    example: torch.Tensor
-    inputs: Sequence[torch.Tensor]
+    example: torch.Tensor | tuple[torch.Tensor, ...]
+    inputs: Sequence[torch.Tensor] | Sequence[tuple[torch.Tensor, ...]]
+
+    @property
+    def unquantised(self) -> tuple[str, ...]:
+        """Modules that are in fp32 in every file."""
+        return self.deployed.unquantised() if isinstance(self.deployed, StreamForm) else ()
+
+    def logits(self, clip: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
+        """What the form, or ``module`` in its place, gives for a clip (T, 3, H, W): logits (1, classes)."""
+        if isinstance(self.deployed, StreamForm):
+            return Replayed(self.deployed, module)(clip)  # type: ignore[no-any-return]
+        return (self.deployed if module is None else module)(clip)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,7 @@ class Int8Plan:
             return self.runtime.quantising(lambda *_: trial.module)
         if not quantization.fp32_blocks and "_observed" in vars(self):
             return self.runtime.quantising(lambda *_: converted(copy.deepcopy(self._observed)))
-        scheme = Scheme(self.observer, quantization.fp32_blocks)
+        scheme = Scheme(self.observer, (*quantization.fp32_blocks, *self.form.unquantised))
         return self.runtime.quantising(partial(quantized, scheme=scheme))
 
     @cached_property
@@ -160,7 +174,7 @@ class Int8Plan:
 
             graph = self._graph(observer, self.int8.fp32_blocks)
             module = converted(copy.deepcopy(graph))
-            rounded = torch.cat([module(x) for x in inputs])
+            rounded = torch.cat([self.form.logits(x, module) for x in inputs])
         found = sqnr_db(exact.double(), rounded.double()) if bool(rounded.isfinite().all()) else -EXACT_DB
         return Trial(graph, module, found)
 
@@ -171,7 +185,7 @@ class Int8Plan:
 
         inputs = [frames_to_batch(view).contiguous() for view in self.judges] or [*self.form.inputs[:JUDGED_CLIPS]]
         with torch.no_grad():
-            return inputs, torch.cat([self.form.deployed(x) for x in inputs])
+            return inputs, torch.cat([self.form.logits(x) for x in inputs])
 
     def _graph(self, observer: str, fp32_blocks: tuple[str, ...] = ()) -> Any:
         from hwbench.runtimes.executorch.quiet import quiet
@@ -181,7 +195,8 @@ class Int8Plan:
             from hwbench.runtimes.executorch.scheme import Scheme
 
             deployed = copy.deepcopy(self.form.deployed).eval()
-            return observed(deployed, self.form.example, self.form.inputs, Scheme(observer, fp32_blocks))
+            scheme = Scheme(observer, (*fp32_blocks, *self.form.unquantised))
+            return observed(deployed, self.form.example, self.form.inputs, scheme)
 
     @property
     def _ours(self) -> bool:
@@ -205,7 +220,9 @@ class Int8Plan:
 
     def _qualities(self) -> tuple[BlockQuality, ...]:
         return qualities(
-            self._rounding, self.form.inputs, lambda done, all: self.watch(ExportProgress("blocks", done, all))
+            self._rounding,
+            cast("Sequence[torch.Tensor]", self.form.inputs),
+            lambda done, all: self.watch(ExportProgress("blocks", done, all)),
         )
 
     @cached_property

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 SCHEMA = 2
 
 LAYOUT = "frames as batch (T,3,H,W) float32"
+STREAM_LAYOUT = "one frame (1,3,H,W) float32, in memory H,W,3"
 AXES = ("frame of the clip, first to last", "colour: R, G, B", "row, top to bottom", "column, left to right")
 RESIZE = (
     "the largest centred box of the shape H:W in the frame, resized to HxW (bilinear, antialiased), before normalising"
@@ -84,10 +85,14 @@ class InputForm:
         clip: ClipSpec,
         normalisation: Normalisation,
         picture: PictureSpec = PICTURE,
+        *,
+        layout: str = LAYOUT,
     ) -> InputForm:
-        """The input of a network of this package."""
+        """The input of a network of this package; with ``STREAM_LAYOUT`` one frame."""
         mean, std, shape = normalisation.mean, normalisation.std, network.input.folded
-        return cls(LAYOUT, shape, AXES, clip, resize_text(picture, shape[2:]), VALUES, 255.0, mean, std)
+        if layout == STREAM_LAYOUT:
+            shape = (1, *shape[1:])
+        return cls(layout, shape, AXES, clip, resize_text(picture, shape[2:]), VALUES, 255.0, mean, std)
 
 
 def resize_text(picture: PictureSpec, size: tuple[int, int]) -> str:
@@ -246,6 +251,35 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
+class StateRecord:
+    """One state of a stream: an input, and the output of the same number, which is that input of the next frame.
+
+    ``memory`` names the order of its axes in memory, outermost first: ``NHWC`` or ``NCHW``; ``initial``: every value of
+    it before the first frame.
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    memory: str
+    initial: float
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """What a file that takes one new frame keeps of the past.
+
+    Attributes:
+        states: Inputs 1, 2, ... behind the frame, and outputs 1, 2, ... behind the logits, in this order.
+        remembers: Frames that averages over time remember; None: all since the states were zeros.
+        checked_frames: Frames after which the states began anew while the file was compared with the original.
+    """
+
+    states: tuple[StateRecord, ...]
+    remembers: int | None
+    checked_frames: int
+
+
+@dataclass(frozen=True)
 class Manifest:
     """The contents of ``manifest.json``.
 
@@ -259,6 +293,7 @@ class Manifest:
         versions: Package -> version that made the file, and Python's.
         calibration: Where ranges of activations come from; None in fp32 and after quantisation-aware training.
         quantization: How it became int8; None in fp32.
+        stream: Of a file that takes one new frame at a time; else None, and no key of the file.
     """
 
     schema: int
@@ -279,6 +314,7 @@ class Manifest:
     accuracy: Accuracy
     calibration: CalibrationRecord | None
     quantization: QuantizationRecord | None
+    stream: StreamRecord | None = None
 
     def write(self, path: Path) -> None:
         """Writes the file, all of it or nothing."""
@@ -286,6 +322,8 @@ class Manifest:
         values["input"]["clip"] = self.input.clip.to_plain()  # without what was added later and says nothing
         if self.quantization is not None and not self.quantization.observers:
             del values["quantization"]["observers"]  # as in files of before, which anybody reads
+        if self.stream is None:
+            del values["stream"]
         for name in _PRECISIONS:
             if values["accuracy"][name] is None:
                 del values["accuracy"][name]
@@ -322,6 +360,8 @@ _PRECISIONS = ("mean_ap_before", "mean_ap_after")
 
 def _updated(values: Any) -> Any:
     """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
+    if isinstance(values, dict):
+        values = {"stream": None, **values}
     if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
         values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
     if isinstance(values, dict) and isinstance(values.get("accuracy"), dict):

@@ -60,6 +60,11 @@ class ServedModel:
             self._fail()
         return np.frombuffer(answer, dtype=np.float32).reshape(self.output_shape)
 
+    def replay(self, clip: FloatArray) -> FloatArray:
+        """The answer of a stream behind the last frame of a clip (T, 3, H, W); errors as of a call."""
+        answers = [self(clip[frame : frame + 1]) for frame in range(len(clip))]
+        return answers[-1]
+
     def _fail(self) -> NoReturn:
         status = self._process.wait()
         self._stderr.seek(0)
@@ -72,18 +77,19 @@ class ServedModel:
 
 
 @contextmanager
-def served(path: Path, *, threads: int = 1, timeout_s: float = 120.0) -> Iterator[ServedModel]:
+def served(path: Path, *, threads: int = 1, timeout_s: float = 120.0, window: int = 0) -> Iterator[ServedModel]:
     """Loads a file of any runtime in a process of its own, which ends with the block.
 
     Args:
         path: The file.
         threads: Threads of the engine.
         timeout_s: Limit for loading and for each execution.
+        window: A stream begins anew after so many frames; 0: never.
 
     Raises:
         CheckFailed: It does not load or run, or kills its process.
     """
-    words = [str(path.resolve()), str(threads), str(max(1, round(timeout_s)))]
+    words = [str(path.resolve()), str(threads), str(max(1, round(timeout_s))), str(window)]
     with tempfile.TemporaryFile() as stderr:
         process = subprocess.Popen(
             python_command("hwbench.runtimes.model_server", *words),

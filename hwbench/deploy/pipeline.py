@@ -19,8 +19,10 @@ from hwbench.deploy.cost import Meter, unmeasured
 from hwbench.deploy.file_names import MANIFEST, RUN, model_name
 from hwbench.deploy.int8 import JUDGED_CLIPS, DeployForm, Int8Plan
 from hwbench.deploy.manifest import (
+    LAYOUT,
     OUTPUT,
     SCHEMA,
+    STREAM_LAYOUT,
     Accuracy,
     CalibrationRecord,
     DeployedModel,
@@ -35,10 +37,11 @@ from hwbench.deploy.parity import DeployFormError, OutputComparison, check_deplo
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.run_page import write_run_page
 from hwbench.deploy.source import ExportSource, with_statistics_of
+from hwbench.deploy.streams import Replayed, Streaming, StreamInputs
 from hwbench.errors import InvalidValue, NotCalibrated
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import DEFAULT, ModuleForm, Quantiser, Runtime, exporting, get, in_words, names
-from hwbench.specs import AUTO, Artifact, Precision
+from hwbench.specs import AUTO, STREAM, Artifact, Precision, Workload
 
 UNTRAINED = "random weights: nothing was learned that an accuracy could measure"
 ASSUMED = "the weights have no class names; in the order of the logits they were taken to be those of"
@@ -66,6 +69,7 @@ def export(
     runtime: Runtime | None = None,
     int8: Int8 | None = None,
     meter: Meter | None = None,
+    streaming: Streaming | None = None,
 ) -> DeployedModel:
     """Writes the model, ``manifest.json`` and ``RUN.md`` into a folder, over an export of before; other files stay.
 
@@ -84,10 +88,12 @@ def export(
         runtime: Engine of the file, which quantises in its own way; default: ExecuTorch.
         int8: How it becomes int8; not looked at for fp32.
         meter: Measures what blocks in fp32 cost; without one that is not known.
+        streaming: The file takes one new frame with the states of the frames before it; default: a clip.
 
     Raises:
         NotCalibrated: int8 without calibration clips.
         InvalidValue: What is asked for does not go together.
+        UnsupportedModule: The network has no stream form, where one is asked for.
         ParityFailed: The file does not compute what the original computes (``hwbench.deploy.parity``).
         DelegationFailed: An operation is left outside the delegate.
         CheckFailed: The file does not load or run.
@@ -98,12 +104,14 @@ def export(
     how = int8 or Int8()
     _check(original, precision, calibration, runtime)
     _check_int8(original, precision, validation, runtime, variant, how)
+    if streaming is not None:
+        streaming.check(original, runtime, variant, how)
     name = model_name(runtime.name)
     if precision is Precision.INT8 and not original.weights.trained:
         original = _met_clips(original, calibration)
     with staging(out) as folder:
         calibrated = precision is Precision.INT8 and original.fine_tuned is None
-        report = _Report(original, precision, variant, calibration if calibrated else None)
+        report = _Report(original, precision, variant, calibration if calibrated else None, streaming)
         form, error = _form(report, watch, runtime)
         judges = _judges(original, validation)
         plan = None
@@ -113,7 +121,7 @@ def export(
         for quantization in attempts:
             engine = runtime if plan is None or quantization is None else plan.engine(quantization)
             built = _Built(_build(report, form, folder / name, watch, engine), len(form.inputs), quantization)
-            comparison = _compare(original, built.artifact.path, validation, threads, watch)
+            comparison = _compare(report, built.artifact.path, validation, threads, watch)
             accuracy = _accuracy(original, comparison, validation)
             if _kept(accuracy, how):
                 break
@@ -150,6 +158,14 @@ class _Report:
     precision: Precision
     variant: str
     calibration: Clips | None
+    streaming: Streaming | None = None
+
+    @property
+    def workload(self) -> Workload:
+        """What the file computes."""
+        if self.streaming is not None:
+            return self.streaming.workload(self.original, self.precision)
+        return self.original.network.workload(self.precision, self.variant)
 
     def manifest(self, built: _Built, parity: ParityRecord, accuracy: Accuracy) -> Manifest:
         original, artifact, used = self.original, built.artifact, self.calibration
@@ -160,10 +176,16 @@ class _Report:
             precision=self.precision,
             runtime=artifact.runtime,
             runtime_version=artifact.version,
-            variant=self.variant,
+            variant=self.variant if self.streaming is None else STREAM,
             architecture=NetworkRecord.of(original.network),
             weights=original.weights,
-            input=InputForm.of(original.network, original.clip, original.normalisation, original.picture),
+            input=InputForm.of(
+                original.network,
+                original.clip,
+                original.normalisation,
+                original.picture,
+                layout=LAYOUT if self.streaming is None else STREAM_LAYOUT,
+            ),
             output=OUTPUT,
             labels=original.classes,
             versions=_versions(artifact.runtime),
@@ -174,6 +196,7 @@ class _Report:
             if used is None
             else CalibrationRecord(used.source, used.split, built.calibration_clips, used.seed),
             quantization=built.quantization,
+            stream=None if self.streaming is None else self.streaming.record(original),
         )
 
 
@@ -239,7 +262,11 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
     folded = runtime.capabilities.form(original.network.workload(report.precision, variant)) is not ModuleForm.ORIGINAL
     example = _noise(original, 1)[0]
 
+    streaming = report.streaming
+
     def deploy(module: nn.Module) -> nn.Module:
+        if streaming is not None:
+            return Replayed(streaming.form(original, module))
         if not folded:
             return models.Unfolded(module, original.network.input)
         return replace(original, module=module).deployed(variant)
@@ -252,13 +279,15 @@ def _form(report: _Report, watch: Watch, runtime: Runtime) -> tuple[DeployForm, 
     inputs: Sequence[torch.Tensor] = ()
     if report.calibration is not None:
         inputs = calibration_inputs(report.calibration, lambda done, all: watch(ExportProgress("calibrate", done, all)))
+    if isinstance(deployed, Replayed):
+        stream = deployed.form
+        return DeployForm(stream, stream.example(), StreamInputs(stream, inputs)), error
     return DeployForm(deployed, models.frames_to_batch(example).contiguous(), inputs), error
 
 
 def _build(report: _Report, form: DeployForm, path: Path, watch: Watch, runtime: Runtime) -> Artifact:
     watch(ExportProgress("build", 0, None))
-    workload = report.original.network.workload(report.precision, report.variant)
-    artifact = runtime.build(form.deployed, form.example, workload, path, form.inputs)
+    artifact = runtime.build(form.deployed, form.example, report.workload, path, form.inputs)
     watch(ExportProgress("build", 1, 1))
     return artifact
 
@@ -281,13 +310,13 @@ def _costed(
     return replace(built, quantization=replace(built.quantization, cost=cost))
 
 
-def _compare(
-    original: ExportSource, path: Path, validation: Clips | None, threads: int, watch: Watch
-) -> OutputComparison:
+def _compare(report: _Report, path: Path, validation: Clips | None, threads: int, watch: Watch) -> OutputComparison:
+    original, streams = report.original, report.streaming is not None
     clips = _Noise(original) if validation is None else validation
     start = None if original.fine_tuned is None else original.fine_tuned.start
-    with served(path, threads=threads) as file:
-        return compare(original.module, file, clips, lambda done, all: watch(ExportProgress("check", done, all)), start)
+    with served(path, threads=threads, window=original.network.input.t if streams else 0) as file:
+        run = file.replay if streams else file
+        return compare(original.module, run, clips, lambda done, all: watch(ExportProgress("check", done, all)), start)
 
 
 def _judges(original: ExportSource, validation: Clips | None) -> Iterable[torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from importlib import resources
 from pathlib import Path
@@ -10,11 +11,12 @@ from pathlib import Path
 from hwbench.data import ClipSpec
 from hwbench.data.conventions import HWBENCH
 from hwbench.deploy.file_names import MANIFEST, model_name
-from hwbench.deploy.manifest import RESIZE, Manifest
+from hwbench.deploy.manifest import RESIZE, Manifest, StreamRecord
 from hwbench.printable import printable
 from hwbench.runtimes import get
 
 _PAGE = "hwbench.deploy:run.md.in"
+_STREAM_PAGE = "hwbench.deploy:run_stream.md.in"
 # What the numbers that come out say.
 _ONE = "; the largest is the answer, and a softmax makes probabilities of them"
 _SEVERAL = "; a sigmoid of each is the probability of its class, and several may be there at once"
@@ -48,8 +50,24 @@ def run_page(manifest: Manifest) -> str:
         "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
         "LABELS": _labels(manifest.labels),
     }
-    text = _template(_PAGE) + _template(get(manifest.runtime).capabilities.run_page)
+    if manifest.stream is not None:
+        fields |= _stream_fields(manifest.stream)
+        text = _template(_STREAM_PAGE)
+    else:
+        text = _template(_PAGE) + _template(get(manifest.runtime).capabilities.run_page)
     return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
+
+
+def _stream_fields(stream: StreamRecord) -> dict[str, str]:
+    """What the page says of the states."""
+    remembered = "all frames since then" if stream.remembers is None else f"the last {stream.remembers} frames or so"
+    return {
+        "STATES": str(len(stream.states)),
+        "BYTES": str(4 * sum(math.prod(state.shape) for state in stream.states)),
+        "REMEMBERED": remembered,
+        "WINDOW": str(stream.checked_frames),
+        "MANIFEST": MANIFEST,
+    }
 
 
 def write_run_page(manifest: Manifest, path: Path) -> None:

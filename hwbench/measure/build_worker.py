@@ -91,14 +91,15 @@ def _build(runtime: Runtime, key: str, out: Path) -> dict[str, Any]:
     from hwbench.models import Continued, eager_workload, workload_module
     from hwbench.runtimes import ModuleForm
     from hwbench.runtimes.base import as_example
-    from hwbench.specs import Precision, Workload
+    from hwbench.specs import STREAM, Precision, Workload
 
     workload = Workload.parse(key)
-    runtime.require_precision(workload.precision)
+    runtime.require_form(workload)
     torch.manual_seed(int(workload.sha256[:8], 16))
     original = runtime.capabilities.form(workload) is ModuleForm.ORIGINAL
     module, example = eager_workload(key) if original else workload_module(workload)
-    if runtime.capabilities.delegates and not workload.blocks[-1].role.gives_logits:
+    whole = workload.blocks[-1].role.gives_logits or workload.variant == STREAM
+    if runtime.capabilities.delegates and not whole:
         module = Continued(module)
     batches = CALIBRATION_BATCHES if workload.precision is Precision.INT8 else 0
     # Drawn in the example's order of axes in memory, from which the values of int8 files of before follow.

@@ -11,7 +11,16 @@ from hwbench.models.squeezetime_weights import (
     squeezetime_from_mmaction2,
 )
 from hwbench.models.weights import WeightsForm, efficient_from_vanilla, form_of, translated, vanilla_from_efficient
-from hwbench.models.workloads import Continued, Unfolded, deployed, eager_workload, efficient, network, workload_module
+from hwbench.models.workloads import (
+    Continued,
+    Unfolded,
+    deployed,
+    eager_workload,
+    efficient,
+    network,
+    streamed,
+    workload_module,
+)
 from hwbench.models.x3d import VanillaX3d, create_x3d
 
 __all__ = [
@@ -42,6 +51,7 @@ __all__ = [
     "translated",
     "batch_to_frames",
     "vanilla_from_efficient",
+    "streamed",
     "workload_module",
     "x3d_blocks",
 ]

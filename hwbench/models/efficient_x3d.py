@@ -12,7 +12,8 @@ from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.kinds import build
 from hwbench.blocks.mobile_cpu import Chain, FullyConnected, X3dHead, X3dHeadPool
 from hwbench.blocks.mobile_cpu.activations import activation
-from hwbench.blocks.mobile_cpu.x3d import FoldedHead
+from hwbench.blocks.mobile_cpu.x3d import FoldedHead, stream_head
+from hwbench.blocks.streaming import StreamChain, StreamStep
 from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.models.stages import stages_of
 from hwbench.registry import suggest
@@ -127,6 +128,15 @@ class EfficientX3d(EfficientBlock):
         if self.head is not None:
             layers["head"] = FoldedHead(self.head.to_deploy(input, variant), self.projection, self.act)
         return nn.Sequential(layers).eval()
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        steps: OrderedDict[str, StreamStep] = OrderedDict()
+        for name, stage in self._named_stages():
+            steps[name] = stage.to_stream(input)
+            input = stage.output(input)
+        if self.head is not None:
+            steps["head"] = stream_head(self.head.to_stream(input), self.projection, self.act)
+        return StreamChain(steps)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         for _, stage in self._named_stages():

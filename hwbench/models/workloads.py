@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from hwbench.blocks.deployment import BlockChain, deploy_form
+from hwbench.blocks.deployment import BlockChain, deploy_form, stream_form
 from hwbench.blocks.layout import batch_to_frames, frames_to_batch
+from hwbench.blocks.streaming import StreamForm
 from hwbench.errors import UnsupportedModule
 from hwbench.models import by_hand
 from hwbench.models.assembly import assemble, initialise
@@ -46,6 +47,11 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
         UnsupportedModule: An operation or a size that no rewrite covers.
     """
     return deploy_form(efficient(module) if isinstance(module, VanillaX3d) else module, input, variant)
+
+
+def streamed(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:
+    """The stream form of a causal network; see ``hwbench.blocks.deployment.stream_form``."""
+    return stream_form(module, input, memory)
 
 
 def efficient(module: VanillaX3d) -> EfficientX3d:
@@ -107,10 +113,12 @@ class Continued(nn.Module):
 
 def workload_module(workload: Workload) -> tuple[nn.Module, Example]:
     """The deploy form of a workload with random weights, in eval mode, and one input (N·T, C, H, W) for it; of several
-    pathways a tuple of one for each.
+    pathways a tuple of one for each, of a stream a tuple of a frame and the states before the first frame.
     """
     module = _original(workload)
     folded = deploy_form(module, workload.input, workload.variant)
+    if isinstance(folded, StreamForm):
+        return folded, folded.example()
     return folded, _example(workload.input, fold=True)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from hwbench.errors import MissingDependency, UnsupportedModule
 from hwbench.registry import Registry
 from hwbench.runtimes.capabilities import Capabilities
-from hwbench.specs import Artifact, Precision, Workload
+from hwbench.specs import STREAM, Artifact, Precision, Workload
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +62,19 @@ class Runtime(Protocol):
                 f"choose another engine: --runtime {' or '.join(others)}"
             )
 
+    def require_form(self, workload: Workload) -> None:
+        """Refuses what the runtime does not build: a precision, or a stream; asked as ``require_precision``.
+
+        Raises:
+            UnsupportedModule: Says what it builds, and what to choose.
+        """
+        self.require_precision(workload.precision)
+        if workload.variant == STREAM and not self.capabilities.streams:
+            able = [name for name in runtimes.names() if runtimes.get(name).capabilities.streams]
+            raise UnsupportedModule(
+                f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"
+            )
+
     def for_tables(self) -> Runtime:
         """The runtime as rows of latency tables want it: their int8 needs the speed of int8, not its accuracy."""
         return self
@@ -98,11 +111,12 @@ class Runtime(Protocol):
         ...
 
 
-def arguments_of(example: Example) -> tuple[torch.Tensor, ...]:
+def arguments_of(example: Example, *, as_stored: bool = False) -> tuple[torch.Tensor, ...]:
     """The arguments that an example stands for, each in the order of its axes in memory: a folded clip can be a view of
-    another order, which would be baked in as well.
+    another order, which would be baked in as well. ``as_stored`` leaves them as they lie.
     """
-    return tuple(one.contiguous() for one in (example if isinstance(example, tuple) else (example,)))
+    arguments = example if isinstance(example, tuple) else (example,)
+    return arguments if as_stored else tuple(one.contiguous() for one in arguments)
 
 
 def as_example(arguments: tuple[torch.Tensor, ...]) -> Example:

@@ -55,5 +55,8 @@ def is_gelu(module: nn.Module) -> bool:
 
 
 def in_precision(module: nn.Module, precision: Precision) -> nn.Module:
-    """The module itself, or ``Halved`` where the precision has 16 bits."""
-    return Halved(module, precision) if precision in DTYPES else module
+    """The module itself, or ``Halved`` where the precision has 16 bits; a module with ``in_dtype`` does that itself."""
+    if precision not in DTYPES:
+        return module
+    own = getattr(module, "in_dtype", None)
+    return Halved(module, precision) if own is None else own(DTYPES[precision])

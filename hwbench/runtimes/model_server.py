@@ -1,8 +1,8 @@
-"""A deployed file in its own process, fed by pipes: ``python -m hwbench.runtimes.model_server FILE THREADS LIMIT_S``.
+"""A deployed file in its own process, fed by pipes: ``python -m hwbench.runtimes.model_server FILE THREADS LIMIT_S N``.
 
 First one line of JSON on stdout: ``input`` and ``output``, the two shapes, or ``error``. Then, for each input on stdin
 (raw float32 in the order of its axes), the logits on stdout likewise. Ends when stdin does. A limit for loading and for
-each execution is kept by SIGALRM.
+each execution is kept by SIGALRM. A file that is a stream begins anew after every N inputs; 0: never.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hwbench.runtimes.python_models import Model, ModelFailure, load_engine, loa
 
 def main() -> int:
     """Serves one file."""
-    path, threads, limit_s = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    path, threads, limit_s, window = sys.argv[1], *map(int, sys.argv[2:5])
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print goes to stderr
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -36,13 +36,18 @@ def main() -> int:
         return 1
     signal.alarm(0)
     _header(answers, {"input": model.input_shape, "output": list(model.output().shape)})
-    return _answer(model, answers, limit_s)
+    return _answer(model, answers, limit_s, window)
 
 
-def _answer(model: Model, answers: BinaryIO, limit_s: int) -> int:
+def _answer(model: Model, answers: BinaryIO, limit_s: int, window: int) -> int:
     size = 4 * int(np.prod(model.input_shape))
+    begin_anew, count = getattr(model, "begin_anew", lambda: None), 0
+    begin_anew()  # it has run once already
     while len(data := sys.stdin.buffer.read(size)) == size:
         signal.alarm(limit_s)
+        if window and count % window == 0:
+            begin_anew()
+        count += 1
         try:
             model.feed(np.frombuffer(data, dtype=np.float32))
             model.run()

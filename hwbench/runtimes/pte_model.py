@@ -28,9 +28,15 @@ _FLOAT = 6  # ScalarType::Float
 
 
 class PteModel(TensorFed):
-    """A ``.pte`` file in the ExecuTorch runtime."""
+    """A ``.pte`` file in the ExecuTorch runtime.
+
+    ``hands_on``: It is a stream: what comes out behind the first output are the states for the next frame. They are
+    handed on inside the time of an execution.
+    """
 
     def __init__(self, path: str, options: Options) -> None:
+        import torch
+
         bindings = engine(options.threads)
         tracing = {"enable_etdump": True, "debug_buffer_size": 0} if options.profile else {}
         # The method does not own the program: both are kept.
@@ -41,8 +47,13 @@ class PteModel(TensorFed):
         for i, info in enumerate(infos):
             if int(info.dtype()) != _FLOAT:
                 raise ModelFailure("load", f"input {i} is not float32")
-        self._inputs = tensors([info.sizes() for info in infos], options.input)
-        if options.check:  # layout matters to the values, not to the time
+        outputs = [meta.output_tensor_meta(i) for i in range(meta.num_outputs())]
+        self.hands_on = not outputs[0].is_memory_planned()
+        shapes = [info.sizes() for info in infos]
+        self._inputs = tensors(shapes[:1] if self.hands_on else shapes, options.input)
+        if self.hands_on:
+            self._inputs += [torch.zeros(*shape) for shape in shapes[1:]]
+        if options.check or self.hands_on:  # layout matters to the values, not to the time
             known = pte_layout(Path(path)).inputs
             self._inputs = [_stored(value, order) for value, (_, order) in zip(self._inputs, known, strict=True)]
 
@@ -56,13 +67,20 @@ class PteModel(TensorFed):
             self._method.set_inputs(self._inputs)
             start = time.monotonic_ns()
             self._method.execute()
+            if self.hands_on:
+                self._output, *states = self._method.get_outputs()
+                self._inputs[1:] = states
             end = time.monotonic_ns()
         except RuntimeError as error:
             raise ModelFailure("run", str(error)) from error
         return max(end - start, 1)
 
     def output(self) -> npt.NDArray[np.float32]:
-        return float_array(self._method.get_outputs()[0])
+        return float_array(self._output if self.hands_on else self._method.get_outputs()[0])
+
+    def begin_anew(self) -> None:
+        """States as before the first frame, where the file is a stream."""
+        self._inputs[1:] = [value.clone().zero_() if self.hands_on else value for value in self._inputs[1:]]
 
     def operations(self, runs: int) -> list[Operation]:
         for _ in range(runs):

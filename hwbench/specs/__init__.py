@@ -14,11 +14,12 @@ from hwbench.specs.repeatability import Repeatability
 from hwbench.specs.target import LOCAL, Target
 from hwbench.specs.tensor import Pathways, Precision, TensorSpec
 from hwbench.specs.timing import CacheState, LatencyStats, Measurement, Outcome, Session, Timing
-from hwbench.specs.workload import AUTO, Workload
+from hwbench.specs.workload import AUTO, STREAM, Workload
 
 __all__ = [
     "ACTIVATIONS",
     "AUTO",
+    "STREAM",
     "GLOBAL",
     "LOCAL",
     "Architecture",

@@ -83,6 +83,8 @@ COMMON = (IN, MID, HIDDEN, OUT, KERNEL, STRIDE, GROUPS, SE, ACTIVATION)
 
 # A further field of kinds whose first kernel may step over frames.
 TEMPORAL_STRIDE = Field("temporal_stride", "ts", FieldType.COUNT, 1)
+# A further field of kinds that can look at the past alone: 1 where no frame depends on a later one, else 0.
+CAUSAL = Field("causal", "ca", FieldType.COUNT, 0)
 
 
 def format_kernel(kernel: Kernel) -> str:

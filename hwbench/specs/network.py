@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hwbench.errors import UnsupportedModule
 from hwbench.specs.block import BlockSpec
+from hwbench.specs.fields import CAUSAL, GLOBAL, TEMPORAL_STRIDE
+from hwbench.specs.kind import BlockRole
 from hwbench.specs.tensor import Precision, TensorSpec
-from hwbench.specs.workload import AUTO, Workload
+from hwbench.specs.workload import AUTO, STREAM, Workload
 
 # Rows of a space are measured for the classes of the built-in synthetic set unless told otherwise.
 DEFAULT_CLASSES = 8
@@ -35,6 +38,51 @@ class Network:
         head = replace(self.blocks[-1], out_channels=num_classes)
         return replace(self, blocks=(*self.blocks[:-1], head))
 
+    @property
+    def is_causal(self) -> bool:
+        """Whether every block that can look at frames to come is causal."""
+        return all(block.number(CAUSAL.name) for block in self.blocks if block.role is not BlockRole.HEAD)
+
+    def causal(self) -> Network:
+        """The same network with causal blocks: no frame depends on a later one. Weights have the same names and shapes.
+
+        Raises:
+            UnsupportedModule: A block has no causal form.
+        """
+        return replace(self, blocks=tuple(_causal(block) for block in self.blocks))
+
+    def frame(self, precision: Precision) -> Workload:
+        """One new frame of a stream as something to build and time.
+
+        Raises:
+            UnsupportedModule: The network is not causal, or steps over frames.
+        """
+        for block in self.blocks:
+            if block.number(TEMPORAL_STRIDE.name) > 1:
+                raise UnsupportedModule(
+                    f"{block.key} steps over frames: some frames of a stream would give no answer; choose a network "
+                    "without temporal strides"
+                )
+        if not self.is_causal:
+            raise UnsupportedModule(
+                f"{self.name} looks at frames to come, a stream has none yet; train a causal network: "
+                "hwbench train NETWORK --causal"
+            )
+        return Workload(self.blocks, self.input.with_(t=1), precision, STREAM)
+
     def workload(self, precision: Precision, variant: str = AUTO) -> Workload:
         """The network as something to build and time."""
         return Workload(self.blocks, self.input, precision, variant)
+
+
+def _causal(block: BlockSpec) -> BlockSpec:
+    if block.role is BlockRole.HEAD and block.kernel == GLOBAL:
+        return block  # the mean over the clip is over the frames so far
+    if block.get(CAUSAL.name) is None:
+        raise UnsupportedModule(
+            f"{block.key}: blocks of kind {block.kind!r} have no causal form, only those of X3D have; choose a network "
+            "such as zoo:x3d-xs"
+        )
+    if block.number(CAUSAL.name):
+        return block
+    return replace(block, extras=(*block.extras, (CAUSAL.name, 1)))

@@ -13,6 +13,8 @@ from hwbench.specs.kind import BlockRole
 from hwbench.specs.tensor import Precision, TensorSpec
 
 AUTO = "auto"
+# In place of a layout: one new frame of a stream, with states in and out (``hwbench.blocks.streaming``).
+STREAM = "stream"
 
 
 @dataclass(frozen=True, order=True)
@@ -21,7 +23,8 @@ class Workload:
 
     ``variant`` names how a convolution over time is laid out in the deploy form
     (``hwbench.blocks.mobile_cpu.layouts``); ``auto`` leaves the choice to the runtime and stays in the key, because
-    the choice is part of what was measured.
+    the choice is part of what was measured. ``stream``: the blocks are causal, the input is one frame, and
+    what is built takes that frame and the states of the blocks.
     """
 
     blocks: tuple[BlockSpec, ...]
@@ -32,6 +35,8 @@ class Workload:
     def __post_init__(self) -> None:
         if not self.blocks:
             raise InvalidValue("workload: at least one block is needed")
+        if self.variant == STREAM and self.input.t != 1:
+            raise InvalidValue(f"workload: a stream takes one frame at a time, got the input {self.input.key}")
         self.output  # noqa: B018  # every block must accept what the one before it puts out
 
     @property

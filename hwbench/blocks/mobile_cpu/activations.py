@@ -29,6 +29,10 @@ class Activation(EfficientBlock):
     def deployable(self, shape: Sequence[int], variant: str = AUTO) -> nn.Module:
         return self.to_deploy()
 
+    @property
+    def is_framewise(self) -> bool:
+        return True
+
     def output(self, x: TensorSpec) -> TensorSpec:
         return x
 

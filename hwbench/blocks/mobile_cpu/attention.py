@@ -10,6 +10,8 @@ from torch import nn
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.layout import clip_mean
+from hwbench.blocks.mobile_cpu.taps import filled_conv
+from hwbench.blocks.streaming import MeanStep, StreamStep, named
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -41,14 +43,29 @@ class SqueezeExcitation(EfficientBlock):
         return self.se(x)  # type: ignore[no-any-return]
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
-        return ClipGate(self.se.block, input).eval()
+        return (CausalGate if self.se.is_causal else ClipGate)(self.se.block, input).eval()
+
+    def causal(self) -> None:
+        self.se.is_causal = True
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        if not self.se.is_causal:
+            raise UnsupportedModule(
+                "a squeeze-excite over the whole clip has no stream form; stream a causal network (blocks with ca1 in "
+                "their keys)"
+            )
+        return StreamGate(self.se.block, input)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return x
 
 
 class _Gate(nn.Module):
-    """x · sigmoid(W2 act(W1 mean(x) + b1) + b2), mean over all positions."""
+    """x · sigmoid(W2 act(W1 mean(x) + b1) + b2), mean over all positions; in causal form, of each frame, over all
+    positions of that frame and of those before it.
+    """
+
+    is_causal = False
 
     def __init__(self, channels: int, reduced: int, is_3d: bool, act: nn.Module) -> None:
         super().__init__()
@@ -57,8 +74,11 @@ class _Gate(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         axes = tuple(range(2, x.dim()))
-        gate: torch.Tensor = self.block(x.mean(axes, keepdim=True))
-        return x * gate
+        if not self.is_causal:
+            gate: torch.Tensor = self.block(x.mean(axes, keepdim=True))
+            return x * gate
+        frames = torch.arange(1, x.shape[2] + 1, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
+        return x * self.block(x.mean((3, 4), keepdim=True).cumsum(2) / frames)  # type: ignore[no-any-return]
 
 
 class ClipGate(nn.Module):
@@ -66,8 +86,7 @@ class ClipGate(nn.Module):
 
     def __init__(self, block: nn.Sequential, input: TensorSpec) -> None:
         super().__init__()
-        expand, act, reduce = block[0], block[1], block[2]
-        self.block = nn.Sequential(_as_2d(expand), copy.deepcopy(act), _as_2d(reduce), nn.Sigmoid())
+        self.block = _folded(block)
         self.mul = FloatFunctional()
         self.spec = input
 
@@ -78,6 +97,51 @@ class ClipGate(nn.Module):
         n, c, t, h, w = self.spec.shape
         clips = self.mul.mul(x.reshape(n, t, c, h, w), gate.reshape(n, 1, c, 1, 1))
         return clips.reshape(n * t, c, h, w)
+
+
+class CausalGate(nn.Module):
+    """The deploy form of a causal one: frame t is weighted by the mean over frames 1 to t.
+
+    These means are a convolution over the frame means (N, T, C, 1) whose channels are frames, with the weight 1/t for
+    the frames up to t.
+    """
+
+    def __init__(self, block: nn.Sequential, input: TensorSpec) -> None:
+        super().__init__()
+        self.block = _folded(block)
+        self.mul = FloatFunctional()
+        self.spec = input
+        dtype = next(self.block.parameters()).dtype
+        frames = torch.arange(1, input.t + 1, dtype=dtype).reshape(-1, 1)
+        self.means = filled_conv((torch.ones(input.t, input.t).tril() / frames)[..., None, None], None, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        means = x.mean((-2, -1), keepdim=True)
+        if self.spec.t > 1:
+            n, c, t = self.spec.n, self.spec.c, self.spec.t
+            means = self.means(means.reshape(n, t, c, 1)).reshape(n * t, c, 1, 1)
+        return self.mul.mul(x, self.block(means))
+
+
+class StreamGate(StreamStep):
+    """The step of a causal one: a mean over all frames so far is carried on."""
+
+    def __init__(self, block: nn.Sequential, input: TensorSpec) -> None:
+        super().__init__()
+        self.mean = MeanStep(input.n, input.c)
+        self.block = _folded(block)
+        self.mul = FloatFunctional()
+        self.states = tuple(named("mean", state) for state in self.mean.states)
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        mean, renewed = self.mean(x, share, *states)
+        return self.mul.mul(x, self.block(mean)), renewed
+
+
+def _folded(block: nn.Sequential) -> nn.Sequential:
+    """The layers of a gate on pictures."""
+    expand, act, reduce = block[0], block[1], block[2]
+    return nn.Sequential(_as_2d(expand), copy.deepcopy(act), _as_2d(reduce), nn.Sigmoid())
 
 
 def _as_2d(conv: nn.Module) -> nn.Conv2d:

@@ -20,8 +20,10 @@ from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.mobile_cpu.activations import Activation, activation
-from hwbench.blocks.mobile_cpu.taps import convolved
+from hwbench.blocks.mobile_cpu.delayed import DelayedTaps
+from hwbench.blocks.mobile_cpu.taps import CausalConv3d, Taps, convolved
 from hwbench.blocks.mobile_cpu.temporal import folded_conv
+from hwbench.blocks.streaming import StreamChain, StreamStep
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -45,19 +47,40 @@ class ConvBnAct(EfficientBlock):
     def conv(self) -> nn.Conv3d:
         """The convolution."""
         conv = self.kernel.get_submodule("conv")
-        if type(conv) is not nn.Conv3d:
+        if type(conv) not in (nn.Conv3d, CausalConv3d):
             raise UnsupportedModule(f"{type(self).__name__}: expected Conv3d in kernel.conv, got {type(conv).__name__}")
+        assert isinstance(conv, nn.Conv3d)
         return conv
+
+    @property
+    def is_framewise(self) -> bool:
+        return self.conv.kernel_size[0] == 1
+
+    def causal(self) -> None:
+        if not self.is_framewise:
+            self.kernel.conv = CausalConv3d.of(self.conv)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.kernel(x)  # type: ignore[no-any-return]
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
-        parts = dict(self.kernel.named_children())
-        act = parts["act"]
+        return folded_conv(self.conv, self._norm, self._act.to_deploy(), input, variant)
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        if self.is_framewise:
+            return super().to_stream(input)
+        return DelayedTaps(Taps(self.conv, self._norm), self._act.to_deploy(), input)
+
+    @property
+    def _norm(self) -> nn.Module | None:
+        return dict(self.kernel.named_children()).get("bn")
+
+    @property
+    def _act(self) -> Activation:
+        act = self.kernel.get_submodule("act")
         if not isinstance(act, Activation):
             raise UnsupportedModule(f"{type(self).__name__}: expected an activation of hwbench, got {act}")
-        return folded_conv(self.conv, parts.get("bn"), act.to_deploy(), input, variant)
+        return act
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return convolved(self.conv, x)
@@ -199,6 +222,10 @@ class Conv3dSeparableDwBnAct(EfficientBlock):
                 conv_t=self.conv_t.to_deploy(between, variant),
             )
         ).eval()
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        between = self.conv_xy.output(input)
+        return StreamChain({"conv_xy": self.conv_xy.to_stream(input), "conv_t": self.conv_t.to_stream(between)})
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return self.conv_t.output(self.conv_xy.output(x))

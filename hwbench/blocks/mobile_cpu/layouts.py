@@ -223,13 +223,13 @@ def separable(taps: Taps, input: TensorSpec) -> nn.Module:
     """Pairs of a depthwise convolution over space and one over time, as many as the temporal rank of the kernel."""
     if not taps.depthwise:
         return ShiftAdd(taps, input)
-    channels, _, k, *kernel = taps.weight.shape
+    channels, _, _, *kernel = taps.weight.shape
     u, s, v = torch.linalg.svd(taps.weight.flatten(3).squeeze(1), full_matrices=False)
     space = (s[:, :, None] * v).reshape(channels, -1, *kernel)
     terms = []
     for r in range(temporal_rank(taps.weight)):
         bias = None if r else taps.bias
-        over_time = filled_conv(u[:, None, :, r, None], bias, channels, padding=(k // 2, 0))
+        over_time = taps.row_conv(u[:, None, :, r, None], bias, channels)
         terms.append((taps.spatial(space[:, r, None], None, channels), over_time))
     return _TermsOverTime(terms, taps.output(input))
 

@@ -10,6 +10,7 @@ from torch import nn
 from hwbench.blocks.base import EfficientBlock
 from hwbench.blocks.layout import clip_mean, from_planes, to_planes
 from hwbench.blocks.mobile_cpu.no_op import NoOpConvertBlock
+from hwbench.blocks.streaming import MeanStep, StreamStep
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, TensorSpec
 
@@ -26,6 +27,9 @@ class _OutSize1(EfficientBlock):
 
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         return ClipMean(input).eval()
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        return MeanStep(input.n, input.c)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         return TensorSpec(x.n, x.c, 1, 1, 1)

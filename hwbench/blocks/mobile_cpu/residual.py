@@ -20,6 +20,7 @@ from hwbench.blocks.mobile_cpu.convolutions import (
     ConvBnAct,
 )
 from hwbench.blocks.mobile_cpu.x3d import Chain
+from hwbench.blocks.streaming import StreamStep, named
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO, Kernel, TensorSpec, format_kernel
 from hwbench.specs.kinds.x3d import extends_over_time
@@ -117,6 +118,9 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         return FoldedBottleneck(self, input, variant).eval()
 
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        return StreamBottleneck(self, input)
+
     def output(self, x: TensorSpec) -> TensorSpec:
         return _through(self.layers, x)
 
@@ -164,6 +168,34 @@ class FoldedBottleneck(nn.Module):
         if self.add is not None:
             y = self.add.add(x if self.proj is None else self.proj(x), y)
         return self.act(y)  # type: ignore[no-any-return]
+
+
+class StreamBottleneck(StreamStep):
+    """The step of ``X3dBottleneckBlock``: what is kept is kept inside the branch.
+
+    Raises (construction):
+        UnsupportedModule: It steps over frames, or looks at frames to come.
+    """
+
+    def __init__(self, block: X3dBottleneckBlock, input: TensorSpec) -> None:
+        super().__init__()
+        if block.temporal_stride != 1:
+            raise UnsupportedModule(
+                f"a block that steps over frames (ts{block.temporal_stride}) has no stream form: some frames would "
+                "give no output; stream a network without temporal strides"
+            )
+        layers = {name: layer for name, layer in block.layers.named_children() if isinstance(layer, EfficientBlock)}
+        self.layers = Chain(layers).to_stream(input)
+        self.add = None if block._residual_add_func is None else FloatFunctional()
+        self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input.with_(t=1))
+        self.act = block.final_act.to_deploy()
+        self.states = tuple(named("layers", state) for state in self.layers.states)
+
+    def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, *renewed = self.layers(x, share, *states)
+        if self.add is not None:
+            y = self.add.add(x if self.proj is None else self.proj(x), y)
+        return (self.act(y), *renewed)
 
 
 class ResidualBlock(EfficientBlock, Residual):

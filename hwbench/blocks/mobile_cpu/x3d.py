@@ -13,6 +13,7 @@ from hwbench.blocks.mobile_cpu.activations import Activation
 from hwbench.blocks.mobile_cpu.convolutions import Conv3d5x1x1BnAct, Conv3dPwBnAct, Conv3dTemporalKernel1BnAct
 from hwbench.blocks.mobile_cpu.fully_connected import FullyConnected
 from hwbench.blocks.mobile_cpu.pool import AdaptiveAvgPool3dOutSize1
+from hwbench.blocks.streaming import Framewise, StreamChain, StreamStep
 from hwbench.specs import AUTO, TensorSpec
 
 
@@ -36,6 +37,13 @@ class Chain(EfficientBlock):
             layers[name] = block.to_deploy(input, variant)
             input = block.output(input)
         return nn.Sequential(layers).eval()
+
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        steps: OrderedDict[str, StreamStep] = OrderedDict()
+        for name, block in self._blocks():
+            steps[name] = block.to_stream(input)
+            input = block.output(input)
+        return StreamChain(steps)
 
     def output(self, x: TensorSpec) -> TensorSpec:
         for _, block in self._blocks():
@@ -91,6 +99,9 @@ class X3dHead(EfficientBlock):
     def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
         return FoldedHead(self.head.to_deploy(input, variant), self.projection).eval()
 
+    def to_stream(self, input: TensorSpec) -> StreamStep:
+        return stream_head(self.head.to_stream(input), self.projection)
+
     def output(self, x: TensorSpec) -> TensorSpec:
         return TensorSpec(x.n, _linear(self.projection).out_features, 1, 1, 1)
 
@@ -112,6 +123,11 @@ class FoldedHead(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.act(self.projection(self.pool(x)).flatten(1))  # type: ignore[no-any-return]
+
+
+def stream_head(pool: StreamStep, projection: FullyConnected, act: Activation | None = None) -> StreamStep:
+    """The step of a head: pooling that remembers, then the last layer."""
+    return StreamChain({"pool": pool, "projection": Framewise(FoldedHead(nn.Identity(), projection, act).eval())})
 
 
 def _linear(projection: FullyConnected) -> nn.Linear:

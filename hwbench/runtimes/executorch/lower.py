@@ -6,7 +6,13 @@ from typing import Any
 
 import torch
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-from executorch.exir import EdgeCompileConfig, EdgeProgramManager, to_edge_transform_and_lower
+from executorch.exir import (
+    EdgeCompileConfig,
+    EdgeProgramManager,
+    ExecutorchBackendConfig,
+    to_edge_transform_and_lower,
+)
+from executorch.exir.passes import MemoryPlanningPass
 from torch import nn
 
 from hwbench.runtimes.executorch.delegation import read_delegation
@@ -51,7 +57,12 @@ def delegation(program: EdgeProgramManager) -> DelegationReport:
     return read_delegation(program.exported_program().graph_module)
 
 
-def serialized(program: EdgeProgramManager) -> bytes:
-    """The contents of the ``.pte`` file."""
-    content: Any = program.to_executorch().buffer
+def serialized(program: EdgeProgramManager, *, hands_on: bool = False) -> bytes:
+    """The contents of the ``.pte`` file.
+
+    With ``hands_on`` the caller gives the memory of inputs and outputs: an output becomes the input of the next
+    execution without being copied. Runners know streams by that.
+    """
+    planning = MemoryPlanningPass(alloc_graph_input=not hands_on, alloc_graph_output=not hands_on)
+    content: Any = program.to_executorch(ExecutorchBackendConfig(memory_planning_pass=planning)).buffer
     return bytes(content)

@@ -21,7 +21,7 @@ from hwbench.runtimes.capabilities import (
 )
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.runtimes.executorch.scheme import Scheme
-from hwbench.specs import Artifact, Precision, Workload
+from hwbench.specs import STREAM, Artifact, Precision, Workload
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ class ExecuTorch(Runtime):
         precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
         quantiser=Quantiser.GRAPH,
         delegates=("xnnpack",),
+        streams=True,
         runners=(NATIVE, PYTHON),
         remote_runners=(NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON),
         run_page="hwbench.runtimes.executorch:run.md.in",
@@ -96,6 +97,7 @@ class ExecuTorch(Runtime):
         Args:
             module: Deploy form; left as it is, and copied in eval mode.
             example: One input (N·T, C, H, W); its shape is baked in. The file reads its input in this order of axes.
+                Of a stream a frame and the states, each in the order of axes that it has in memory.
             workload: Its precision decides about quantisation.
             out: The file.
             calibration: Inputs of the shape of ``example``, all of them used; needed for int8 only.
@@ -114,12 +116,13 @@ class ExecuTorch(Runtime):
             from hwbench.runtimes.executorch.quantize import quantized
             from hwbench.runtimes.half import in_precision
 
-            module, arguments = copy.deepcopy(module).eval(), arguments_of(example)
+            streams = workload.variant == STREAM
+            module, arguments = copy.deepcopy(module).eval(), arguments_of(example, as_stored=streams)
             if workload.precision is Precision.INT8:
                 module = (self._quantize or quantized)(module, as_example(arguments), calibration)
             program = lowered(exported(in_precision(module, workload.precision), *arguments))
             report = delegation(program)
             require_complete(report, workload.key)
-            content = serialized(program)
+            content = serialized(program, hands_on=streams)
         write_bytes(out, content)
         return Artifact(out, hashlib.sha256(content).hexdigest(), workload, self.name, version, report)

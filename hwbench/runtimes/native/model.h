@@ -73,6 +73,9 @@ struct Free {
 };
 
 // A loaded file with inputs that are ready to be set.
+//
+// A file that leaves the memory of its outputs to the caller is a stream: a frame and states go in, and what comes out
+// behind the first output are the states for the next frame, in the order in which they go in.
 class Model {
  public:
   Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
@@ -90,11 +93,13 @@ class Model {
     check(method.error(), "load");
     method_.emplace(std::move(*method));
     make_inputs(*meta, input_file);
+    if (streams_) make_outputs(*meta);
   }
 
   // Executes once; the input is set anew because planned memory may have been used for something else meanwhile.
-  // Returns the nanoseconds of the execution alone.
+  // Returns the nanoseconds of the execution alone; of a stream with the handing on of its states.
   int64_t run() {
+    if (streams_) return next_frame();
     for (size_t i = 0; i < inputs_.size(); ++i) check(method_->set_input(EValue(*inputs_[i]), i), "run");
     if (tracer_ != nullptr) tracer_->begin();
     int64_t start = now_ns();
@@ -102,6 +107,17 @@ class Model {
     int64_t end = now_ns();
     check(error, "run");
     return std::max<int64_t>(end - start, 1);
+  }
+
+  // Executes once, or for a stream once for every frame that the input file holds. As `run`, of the last one.
+  int64_t run_all() {
+    if (given_.empty() || !streams_) return run();
+    int64_t ns = 0;
+    for (size_t at = 0; at < given_.size(); at += 4 * places_.size()) {
+      for (size_t k = 0; k < places_.size(); ++k) std::memcpy(&values_[0][places_[k]], given_.data() + at + 4 * k, 4);
+      ns = run();
+    }
+    return ns;
   }
 
   executorch::aten::Tensor output() const {
@@ -112,6 +128,38 @@ class Model {
   }
 
  private:
+  int64_t next_frame() {
+    check(method_->set_input(EValue(*inputs_[0]), 0), "run");
+    if (tracer_ != nullptr) tracer_->begin();
+    const int64_t start = now_ns();
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (i > 0) {
+        std::swap(values_[i], renewed_[i]);
+        inputs_[i]->unsafeGetTensorImpl()->set_data(values_[i].data());
+        check(method_->set_input(EValue(*inputs_[i]), i), "run");
+      }
+      check(method_->set_output_data_ptr(renewed_[i].data(), 4 * renewed_[i].size(), i), "run");
+    }
+    const Error error = method_->execute();
+    const int64_t end = now_ns();
+    check(error, "run");
+    return std::max<int64_t>(end - start, 1);
+  }
+
+  // Memory for what comes out; the states before the first frame are zeros.
+  void make_outputs(const et::MethodMeta& meta) {
+    if (meta.num_outputs() != meta.num_inputs())
+      throw Failure("load", "a stream has as many outputs as inputs, this file has " + std::to_string(meta.num_outputs()) +
+                                " and " + std::to_string(meta.num_inputs()));
+    for (size_t i = 0; i < meta.num_outputs(); ++i) {
+      auto info = meta.output_tensor_meta(i);
+      check(info.error(), "load");
+      renewed_.emplace_back(info->nbytes() / sizeof(float), 0.0F);
+      if (i > 0 && renewed_[i].size() != values_[i].size())
+        throw Failure("load", "output " + std::to_string(i) + " is no state of the size of input " + std::to_string(i));
+    }
+  }
+
   void plan_memory(const et::MethodMeta& meta) {
     for (size_t i = 0; i < meta.num_memory_planned_buffers(); ++i) {
       auto size = meta.memory_planned_buffer_size(i);
@@ -127,7 +175,9 @@ class Model {
   }
 
   void make_inputs(const et::MethodMeta& meta, const std::string& input_file) {
-    std::string given = input_file.empty() ? "" : read_file(input_file);
+    given_ = input_file.empty() ? "" : read_file(input_file);
+    const auto first_output = meta.output_tensor_meta(0);
+    streams_ = first_output.ok() && !first_output->is_memory_planned();
     uint64_t counter = 0;
     for (size_t i = 0; i < meta.num_inputs(); ++i) {
       auto info = meta.input_tensor_meta(i);
@@ -136,15 +186,19 @@ class Model {
         throw Failure("load", "input " + std::to_string(i) + " is not float32");
       auto where = offsets(info->sizes(), info->dim_order());
       auto& values = values_.emplace_back(where.size());
-      if (!input_file.empty() && (meta.num_inputs() != 1 || given.size() != 4 * where.size()))
-        throw Failure("load", "the input needs " + std::to_string(4 * where.size()) + " bytes, the file has " +
-                                  std::to_string(given.size()));
-      for (size_t k = 0; k < where.size(); ++k) {
+      const bool state = streams_ && i > 0;
+      const bool whole = streams_ ? !given_.empty() && given_.size() % (4 * where.size()) == 0
+                                  : meta.num_inputs() == 1 && given_.size() == 4 * where.size();
+      if (!input_file.empty() && !state && !whole)
+        throw Failure("load", "the input needs " + std::to_string(4 * where.size()) + " bytes" +
+                                  (streams_ ? " a frame" : "") + ", the file has " + std::to_string(given_.size()));
+      for (size_t k = 0; !state && k < where.size(); ++k) {
         // Uniform in [-1, 1) with 24 bits, exact in float32.
         float value = static_cast<float>(mix(++counter) >> 40) / 8388608.0F - 1.0F;
-        if (!input_file.empty()) std::memcpy(&value, given.data() + 4 * k, 4);
+        if (!input_file.empty()) std::memcpy(&value, given_.data() + 4 * k, 4);
         values[where[k]] = value;
       }
+      if (i == 0) places_ = std::move(where);
       auto sizes = info->sizes();
       auto order = info->dim_order();
       inputs_.push_back(executorch::extension::make_tensor_ptr({sizes.begin(), sizes.end()}, values.data(),
@@ -161,7 +215,10 @@ class Model {
   executorch::extension::MallocMemoryAllocator allocator_, temporary_;
   std::optional<et::MemoryManager> manager_;
   std::optional<Method> method_;
-  std::vector<std::vector<float>> values_;
+  bool streams_ = false;
+  std::string given_;
+  std::vector<size_t> places_;  // of the values of the first input, in the order of its axes
+  std::vector<std::vector<float>> values_, renewed_;
   std::vector<executorch::extension::TensorPtr> inputs_;
 };
 

@@ -23,6 +23,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.traceback import NodeSource
 
 from hwbench.runtimes.passes.casts import is_cast
+from hwbench.runtimes.passes.edge import value
 from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
 from hwbench.runtimes.passes.implicit_moves import implicit_moves
 from hwbench.runtimes.passes.needed import needed
@@ -59,10 +60,11 @@ def _shared_provenance() -> Iterator[None]:
 
 class _Layouts(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
     """Chooses layouts as the engine does, NHWC for free reshapes, and NCHW for conversions, which the engine has none
-    of; so what is moved is in fp16."""
+    of; so what is moved is in fp16. What lies in NHWC outside, as states of streams, is converted as it lies."""
 
     def requires_nhwc_input(self, node: Node) -> bool:
-        return is_free(node) or bool(super().requires_nhwc_input(node))
+        kept = is_cast(node) and self._is_nhwc(value(node))
+        return kept or is_free(node) or bool(super().requires_nhwc_input(node))
 
     def requires_nchw_inputs(self, node: Node) -> bool:
         return is_cast(node) or bool(super().requires_nchw_inputs(node))

@@ -6,7 +6,20 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from hwbench.specs.block import BlockSpec
-from hwbench.specs.fields import ACTIVATION, GLOBAL, HIDDEN, IN, KERNEL, MID, OUT, SE, STRIDE, TEMPORAL_STRIDE, Kernel
+from hwbench.specs.fields import (
+    ACTIVATION,
+    CAUSAL,
+    GLOBAL,
+    HIDDEN,
+    IN,
+    KERNEL,
+    MID,
+    OUT,
+    SE,
+    STRIDE,
+    TEMPORAL_STRIDE,
+    Kernel,
+)
 from hwbench.specs.kind import BlockKind, BlockRole, expect
 from hwbench.specs.operations import Convolution, Path
 from hwbench.specs.tensor import TensorSpec
@@ -16,16 +29,17 @@ _DEPTHWISE_KERNELS: tuple[Kernel, ...] = (((3, 3, 3),), ((1, 3, 3),), ((1, 3, 3)
 
 
 class X3dStemKind(BlockKind):
-    """A convolution over space with stride 2, then a depthwise one over time."""
+    """A convolution over space with stride 2, then a depthwise one over time; ``causal``: over the past alone."""
 
     name = "stem"
-    fields = (IN, OUT, KERNEL, STRIDE, ACTIVATION)
+    fields = (IN, OUT, KERNEL, STRIDE, CAUSAL, ACTIVATION)
     role = BlockRole.STEM
     module: ClassVar[str] = "hwbench.blocks.kinds:x3d_stem"
 
     def check(self, spec: BlockSpec) -> None:
         as_x3d = spec.kernel == STEM_KERNEL and spec.stride == 2 and spec.activation == "relu"
         expect(spec, as_x3d, "a stem of kernel 1x3x3+5x1x1, stride 2 and activation relu")
+        check_causal(spec)
 
     def operations(self, spec: BlockSpec, x: TensorSpec) -> Iterator[Convolution]:
         spatial, *depthwise = spec.kernel
@@ -39,15 +53,19 @@ class X3dKind(BlockKind):
 
     Of what the depthwise convolution gives every ``temporal_stride``-th frame goes on. Where its kernel does not extend
     over time, the other frames are not computed at all.
+
+    A ``causal`` one looks at no frame to come: its kernel reads the past, its squeeze-excite weights a frame by the
+    mean of that frame and all before it.
     """
 
     name = "x3d"
-    fields = (IN, MID, OUT, KERNEL, STRIDE, SE, TEMPORAL_STRIDE, ACTIVATION)
+    fields = (IN, MID, OUT, KERNEL, STRIDE, SE, TEMPORAL_STRIDE, CAUSAL, ACTIVATION)
     module: ClassVar[str] = "hwbench.blocks.kinds:x3d_bottleneck"
 
     def check(self, spec: BlockSpec) -> None:
         expect(spec, spec.mid_channels > 0, "the channels inside, as in x3d_i24_m54_o24_k3x3x3_swish")
         expect(spec, spec.kernel in _DEPTHWISE_KERNELS, "the kernel 3x3x3, 1x3x3 or 1x3x3+3x1x1")
+        check_causal(spec)
 
     def output(self, spec: BlockSpec, x: TensorSpec) -> TensorSpec:
         return x.strided(spec.out_channels, spec.stride, spec.number(TEMPORAL_STRIDE.name))
@@ -87,6 +105,15 @@ class X3dHeadKind(BlockKind):
         pooled = TensorSpec(x.n, spec.mid_channels, 1, 1, 1)
         yield Convolution(pooled, spec.hidden_channels)
         yield Convolution(pooled.with_(c=spec.hidden_channels), spec.out_channels)
+
+
+def check_causal(spec: BlockSpec) -> None:
+    """Whether ``causal`` is 0 or 1.
+
+    Raises:
+        UnsupportedModule: It is neither.
+    """
+    expect(spec, spec.number(CAUSAL.name) in (0, 1), "ca1 for a causal block, or no ca at all")
 
 
 def extends_over_time(kernel: Kernel) -> bool:

@@ -1,0 +1,141 @@
+"""24: an exported stream is checked, says its states, runs by its own page, and is timed with them."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hwbench.data import ClipSpec
+from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
+from hwbench.deploy.clips import open_calibration
+from hwbench.deploy.file_names import RUN
+from hwbench.deploy.manifest import Manifest
+from hwbench.deploy.model_process import served
+from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.models import streamed
+from hwbench.runtimes import get
+from hwbench.runtimes.native.build import build_runner
+from hwbench.runtimes.runners import Runner, check_file, python_runner
+from hwbench.specs import STREAM, Network, Precision, TensorSpec
+from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
+from hwbench.workspace import Workspace
+
+SIZE, FRAMES = 32, 4
+pytest.importorskip("executorch")
+
+
+def network() -> Network:
+    blocks = [x3d_stem(8)]
+    blocks += x3d_stage(8, depth=2, width=8, expansion=2.0, kernel=((3, 3, 3),), se=0.5, act="swish", stride=2)
+    blocks.append(x3d_head(8, 16, 16, 5))
+    return Network("small", tuple(blocks), TensorSpec(1, 3, FRAMES, SIZE, SIZE))
+
+
+def source(net: Network | None = None):  # type: ignore[no-untyped-def]
+    return randomly_weighted(net or network().causal(), ClipSpec(FRAMES, stride=1))
+
+
+@pytest.fixture(
+    scope="module",
+    params=["fp32", pytest.param("fp16", marks=pytest.mark.long), pytest.param("int8", marks=pytest.mark.long)],
+)
+def stream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> DeployedModel:
+    folder, precision = tmp_path_factory.mktemp(request.param), Precision.parse(request.param)
+    original, calibration = source(), None
+    if precision is Precision.INT8:
+        calibration = open_calibration(Workspace.find(), "synthetic", original, count=4)
+    made = export(original, folder / "out", precision=precision, calibration=calibration, streaming=Streaming())
+    assert DeployedModel.open(folder / "out") == made
+    return made
+
+
+def test_file_is_one_delegate_and_equals_the_clip_network(stream: DeployedModel) -> None:
+    manifest = stream.manifest
+    assert (manifest.delegation.delegates, manifest.delegation.undelegated) == (1, {})
+    assert manifest.variant == STREAM
+    assert manifest.input.shape == (1, 3, SIZE, SIZE)
+    bound = {Precision.FP32: 100, Precision.FP16: 40, Precision.INT8: 3}[manifest.precision]
+    assert manifest.parity.sqnr_db >= bound
+
+
+def test_manifest_names_the_states_in_the_order_of_inputs(stream: DeployedModel) -> None:
+    record = stream.manifest.stream
+    assert record is not None
+    form = streamed(source().module, network().input)
+    assert [(state.name, state.shape) for state in record.states] == [(s.name, s.shape) for s in form.states]
+    assert {state.initial for state in record.states} == {0.0}
+    assert {state.memory for state in record.states} == {"NHWC", "NCHW"}
+    values = json.loads((stream.path.parent / MANIFEST).read_text())
+    del values["stream"]
+    path = stream.path.parent / "without.json"
+    path.write_text(json.dumps(values))
+    assert Manifest.read(path) == replace(stream.manifest, stream=None)  # as files of before
+
+
+def test_served_stream_begins_anew_behind_its_window(stream: DeployedModel) -> None:
+    frames = np.random.default_rng(0).standard_normal((FRAMES, 3, SIZE, SIZE)).astype(np.float32)
+    with served(stream.path, window=FRAMES) as anew, served(stream.path) as endless:
+        first = anew.replay(frames)
+        np.testing.assert_array_equal(anew.replay(frames), first)
+        np.testing.assert_array_equal(endless.replay(frames), first)
+        assert not np.array_equal(endless.replay(frames), first)
+
+
+def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) -> None:
+    frames = np.random.default_rng(1).standard_normal((3, 3, SIZE, SIZE)).astype(np.float32)
+    with served(stream.path) as file:
+        one, expected = file(frames[:1]), file.replay(frames[1:])
+    assert check_file(stream.path, frames[:1], runner=python_runner()).output.tolist() == one.tolist()
+    try:
+        native = Runner("native", (str(build_runner(tmp_path)),))
+    except MissingDependency as error:
+        pytest.skip(str(error))
+    np.testing.assert_allclose(check_file(stream.path, frames, runner=native).output, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_python_program_of_the_page_prints_an_answer_for_each_frame(stream: DeployedModel, tmp_path: Path) -> None:
+    page = (stream.path.parent / RUN).read_text()
+    assert "@" not in re.sub(r"`[^`]*`", "", page.split("## Python")[0])
+    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "run.py").write_text(program)
+    pixels = np.random.default_rng(2).integers(0, 256, (5, SIZE, SIZE, 3), dtype=np.uint8)
+    pixels.tofile(tmp_path / "frames.rgb")
+    words = [sys.executable, "-W", "ignore", str(tmp_path / "run.py"), str(stream.path), str(tmp_path / "frames.rgb")]
+    done = subprocess.run([*words, str(stream.path.parent / MANIFEST)], capture_output=True, text=True, check=True)
+    form = stream.manifest.input
+    values = (pixels / np.float32(form.value_scale) - np.float32(form.mean)) / np.float32(form.std)
+    with served(stream.path) as file:
+        expected = [int(file(frame[None]).argmax()) for frame in values.transpose(0, 3, 1, 2).astype(np.float32)]
+    assert [int(line) for line in done.stdout.split()] == expected
+
+
+def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: Path) -> None:
+    ask = {"out": tmp_path / "out", "precision": Precision.FP32, "streaming": Streaming()}
+    with pytest.raises(UnsupportedModule, match="hwbench train NETWORK --causal"):
+        export(source(network()), **ask)
+    with pytest.raises(UnsupportedModule, match="builds no streams; choose another engine: --runtime executorch"):
+        export(source(), runtime=get("torchscript"), **ask)
+    with pytest.raises(InvalidValue, match="leave out --variant"):
+        export(source(), variant="stacked", **ask)
+    assert not (tmp_path / "out").exists()
+
+
+def test_memory_stands_in_the_manifest_and_the_file_counts_no_further(tmp_path: Path) -> None:
+    made = export(source(), tmp_path / "out", precision=Precision.FP32, streaming=Streaming(memory=4))
+    assert made.path.name == MODEL
+    assert made.manifest.stream is not None
+    assert made.manifest.stream.remembers == 4
+    form = streamed(source().module, network().input, 4)
+    states, frames = form.start(), torch.randn(9, 3, SIZE, SIZE)
+    with served(made.path) as file, torch.inference_mode():
+        for frame in frames.split(1):
+            answer, *renewed = form(frame, *states)
+            states = tuple(renewed)
+            np.testing.assert_allclose(file(frame.numpy()), answer.numpy(), rtol=1e-3, atol=1e-5)
+    assert float(states[0]) == 4
