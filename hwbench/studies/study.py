@@ -9,7 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
@@ -33,6 +32,7 @@ from hwbench.studies.evaluators import (
     scoring_of,
 )
 from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.first_networks import DRAWS_ONLY, first_networks
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
 from hwbench.studies.journal import finished_trials, open_study
@@ -50,14 +50,8 @@ from hwbench.workspace import Workspace, write_text
 if TYPE_CHECKING:
     import pandas
 
-# Shares of the budget whose exact optima are tried first when the score is additive: the ends of a front.
-_FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
-# Draws from each of several spaces that a study begins with.
-_OF_EACH = 2
-# The sampler that does nothing but draw.
-_DRAWS_ONLY = "random"
 
 
 @dataclass(frozen=True)
@@ -229,7 +223,7 @@ class Search:
         with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
             self._optimize(study, trials)
             if not self.smaller:  # draws of a front are from bands
-                note_draws(study, trials if self.settings.sampler == _DRAWS_ONLY else startup)
+                note_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
             history = [self._with_predictions(c) for c in scored_candidates(study)]
             result = replace(
                 self._confirm(history, len(finished_trials(study)), measure),
@@ -263,7 +257,8 @@ class Search:
         )
         setup = EvaluatorSetup(make, context)
         if not study.get_trials(deepcopy=False):
-            for architecture in self._first(self._score_sums(make, context))[:trials]:
+            first = first_networks(self._sets, self.settings, self._score_sums(make, context))
+            for architecture in first[:trials]:
                 study.enqueue_trial(self.feasible.space.params(architecture))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
@@ -280,32 +275,6 @@ class Search:
             return evaluator.score_sums()
         assert isinstance(evaluator, AdditiveEvaluator)
         return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
-
-    def _first(self, scores: NetworkSums | None) -> list[Architecture]:
-        """What is tried before anything is sampled: optima of an additive score; of several spaces networks of each,
-        as draws from all of them hardly meet a small one.
-        """
-        parts = self.feasible.parts if len(self.feasible.parts) > 1 else ()
-        if scores is not None:
-            return list(dict.fromkeys([*self._optima(scores), *(one.best(scores).architecture for one in parts)]))
-        if self.settings.sampler == _DRAWS_ONLY:
-            return []
-        rng = np.random.default_rng([self.settings.seed, 3])
-        return list(dict.fromkeys(one.draw(rng) for _ in range(_OF_EACH) for one in parts))
-
-    def _optima(self, scores: NetworkSums) -> list[Architecture]:
-        """The exact best networks of each budget, the largest first; of a single one also at shares of it."""
-        if self.smaller:
-            return list(dict.fromkeys(one.best(scores).architecture for one in reversed(self._sets)))
-        smallest, _ = self.feasible.smallest()
-        found = []
-        for share in _FRONT:
-            budget = share * self.settings.budget_s
-            if share == 1.0:
-                found.append(self.feasible.best(scores).architecture)
-            elif budget > smallest * 1.01:
-                found.append(self.feasible.tightened(share).best(scores).architecture)
-        return list(dict.fromkeys(found))
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
         distinct = list({c.architecture: c for c in history}.values())

@@ -221,6 +221,15 @@ def test_a_study_goes_on_and_another_list_of_spaces_is_refused(workspace):
             ask(workspace, study="once", space=spaces)
 
 
+def test_a_study_begins_with_networks_of_each_space(workspace):
+    """Draws from all of them are three to one of X3D; the first ones are no draws of the union."""
+    result = ask(workspace, evaluator="deep-and-slow", trials=8, seed=5)
+    assert [one.space for one in result.history[:4]] == [X3D, R2PLUS1D, X3D, R2PLUS1D]
+    assert not {0, 1, 2, 3} & set(result.course.draws)
+    drawn = ask(workspace, evaluator="deep-and-slow", trials=4, sampler="random", study="drawn")
+    assert drawn.course.draws == (0, 1, 2, 3)
+
+
 def test_an_edited_space_of_the_list_is_another_study(workspace):
     ask(workspace, study="mine", trials=4)
     path = workspace.root / "search_spaces" / f"{R2PLUS1D}.toml"
