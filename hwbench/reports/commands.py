@@ -10,6 +10,7 @@ from pathlib import Path
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
 from hwbench.specs import Precision
+from hwbench.studies.settings import INTERPOLATED, transferred_from
 
 _SYNTHETIC = "synthetic"
 
@@ -45,10 +46,19 @@ def search(result: StoredResult) -> str:
         words.append(f"--max-file-size {s.max_file_bytes}B")
     if s.max_activation_bytes:
         words.append(f"--max-activations {s.max_activation_bytes}B")
+    words.append(_filling(s.missing_rows))
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     words += _race(result)
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def _filling(missing_rows: str) -> str:
+    """The option that says what becomes of rows that were not measured."""
+    source = transferred_from(missing_rows)
+    if source is not None:
+        return f"--transfer-from {shlex.quote(source)}"
+    return "--interpolate" if missing_rows == INTERPOLATED else "--no-interpolate"
 
 
 def _race(result: StoredResult) -> list[str]:

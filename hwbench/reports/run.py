@@ -18,6 +18,7 @@ from hwbench.training import CHECKPOINT, load_checkpoint, load_scores
 from hwbench.training.description import RUN, RunDescription, read_description
 from hwbench.training.log import METRICS
 from hwbench.training.run import REPORT
+from hwbench.training.run_lock import is_trained_now
 
 
 @dataclass(frozen=True)
@@ -64,15 +65,27 @@ class FinalScores:
 
 @dataclass(frozen=True)
 class RunReport:
-    """One run. ``ended``: its checkpoint is there; until then it is under way, or was interrupted."""
+    """One run.
+
+    ``ended``: its checkpoint is there. ``trained_now``: a process of this machine trains it; a run that is neither was
+    interrupted, or is trained by another machine.
+    """
 
     name: str
     folder: Path
     ended: bool
+    trained_now: bool
     log: RunLog
     description: RunDescription | Missing
     scores: FinalScores | Missing
     written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+
+    @property
+    def state(self) -> str:
+        """Where it is, in a word or two."""
+        if self.ended:
+            return "ended"
+        return "under way" if self.trained_now else "interrupted"
 
     @property
     def last_validated(self) -> LoggedEpoch | None:
@@ -139,12 +152,14 @@ def gather_runs(folders: Sequence[Path]) -> RunsReport:
 
 def _gather(folder: Path, name: str) -> RunReport:
     # Asked first: what ends in between is shown as under way, with all its lines, and not the other way round.
+    trained_now = is_trained_now(folder)
     ended = (folder / CHECKPOINT).is_file()
     log = read_log(folder)
     return RunReport(
         name=name,
         folder=folder,
         ended=ended,
+        trained_now=trained_now and not ended,
         log=log,
         description=or_missing(lambda: _description(folder, ended)),
         scores=_scores(folder, ended),

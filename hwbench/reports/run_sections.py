@@ -51,10 +51,11 @@ def status(run: RunReport) -> str:
     last = f"The last line was written {log.written_at} (UTC)."
     if run.ended:
         return f"Ended after {log.done_steps} steps. {last}"
+    state = run.state.capitalize() if run.trained_now else "Interrupted (no process of this machine trains it)"
     if not log.steps:
-        return f"Under way or interrupted: no step is logged yet. {last}"
+        return f"{state}: no step is logged yet. {last}"
     at = f"step {log.done_steps}{_of(run.steps)}, epoch {log.steps[-1].epoch + 1}{_of(run.epochs)}"
-    return f"Under way or interrupted: {at}. {last} The curves go up to there."
+    return f"{state}: {at}. {last} The curves go up to there."
 
 
 def _of(total: int | None) -> str:
@@ -95,9 +96,8 @@ def _row(run: RunReport) -> tuple[str, ...]:
     measures = {} if last is None else last.measures
     values = (None, None) if last is None else (last.top1, last.top5)
     shares = (*values, best, measures.get("calibration_error"), measures.get("mean_ap"))
-    state = "ended" if run.ended else "under way or interrupted"
     counts = (str(run.log.done_steps), str(len(run.log.epochs)))
-    return (run.name, state, *counts, *(DASH if share is None else f"{share:.4f}" for share in shares))
+    return (run.name, run.state, *counts, *(DASH if share is None else f"{share:.4f}" for share in shares))
 
 
 def _differences(runs: Sequence[RunReport]) -> Iterator[Html]:

@@ -33,6 +33,11 @@ def missing_rows(interpolate: bool | None, transfer_from: str | None) -> str:
     return INTERPOLATED if interpolate else LEFT_OUT
 
 
+def transferred_from(rows: str) -> str | None:
+    """Whose table stands in, of what ``missing_rows`` gave; None where none does."""
+    return rows.removeprefix(_TRANSFERRED) if rows.startswith(_TRANSFERRED) else None
+
+
 @dataclass(frozen=True)
 class Settings:
     """Everything that decides what the trials of a study mean.

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
-from hwbench.durable import make_folder
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
@@ -32,10 +30,11 @@ from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
+from hwbench.training.run_lock import training_alone
 from hwbench.training.state import RESUME, STEP, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
-from hwbench.workspace import Workspace, write_bytes, writing
+from hwbench.workspace import Workspace, write_bytes
 
 CHECKPOINT = "checkpoint.pt"
 # What the scores of the validation videos are worth, by all measures.
@@ -216,7 +215,7 @@ def train(
         module = start.module(data.training, recipe)
     else:
         module = initial(network, recipe, start)
-    with _locked(run_dir) if world.leads else contextlib.nullcontext():
+    with training_alone(run_dir) if world.leads else contextlib.nullcontext():
         # A state that is not of this run is refused, and its description stays.
         if world.leads and not any((run_dir / name).exists() for name in (RESUME, STEP)):
             write_description(run_dir, _description(network, data, recipe, start, teacher))
@@ -340,20 +339,6 @@ def _identity(network: Network, start: StartingWeights | FineTuning | None, teac
     for part in (start, teacher):
         facts |= {} if part is None else part.facts()
     return facts
-
-
-@contextlib.contextmanager
-def _locked(run_dir: Path) -> Iterator[None]:
-    """Keeps a second process out of the folder; a killed process holds nothing."""
-    with writing(run_dir):
-        make_folder(run_dir)
-        file = (run_dir / ".lock").open("w")
-    with file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out") from None
-        yield
 
 
 def initial(network: Network, recipe: Recipe, start: StartingWeights | None = None) -> nn.Module:

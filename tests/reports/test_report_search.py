@@ -1,6 +1,7 @@
 """Whether a study earned its answer, as its page says it: race, scoreboard, draws, choices, front, ground truth."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from hwbench.reports.trained import raced_networks, study_scoreboard
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.paired import VideoResults
 from hwbench.studies.race import FinalistRun, Race
+from hwbench.studies.settings import missing_rows
 from hwbench.workspace import Workspace
 
 VIDEOS = 64
@@ -87,6 +89,10 @@ def test_the_page_of_a_race(raced, parse):
     command = commands.search(report.result)
     assert "--finalists 8 --finalist-epochs 4 --finalist-score int8" in command
     assert "--data synthetic" in command
+    assert "--no-interpolate" in command
+    for rows, option in ((missing_rows(True, None), "--interpolate"), (missing_rows(None, "t4"), "--transfer-from t4")):
+        settings = replace(report.result.settings, missing_rows=rows)
+        assert f" {option} " in commands.search(replace(report.result, settings=settings))
 
 
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):

@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from hwbench.reports.run import FinalScores
 from hwbench.reports.run_figures import LABELLED, MAX_BARS, MAX_STEPS, smoothed
 from hwbench.reports.run_log import read_log
 from hwbench.training.description import read_description
+from hwbench.training.run_lock import training_alone
 from hwbench.workspace import Workspace
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & <b>"
@@ -125,6 +128,42 @@ def test_the_page_of_a_run_under_way_reloads_itself_when_asked(under_way, parse)
     (content,) = [a["content"] for _, a in shown.elements if a.get("http-equiv") == "refresh"]
     assert content == "3"
     assert "reloads itself every 2.5 s" in shown.text
+
+
+HOLDING = """
+import sys, time
+from pathlib import Path
+from hwbench.training.run_lock import training_alone
+with training_alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_is_under_way_as_long_as_a_process_trains_it(under_way, parse):
+    def lead() -> str:
+        return parse(runs_page(gather_runs([under_way]))).text
+
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", HOLDING, str(under_way)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout.readline() == b"held\n"
+        assert gather_runs([under_way]).runs[0].state == "under way"
+        assert "Under way: step 5 of 8" in lead()
+        with pytest.raises(InvalidValue, match="another process trains here"), training_alone(under_way):
+            pass
+        holder.kill()
+    assert gather_runs([under_way]).runs[0].state == "interrupted"
+    assert "Interrupted (no process of this machine trains it): step 5 of 8" in lead()
+    with training_alone(under_way):
+        assert gather_runs([under_way]).runs[0].state == "under way"
+        assert is_locked_for_others(under_way)  # asking has not given up the lock
+
+
+def is_locked_for_others(folder) -> bool:
+    code = f"from hwbench.training.run_lock import *; print(is_trained_now(Path({str(folder)!r})))"
+    asked = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    return asked.stdout == "True\n"
 
 
 def test_watching_ends_with_the_run(under_way, trained, monkeypatch):

@@ -1,0 +1,256 @@
+"""The network of a search against others of the same measured latency. See README.md.
+
+python experiments/019-equal-ms/run.py shapes                    # shapes.json: X3D's shapes, each measured
+python experiments/019-equal-ms/run.py choose SEARCH.json ...    # networks.json: what is compared at each budget
+python experiments/019-equal-ms/run.py train --part 0/2          # rows/: each network with three seeds, one thread
+python experiments/019-equal-ms/run.py latency                   # latency.json: all of them, in turn
+python experiments/019-equal-ms/run.py summary                   # results.json, and a table on the screen
+"""
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+from hwbench.specs import Precision
+from hwbench.workspace import Workspace
+
+HERE = Path(__file__).resolve().parent
+ROWS, NETWORKS, SHAPES = HERE / "rows", HERE / "networks.json", HERE / "shapes.json"
+LATENCY, RESULTS = HERE / "latency.json", HERE / "results.json"
+SEEDS = (0, 1, 2)
+# X3D's depths 1, 2, 5, 3 as they are, and times a depth factor of a half.
+DEPTHS = ((1, 2, 5, 3), (1, 1, 3, 2))
+# A network is on a budget when its measured latency is at most this much above: what two measurements differ by.
+TOLERANCE = 0.02
+RESAMPLES = 4000
+
+
+def neighbour(name: str) -> ModuleType:
+    """The ``run.py`` of another experiment."""
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+truth = neighbour("018-ground-truth")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A network trained as those of 018 are; where 018 has it with the seed, that row counts."""
+
+    network: dict[str, Any]
+    seed: int
+
+    @property
+    def row(self) -> Path:
+        return ROWS / f"{self.network['name']}-seed{self.seed}.json"
+
+    @property
+    def folder(self) -> Path:
+        return Workspace.find().root / "runs" / "019" / f"{self.network['name']}-seed{self.seed}"
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        earlier = truth.ROWS / self.row.name
+        found = next((path for path in (self.row, earlier) if path.is_file()), None)
+        return None if found is None else json.loads(found.read_text())
+
+
+def shapes() -> None:
+    """Of each clip, depth and precision the measured latencies of X3D's shapes from the narrowest on."""
+    keys = [truth.shape(clip, depth, width) for clip in truth.CLIPS for depth in DEPTHS for width in truth.WIDTHS]
+    networks = [truth.network_of(key) for key in keys]
+    truth.write(SHAPES, {p.value: truth.measured(networks, p) for p in (Precision.INT8, Precision.FP32)})
+
+
+def choose(searches: Sequence[Path]) -> None:
+    """At each budget of each search: its winner, X3D's shapes, the largest entropy and 018's random networks."""
+    random_ms = json.loads((truth.HERE / "latency.json").read_text())
+    pool = {n["architecture"]: n["name"] for n in json.loads(truth.NETWORKS.read_text())["networks"]}
+    shape_ms = json.loads(SHAPES.read_text())
+    budgets = []
+    for path in searches:
+        told = json.loads(path.read_text())
+        precision = "fp32" if "fp32" in path.name else "int8"
+        role = "entropy" if "entropy" in path.name else "search"
+        for point in told["front"]:
+            budgets.append((precision, point["budget_ms"], role, point["best"]["architecture"]))
+    rows = []
+    for precision, budget, role, architecture in budgets:
+        label = f"{precision}-{budget:g}"
+        rows.append({"at": label, "role": role, "architecture": architecture})
+        if role == "search":
+            limit = budget * (1 + TOLERANCE)
+            rows += [{"at": label, "role": "x3d", "architecture": a} for a in widest(shape_ms[precision], limit)]
+            fits = [a for a, ms in random_ms[precision].items() if 0.85 * budget <= ms <= limit and a in pool]
+            rows += [{"at": label, "role": "random", "architecture": a, "name": pool[a]} for a in fits]
+    names = {row["architecture"]: row["name"] for row in rows if "name" in row}
+    for row in rows:
+        known = names.setdefault(row["architecture"], f"{row['role']}-{len(names):02d}")
+        row["name"] = pool.get(row["architecture"], known)
+    truth.write(NETWORKS, {"seeds": list(SEEDS), "networks": rows})
+
+
+def widest(ms: dict[str, float], limit: float) -> Iterator[str]:
+    """Of each clip and depth the widest of X3D's shapes within the limit."""
+    for clip in truth.CLIPS:
+        for depth in DEPTHS:
+            fitting = [a for a in (truth.shape(clip, depth, w) for w in truth.WIDTHS) if ms.get(a, np.inf) <= limit]
+            if fitting:
+                yield fitting[0]
+
+
+def trainings(role: str, seeds: Sequence[int]) -> list[Training]:
+    networks = {n["name"]: n for n in json.loads(NETWORKS.read_text())["networks"] if n["role"] == role}
+    return [
+        Training({"name": n["name"], "architecture": n["architecture"]}, s) for s in seeds for n in networks.values()
+    ]
+
+
+def jobs() -> list[Training]:
+    """Winners first. Of X3D's shapes and the random networks the best by the first seed get the others."""
+    first = trainings("search", SEEDS) + trainings("x3d", SEEDS[:1]) + trainings("entropy", SEEDS)
+    return first + [one for role in ("x3d", "random") for one in best_of_first_seed(role)]
+
+
+def best_of_first_seed(role: str) -> list[Training]:
+    """The further trainings of the best network of a role at each budget, by its first training."""
+    listed = [n for n in json.loads(NETWORKS.read_text())["networks"] if n["role"] == role]
+    again: dict[str, Training] = {}
+    for at in dict.fromkeys(n["at"] for n in listed):
+        here = [Training({"name": n["name"], "architecture": n["architecture"]}, 0) for n in listed if n["at"] == at]
+        done = [(one.result["top1"], one) for one in here if one.result is not None]
+        if len(done) == len(here) and done:
+            best = max(done, key=lambda pair: pair[0])[1]
+            again |= {f"{best.network['name']}-{seed}": Training(best.network, seed) for seed in SEEDS[1:]}
+    return list(again.values())
+
+
+def train_all(part: str) -> None:
+    number, count = (int(word) for word in part.split("/"))
+    seen: set[Path] = set()
+    while left := [job for job in jobs() if job.result is None and job.row not in seen]:
+        job = left[min(number, len(left) - 1)]
+        seen.add(job.row)
+        if count > 1 and not claim(job):
+            continue
+        row = truth.trained(job)
+        truth.write(job.row, row)
+        print(job.row.stem, {k: row[k] for k in ("top1", "loss", "cpu_s")}, flush=True)
+
+
+def claim(job: Training) -> bool:
+    """Whether this process is the first to take it: the folder of its run is made once."""
+    try:
+        job.folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
+
+
+def latency() -> None:
+    """All networks that are compared, by precision, in one campaign."""
+    rows = json.loads(NETWORKS.read_text())["networks"]
+    found = {}
+    for precision in (Precision.INT8, Precision.FP32):
+        keys = dict.fromkeys(r["architecture"] for r in rows if r["at"].startswith(precision.value))
+        found[precision.value] = truth.measured([truth.network_of(key) for key in keys], precision)
+    truth.write(LATENCY, found)
+
+
+def summary() -> None:
+    """Top-1 over seeds by role, and what the search is better by, resampled over videos and seeds."""
+    rows, ms = json.loads(NETWORKS.read_text())["networks"], json.loads(LATENCY.read_text())
+    results = []
+    for at in dict.fromkeys(row["at"] for row in rows):
+        here = [row for row in rows if row["at"] == at]
+        times = ms[at.partition("-")[0]]
+        winner = next(row for row in here if row["role"] == "search")
+        for role in ("search", "x3d", "random", "entropy"):
+            named = [row for row in here if row["role"] == role]
+            if not named:
+                continue
+            best = max(named, key=lambda row: mean_top1(row, SEEDS[:1]))
+            result = {
+                "at": at,
+                "role": role,
+                "of": len(named),
+                "name": best["name"],
+                "ms": times.get(best["architecture"]),
+            }
+            result |= {"architecture": best["architecture"], "top1": round(mean_top1(best, SEEDS), 4)}
+            result["seeds"] = [one["top1"] for one in taken(best)]
+            result["mean_of_all"] = round(statistics.fmean(mean_top1(row, SEEDS[:1]) for row in named), 4)
+            if role != "search":
+                result["search_better_by"] = [round(x, 4) for x in difference(winner, best)]
+            results.append(result)
+    truth.write(RESULTS, results)
+    for r in results:
+        better = "" if r["role"] == "search" else "{:+.1%} ({:+.1%} to {:+.1%})".format(*r["search_better_by"])
+        ms_text = f"{r['ms']:.3f}" if r["ms"] else ""
+        print(f"| {r['at']} | {r['role']} of {r['of']} | {ms_text} | {r['top1']:.1%} | {len(r['seeds'])} | {better} |")
+
+
+def taken(row: dict[str, Any]) -> list[dict[str, Any]]:
+    named = {"name": row["name"], "architecture": row["architecture"]}
+    return [result for seed in SEEDS if (result := Training(named, seed).result) is not None]
+
+
+def mean_top1(row: dict[str, Any], seeds: Sequence[int]) -> float:
+    return statistics.fmean(one["top1"] for one in taken(row) if one["seed"] in seeds)
+
+
+def difference(winner: dict[str, Any], other: dict[str, Any]) -> tuple[float, float, float]:
+    """Top-1 of the winner less the other's, and a 95 % interval: videos and, independently, seeds drawn again."""
+    rng = np.random.default_rng(19)
+    ours, theirs = hits(winner), hits(other)
+    draws = np.empty(RESAMPLES)
+    for number in range(RESAMPLES):
+        videos = rng.integers(ours.shape[1], size=ours.shape[1])
+        a, b = (one[rng.integers(len(one), size=len(one))][:, videos].mean() for one in (ours, theirs))
+        draws[number] = a - b
+    low, high = np.quantile(draws, (0.025, 0.975))
+    return float(ours.mean() - theirs.mean()), float(low), float(high)
+
+
+def hits(row: dict[str, Any]) -> np.ndarray:
+    """Share of the last evaluations in which each video was right: (seeds, videos)."""
+    return np.array([[int(digit) for digit in one["hits"]] for one in taken(row)]) / truth.LAST
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("choose").add_argument(
+        "searches", type=Path, nargs="+", help="what `hwbench search --json` said"
+    )
+    commands.add_parser("train").add_argument("--part", default="0/1", help="K/N: the K-th of N processes, from 0")
+    for name in ("shapes", "latency", "summary"):
+        commands.add_parser(name)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    {
+        "shapes": shapes,
+        "choose": lambda: choose(given.searches),
+        "train": lambda: train_all(given.part),
+        "latency": latency,
+        "summary": summary,
+    }[given.command]()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""Who trains in the folder of a run: one process at a time, and others can ask whether there is one."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import platform
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from hwbench.durable import make_folder
+from hwbench.errors import InvalidValue
+from hwbench.workspace import writing
+
+_LOCK = ".lock"
+# struct flock of Linux with 64-bit offsets: type, whence, start, length, process.
+_FLOCK = "hhqqi4x"
+# Folders that this process trains in. Closing any file of a lock gives up what this process holds, so none is opened.
+_held: set[Path] = set()
+
+
+@contextlib.contextmanager
+def training_alone(run_dir: Path) -> Iterator[None]:
+    """Keeps a second process out of the folder, which is made; a killed process holds nothing.
+
+    Raises:
+        InvalidValue: Another process trains here.
+    """
+    with writing(run_dir):
+        make_folder(run_dir)
+        file = (run_dir / _LOCK).open("w")
+    with file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidValue(f"{run_dir}: another process trains here; wait for it or choose another --out") from None
+        _held.add(run_dir.resolve())
+        try:
+            yield
+        finally:
+            _held.discard(run_dir.resolve())
+
+
+def is_trained_now(run_dir: Path) -> bool:
+    """Whether a process trains in the folder; of processes of other machines a shared file system may not tell."""
+    if run_dir.resolve() in _held:
+        return True
+    try:
+        file = os.open(run_dir / _LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return _is_locked(file)
+    finally:
+        os.close(file)
+
+
+def _is_locked(file: int) -> bool:
+    if platform.system() == "Linux":
+        asked = struct.pack(_FLOCK, fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        return bool(kind != fcntl.F_UNLCK)
+    try:  # without the layout of the question, by trying: given up at once, when the file is closed
+        fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    return False
