@@ -17,7 +17,7 @@ from __future__ import annotations
 import torch
 from torch.fx import GraphModule, Node
 
-from hwbench.runtimes.passes.edge import PERMUTE, VIEW, read, through_quantization, value
+from hwbench.runtimes.passes.edge import DEQUANTIZE, PERMUTE, VIEW, read, through_quantization, value
 
 # Key in a node's meta: its reshape is one of NHWC tensors.
 FREE = "HWBENCH_FREE_RESHAPE"
@@ -44,8 +44,17 @@ def free_reshapes(graph_module: GraphModule) -> int:
         node.meta[FREE] = True
         count += 1
         graph_module.graph.eliminate_dead_code()  # so that the inner links, which come next, have no users
+        _own_dequantization(graph_module, node)
     graph_module.recompile()
     return count
+
+
+def _own_dequantization(graph_module: GraphModule, node: Node) -> None:
+    """Gives a node a dequantise node of its own, as every reader has: the engine moves values for all who read one."""
+    source = read(node)
+    if source.target == DEQUANTIZE and len(source.users) > 1:
+        with graph_module.graph.inserting_before(node):
+            node.args = (graph_module.graph.node_copy(source, lambda one: one), *node.args[1:])
 
 
 def is_free(node: Node) -> bool:
