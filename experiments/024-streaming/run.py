@@ -69,7 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     kept = "folder of the files; what is there is not built again"
     parser.add_argument("--files", type=Path, required=True, help=kept)
-        "--files", type=Path, required=True, help="folder of the files; what is there is not built again"
+    parser.add_argument("--precisions", default="fp32,int8")
     parser.add_argument("--clips", default="4,16")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--cpu", type=int, default=0)
