@@ -123,7 +123,7 @@ def test_every_command_is_written_out(shown, report):
         f"hwbench profile {place.replace('int8', 'fp32')} --space x3d-tiny",
         f"hwbench validate {place} --space x3d-tiny --networks 12",
         f"hwbench search --space x3d-tiny {place} --budget 4.2ms --trials 16 --evaluator entropy --sampler thompson "
-        f"--objective score --seed 0 --measure {measured} --study mine",
+        f"--objective score --seed 0 --measure {measured} --no-interpolate --study mine",
         f"hwbench bench mine:best {place}",
         f"hwbench bench mine:best {place.replace('int8', 'fp32')}",
         "hwbench train mine:best --data synthetic --out runs/mine",
