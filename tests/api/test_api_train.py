@@ -47,6 +47,14 @@ def trained(workspace: Workspace) -> Trained:
         return hwbench.train(REQUEST, heard, workspace=workspace), heard
 
 
+def test_a_causal_network_is_another_run_and_stays_causal(workspace: Workspace, trained: Trained) -> None:
+    causal = hwbench.train(replace(REQUEST, causal=True, epochs=1), workspace=workspace)
+    assert causal.checkpoint.parent != trained[0].checkpoint.parent
+    plain, made = (load_checkpoint(one.checkpoint)[0].network for one in (trained[0], causal))
+    assert made == plain.causal()
+    assert made != plain
+
+
 def test_the_result_of_a_training_is_what_the_command_prints(
     trained: Trained, capfd: pytest.CaptureFixture[str]
 ) -> None:
