@@ -161,8 +161,17 @@ def block_of(nodes: Sequence[GraphNode]) -> tuple[str | None, ...]:
     for block, _ in blocks:
         above = [name for name in whole if block.startswith(f"{name}.")]
         joined.append(min(above, key=len) if above else block)
-    wrapper = _shared_start([block for block in joined if block])
-    return tuple(block[wrapper:] or None for block in joined)
+    wrappers = {call.path for node in nodes for call in node.modules if call.kind in _WRAPPERS}
+    wrappers |= {call.path for node in nodes for call in node.modules[:1] if call.kind == _STREAM}
+    inner = [_within(block, wrappers) for block in joined]
+    shared = _shared_start([block for block in inner if block])
+    return tuple(block[shared:] or None for block in inner)
+
+
+def _within(name: str, wrappers: Set[str]) -> str:
+    """A name without the wrappers that the module is in."""
+    around = [f"{path}." for path in wrappers if path and name.startswith(f"{path}.")]
+    return name.removeprefix(max(around, key=len, default=""))
 
 
 def _shared_start(names: Sequence[str]) -> int:
@@ -174,9 +183,10 @@ def _shared_start(names: Sequence[str]) -> int:
     return sum(len(part) + 1 for part in shared[0][:depth]) if shared else 0
 
 
-# What is put around a network, in fp16 and for rows of tables, and modules that only hold others.
-_WRAPPERS = frozenset({"Halved", "Continued"})
-_LISTS = _WRAPPERS | {"Sequential", "ModuleList", "ModuleDict", "GraphModule"}
+# What is put around a network, in fp16 and for rows of tables, and modules that only hold others. The outermost chain
+# of a stream is the network beside its count of frames.
+_WRAPPERS, _STREAM = frozenset({"Halved", "Continued"}), "StreamChain"
+_LISTS = _WRAPPERS | {_STREAM, "Sequential", "ModuleList", "ModuleDict", "GraphModule"}
 
 
 def _outermost(node: GraphNode, holders: Set[str]) -> tuple[str, bool]:

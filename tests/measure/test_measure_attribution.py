@@ -96,3 +96,26 @@ def test_a_wrapper_around_the_network_is_no_part_of_the_names():
     own = GraphNode("StaticSlice", (), (), False, (ModuleCall("inner", "Continued"),))
     assert block_of([*graph, own]) == ("s1.a", "s1.b", "s2.a", None)
     assert block_of(graph[:1]) == ("a",)
+
+
+def test_a_stream_is_named_as_the_network_it_streams():
+    def calls(*pairs: tuple[str, str]) -> GraphNode:
+        return GraphNode("Add", (), (), False, tuple(ModuleCall(path, kind) for path, kind in pairs))
+
+    graph = [
+        calls(("count", "FrameCount")),
+        calls(
+            ("step", "StreamChain"),
+            ("step.s2", "StreamChain"),
+            ("step.s2.res0", "ResidualStep"),
+            ("step.s2.res0.a", "Conv2d"),
+        ),
+        calls(
+            ("step", "StreamChain"),
+            ("step.s3", "StreamChain"),
+            ("step.s3.res0", "ResidualStep"),
+            ("step.s3.res0.a", "Conv2d"),
+        ),
+        calls(("step", "StreamChain"), ("step.head", "HeadStep"), ("step.head.a", "Conv2d")),
+    ]
+    assert block_of(graph) == ("count", "s2.res0", "s3.res0", "head")
