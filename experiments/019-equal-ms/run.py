@@ -89,7 +89,7 @@ def choose(searches: Sequence[Path]) -> None:
     """At each budget of each search: its winner, X3D's shapes, the largest entropy and 018's random networks."""
     random_ms = json.loads((truth.HERE / "latency.json").read_text())
     pool = {n["architecture"]: n["name"] for n in json.loads(truth.NETWORKS.read_text())["networks"]}
-    shape_ms = json.loads(SHAPES.read_text())
+    shape_ms = json.loads(SHAPES.read_text()) if SHAPES.is_file() else {}
     budgets = []
     for path in searches:
         told = json.loads(path.read_text())
@@ -103,13 +103,15 @@ def choose(searches: Sequence[Path]) -> None:
         rows.append({"at": label, "role": role, "architecture": architecture})
         if role == "search":
             limit = budget * (1 + TOLERANCE)
-            rows += [{"at": label, "role": "x3d", "architecture": a} for a in widest(shape_ms[precision], limit)]
+            rows += [
+                {"at": label, "role": "x3d", "architecture": a} for a in widest(shape_ms.get(precision, {}), limit)
+            ]
             fits = [a for a, ms in random_ms[precision].items() if 0.85 * budget <= ms <= limit and a in pool]
-            rows += [{"at": label, "role": "random", "architecture": a, "name": pool[a]} for a in fits]
-    names = {row["architecture"]: row["name"] for row in rows if "name" in row}
+            rows += [{"at": label, "role": "random", "architecture": a} for a in fits]
+    names = dict(pool)
     for row in rows:
-        known = names.setdefault(row["architecture"], f"{row['role']}-{len(names):02d}")
-        row["name"] = pool.get(row["architecture"], known)
+        number = sum(name.startswith(f"{row['role']}-{row['at']}") for name in names.values())
+        row["name"] = names.setdefault(row["architecture"], f"{row['role']}-{row['at']}-{number}")
     truth.write(NETWORKS, {"seeds": list(SEEDS), "networks": rows})
 
 

@@ -6,18 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.listener import SILENT, Listener
+from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import check_donor, installed_target, table_predictor
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
+    from hwbench.api.devices.steps import CheckStep
     from hwbench.api.search_request import SearchRequest
     from hwbench.latency import AdditivePredictor
     from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
-    from hwbench.specs import Target
-    from hwbench.studies.candidates import BySpace
+    from hwbench.specs import Measurement, Target
+    from hwbench.studies.candidates import BySpace, Candidate
     from hwbench.studies.confirmation import DeviceBudget, MeasureNetworks
     from hwbench.studies.settings import Settings
+    from hwbench.training.loop import TrainingProgress
     from hwbench.workspace import Workspace
 
 
@@ -69,6 +71,24 @@ class SpaceListener(Listener):
 
     def say(self, message: str) -> None:
         self._listener.say(f"{self._before}{message}")
+
+    def progress(self, at: StageProgress) -> None:
+        self._listener.progress(at)
+
+    def measured(self, measurement: Measurement) -> None:
+        self._listener.measured(measurement)
+
+    def evaluated(self, candidate: Candidate) -> None:
+        self._listener.evaluated(candidate)
+
+    def trained(self, progress: TrainingProgress) -> None:
+        self._listener.trained(progress)
+
+    def checked(self, step: CheckStep) -> None:
+        self._listener.checked(step)
+
+    def confirm(self, question: str) -> bool | None:
+        return self._listener.confirm(question)
 
 
 def predictors(

@@ -47,8 +47,7 @@ class PteModel(TensorFed):
         for i, info in enumerate(infos):
             if int(info.dtype()) != _FLOAT:
                 raise ModelFailure("load", f"input {i} is not float32")
-        outputs = [meta.output_tensor_meta(i) for i in range(meta.num_outputs())]
-        self.hands_on = not outputs[0].is_memory_planned()
+        self.hands_on = _is_stream(meta)
         shapes = [info.sizes() for info in infos]
         self._inputs = tensors(shapes[:1] if self.hands_on else shapes, options.input)
         if self.hands_on:
@@ -107,6 +106,14 @@ class PteLayout:
 
     inputs: tuple[tuple[tuple[int, ...], list[int]], ...]
     outputs: tuple[tuple[tuple[int, ...], list[int]], ...]
+
+
+def _is_stream(method: Any) -> bool:
+    """Whether a method leaves the memory of its first output to the caller; one without such an output is no stream."""
+    try:
+        return not method.output_tensor_meta(0).is_memory_planned()
+    except IndexError:
+        return False
 
 
 def pte_layout(path: Path) -> PteLayout:

@@ -6,6 +6,7 @@ import pytest
 from measured import TARGET, Ears, as_json, fake_device
 
 import hwbench
+from hwbench.api.search_devices import SpaceListener
 from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
 from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
 from hwbench.spaces import load_space
@@ -81,3 +82,8 @@ def test_a_wrong_list_is_one_clear_error(workspace, fake):
         hwbench.profile(hwbench.ProfileRequest(**REQUEST | {"space": "smal-x3d,x3d-tiny"}), workspace=workspace)
     with pytest.raises(InvalidValue, match="expected the name of a space"):
         hwbench.ProfileRequest(space=",")
+
+
+def test_who_listens_to_several_spaces_hears_all_that_is_told():
+    told = {name for name, value in vars(hwbench.Listener).items() if callable(value) and not name.startswith("_")}
+    assert told <= vars(SpaceListener).keys()

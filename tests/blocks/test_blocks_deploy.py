@@ -32,6 +32,8 @@ FRAMES = (1, 2, 3, 4, 5, 6, 7, 8, 13, 16)
 
 # Deployed through their graphs, and tested in ``tests/models``.
 WITHOUT_REWRITE = {"resnet-stem", "r2plus1d", "pool-head", "hand-stem", "hand", "hand-head", "hand-network"}
+WITHOUT_REWRITE |= {"squeeze-stem", "channel-time", "token-stem", "multiscale", "token-head"}
+WITHOUT_REWRITE |= {"class-token-stem", "class-multiscale", "class-token-head"}
 WITHOUT_REWRITE |= {"bottleneck", "frame-pool", "pathway-split", "pathway-fuse", "pathway-head"}
 
 

@@ -24,7 +24,7 @@ from hwbench.errors import UnknownName, UnsupportedModule
 from hwbench.specs import TensorSpec
 from hwbench.specs.widths import squeezed
 
-ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "identity": nn.Identity}
+ACTIVATIONS = {"relu": nn.ReLU, "swish": nn.SiLU, "hswish": nn.Hardswish, "identity": nn.Identity} | {"gelu": nn.GELU}
 BLOCKS = {
     "pw": (lambda act: Conv3dPwBnAct(4, 6, activation=act), lambda: nn.Conv3d(4, 6, 1, bias=False)),
     "dw": (

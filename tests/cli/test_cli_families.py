@@ -176,14 +176,9 @@ def run(workspace, monkeypatch, capfd):
     return _run
 
 
-@pytest.mark.slow
-def test_r2plus1d_goes_through_the_whole_loop(run):
-    through_micro_space(run, "r2plus1d")
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("family", [family for family in SPACES if family != "r2plus1d"])
-def test_another_family_goes_through_the_whole_loop(run, family):
+@pytest.mark.parametrize("family", SPACES)
+def test_a_family_goes_through_the_whole_loop(run, family):
     through_micro_space(run, family)
 
 
