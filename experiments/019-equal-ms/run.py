@@ -3,7 +3,6 @@
 python experiments/019-equal-ms/run.py shapes                    # shapes.json: X3D's shapes, each measured
 python experiments/019-equal-ms/run.py choose SEARCH.json ...    # networks.json: what is compared at each budget
 python experiments/019-equal-ms/run.py train --part 0/2          # rows/: each network with three seeds, one thread
-python experiments/019-equal-ms/run.py latency                   # latency.json: all of them, in turn
 python experiments/019-equal-ms/run.py summary                   # results.json, and a table on the screen
 """
 
@@ -26,7 +25,7 @@ from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
 ROWS, NETWORKS, SHAPES = HERE / "rows", HERE / "networks.json", HERE / "shapes.json"
-LATENCY, RESULTS = HERE / "latency.json", HERE / "results.json"
+RESULTS = HERE / "results.json"
 SEEDS = (0, 1, 2)
 # X3D's depths 1, 2, 5, 3 as they are, and times a depth factor of a half.
 DEPTHS = ((1, 2, 5, 3), (1, 1, 3, 2))
@@ -133,9 +132,9 @@ def trainings(role: str, seeds: Sequence[int]) -> list[Training]:
 
 def jobs() -> list[Training]:
     """Winners first. Of X3D's shapes and the random networks the best by the first seed get the others."""
-    first = trainings("search", SEEDS) + trainings("x3d", SEEDS[:1]) + trainings("entropy", SEEDS[:1])
-    again = [one for role in ("x3d", "random") for one in best_of_first_seed(role)]
-    return first + again + trainings("entropy", SEEDS[1:])
+    first = trainings("search", SEEDS) + best_of_first_seed("random")
+    first += trainings("entropy", SEEDS[:1]) + trainings("x3d", SEEDS[:1])
+    return first + best_of_first_seed("x3d") + trainings("entropy", SEEDS[1:])
 
 
 def best_of_first_seed(role: str) -> list[Training]:
@@ -173,26 +172,31 @@ def claim(job: Training) -> bool:
     return True
 
 
-def latency() -> None:
-    """All networks that are compared, by precision, in one campaign."""
-    rows = json.loads(NETWORKS.read_text())["networks"]
-    found = {}
-    for precision in (Precision.INT8, Precision.FP32):
-        keys = dict.fromkeys(r["architecture"] for r in rows if r["at"].startswith(precision.value))
-        found[precision.value] = truth.measured([truth.network_of(key) for key in keys], precision)
-    truth.write(LATENCY, found)
+def measured_ms(searches: Sequence[Path]) -> dict[str, dict[str, float]]:
+    """By precision, the measured latency of all networks that are compared; the searches measured their own."""
+    found = {p: {**json.loads((truth.HERE / "latency.json").read_text())[p]} for p in ("int8", "fp32")}
+    for precision, ms in json.loads(SHAPES.read_text()).items():
+        found[precision] |= ms
+    for path in searches:
+        for point in json.loads(path.read_text())["front"]:
+            best = point["best"]
+            found["fp32" if "fp32" in path.name else "int8"][best["architecture"]] = round(
+                *best["measured_ms"].values(), 4
+            )
+    return found
 
 
 def summary() -> None:
     """Top-1 over seeds by role, and what the search is better by, resampled over videos and seeds."""
-    rows, ms = json.loads(NETWORKS.read_text())["networks"], json.loads(LATENCY.read_text())
+    rows = json.loads(NETWORKS.read_text())["networks"]
+    ms = measured_ms(sorted([*HERE.glob("search-*.json"), *HERE.glob("entropy-*.json")]))
     results = []
     for at in dict.fromkeys(row["at"] for row in rows):
         here = [row for row in rows if row["at"] == at]
         times = ms[at.partition("-")[0]]
         winner = next(row for row in here if row["role"] == "search")
         for role in ("search", "x3d", "random", "entropy"):
-            named = [row for row in here if row["role"] == role]
+            named = [row for row in here if row["role"] == role and taken(row)]
             if not named:
                 continue
             best = max(named, key=lambda row: mean_top1(row, SEEDS[:1]))
@@ -250,7 +254,7 @@ def main() -> None:
         "searches", type=Path, nargs="+", help="what `hwbench search --json` said"
     )
     commands.add_parser("train").add_argument("--part", default="0/1", help="K/N: the K-th of N processes, from 0")
-    for name in ("shapes", "latency", "summary"):
+    for name in ("shapes", "summary"):
         commands.add_parser(name)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -258,7 +262,6 @@ def main() -> None:
         "shapes": shapes,
         "choose": lambda: choose(given.searches),
         "train": lambda: train_all(given.part),
-        "latency": latency,
         "summary": summary,
     }[given.command]()
 
