@@ -44,6 +44,7 @@ _PYTHON_FILES = (
     "runtimes/executorch/quiet.py",
     "runtimes/executorch/runtime.py",
     "runtimes/executorch/scheme.py",
+    "runtimes/litert.py",
     "runtimes/machine.py",
     "runtimes/onnx/__init__.py",
     "runtimes/onnx/runtime.py",

@@ -189,7 +189,7 @@ def test_kinds_of_machines(fields, expected):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("runtime", ["onnx", "torch", "torchscript"])
+@pytest.mark.parametrize("runtime", ["litert", "onnx", "torch", "torchscript"])
 def test_only_one_engine_is_carried_to_other_devices(tmp_path, runtime):
     with (
         pytest.raises(InvalidValue, match=f"{runtime} files are measured on this machine only .*--runtime executorch"),
