@@ -70,11 +70,9 @@ def test_a_file_without_its_engine_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ai_edge_litert", None)
     path = tmp_path / "x.tflite"
     path.write_bytes(b"\x1c\0\0\0TFL3")
-    with pytest.raises(
-        ModelFailure, match="ai-edge-litert is not installed.*python -m pip install ai-edge-litert"
-    ) as e:
+    with pytest.raises(ModelFailure, match=r"ai-edge-litert is not installed.*pip install ai-edge-litert") as caught:
         load_model(str(path), Options())
-    assert e.value.stage == "load"
+    assert caught.value.stage == "load"
 
 
 @pytest.mark.parametrize(("precision", "low", "high"), [("fp32", 0, 1e-5), ("fp16", 1e-5, 5e-3), ("int8", 1e-4, 0.1)])
