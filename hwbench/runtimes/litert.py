@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from hwbench.errors import UnsupportedModule
 from hwbench.runtimes.base import Runtime, arguments_of, installed_version, runtimes
 from hwbench.runtimes.calibration import require_clips
-from hwbench.runtimes.capabilities import Capabilities, FileFormat, Quantiser
+from hwbench.runtimes.capabilities import PYTHON, Capabilities, FileFormat, Quantiser
 from hwbench.runtimes.executorch.quiet import quiet
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
@@ -52,6 +52,8 @@ class LiteRt(Runtime):
         precisions=(Precision.FP32, Precision.FP16, Precision.INT8),
         quantiser=Quantiser.ENGINE,
         delegates=("xnnpack",),
+        remote_runners=(PYTHON,),
+        remote_packages=("ai-edge-litert", "numpy"),
         run_page="hwbench.runtimes:run-litert.md.in",
     )
 

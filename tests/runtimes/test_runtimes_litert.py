@@ -10,9 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from hwbench.errors import MissingDependency, UnsupportedModule
+from hwbench.devices import Device
+from hwbench.errors import DeviceError, MissingDependency, UnsupportedModule
+from hwbench.measure import device_runner
+from hwbench.measure.artifact_check import check_artifact
+from hwbench.measure.bench import open_bench
+from hwbench.measure.remote_toolchain import BoardPython
 from hwbench.models import workload_module
 from hwbench.runtimes import ModuleForm, get, of_file
+from hwbench.runtimes.capabilities import PYTHON
 from hwbench.runtimes.litert_model import LiteRtModel, is_half
 from hwbench.runtimes.protocol import Options
 from hwbench.runtimes.python_models import ModelFailure, load_model
@@ -129,6 +135,43 @@ def test_a_profile_by_operation_is_refused_with_what_has_one(built):
     with pytest.raises(ModelFailure, match="no times of operations; --runtime executorch") as caught:
         LiteRtModel(str(files["fp32"].path), Options(threads=1)).operations(1)
     assert caught.value.stage == "run"
+
+
+def test_a_python_of_a_device_runs_it_without_hwbench(built, tmp_path):
+    files, module, example = built
+    device = Device("board", "local", runner=sys.executable)
+    with open_bench(device, "litert", cache_dir=tmp_path / "cache") as bench:
+        assert bench.runner.kind == PYTHON
+        assert bench.runner.command[-1].endswith(".pyz")
+        output = check_artifact(files["fp32"].path, example.numpy(), bench=bench).output
+    with torch.no_grad():
+        np.testing.assert_allclose(output, module(example).numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (None, "there is no /opt/python3"),
+        ({"ai-edge-litert": "2.2.0", "numpy": "2.0"}, r"needs .* ai-edge-litert 2\.3\.0 and numpy, .* litert 2\.2\.0"),
+        ({"ai-edge-litert": "-", "numpy": "2.0"}, r"/opt/python3 -m pip install ai-edge-litert==2\.3\.0 numpy"),
+    ],
+)
+def test_a_python_of_a_device_that_does_not_do(tmp_path, monkeypatch, found, message):
+    python = found and BoardPython("/opt/python3", (3, 11), found)
+    monkeypatch.setattr(device_runner, "ask_python", lambda *_: python)
+    monkeypatch.setattr(device_runner, "engine_version", lambda _: "2.3.0")
+    device = Device("board", "local", runner="/opt/python3")
+    with pytest.raises(DeviceError, match=message), open_bench(device, "litert", cache_dir=tmp_path / "cache"):
+        pass
+
+
+def test_a_program_of_another_engine_is_refused(tmp_path):
+    device = Device("board", "local", runner="/opt/executor_runner")
+    with (
+        pytest.raises(DeviceError, match="executor_runner' runs no files of litert; name a Python there"),
+        open_bench(device, "litert", cache_dir=tmp_path / "cache"),
+    ):
+        pass
 
 
 def test_a_module_that_cannot_be_written_is_refused(built, tmp_path):

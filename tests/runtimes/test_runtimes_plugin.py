@@ -155,7 +155,7 @@ def test_values_of_the_shipped_runtimes_hold_together() -> None:
     engines = ("executorch", "litert", "onnx", "openvino", "torch", "torchscript")
     shipped = {name: get(name).capabilities for name in engines}
     assert len({known.suffix for known in shipped.values()}) == len(shipped)
-    assert [name for name, known in shipped.items() if known.remote] == ["executorch"]
+    assert [name for name, known in shipped.items() if known.remote] == ["executorch", "litert"]
     assert [name for name, known in shipped.items() if not known.holds_weights] == ["torch"]
     assert [name for name, known in shipped.items() if known.runners[0] == NATIVE] == ["executorch"]
     assert all(PYTHON in known.runners for known in shipped.values())
