@@ -152,7 +152,7 @@ def test_a_python_of_a_device_runs_it_without_hwbench(built, tmp_path):
     ("found", "message"),
     [
         (None, "there is no /opt/python3"),
-        ({"ai-edge-litert": "2.2.0", "numpy": "2.0"}, r"needs .* ai-edge-litert 2\.3\.0 and numpy, .* litert 2\.2\.0"),
+        ({"ai-edge-litert": "2.2.0", "numpy": "2.0"}, r"needs .* ai-edge-litert 2\.3\.0 and numpy, .*-litert 2\.2\.0"),
         ({"ai-edge-litert": "-", "numpy": "2.0"}, r"/opt/python3 -m pip install ai-edge-litert==2\.3\.0 numpy"),
     ],
 )
