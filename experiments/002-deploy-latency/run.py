@@ -128,6 +128,7 @@ def rows(
             "precision": entry.precision.value,
             "variant": entry.variant,
             "ms": round(median, 2),
+            "fastest_round_ms": round(min(times), 2),
             "rounds_ms": [round(value, 2) for value in times],
             "gmacs": round(rate, 2),
             "gemm_gmacs": peak and round(peak, 2),
@@ -153,9 +154,10 @@ def ratios(made: Mapping[str, dict]) -> dict:
         if name in made:
             found[f"{precision}_of_best_peer"] = round(made[name]["ms"] / peers[best], 3)
             if OPENVINO[precision] in made:
-                found[f"{precision}_of_openvino_{precision}"] = round(
-                    made[name]["ms"] / made[OPENVINO[precision]]["ms"], 3
-                )
+                peer = made[OPENVINO[precision]]
+                found[f"{precision}_of_openvino"] = round(made[name]["ms"] / peer["ms"], 3)
+                quiet = made[name]["fastest_round_ms"] / peer["fastest_round_ms"]
+                found[f"{precision}_of_openvino_fastest_rounds"] = round(quiet, 3)
             if "eager PyTorch" in peers:
                 found[f"{precision}_of_eager"] = round(made[name]["ms"] / peers["eager PyTorch"], 3)
     return found
@@ -167,12 +169,12 @@ def table(results: list[dict]) -> str:
         lines += [
             f"{result['model']}, {result['input']}, {1e-9 * result['macs']:.3f} GMAC, {result['rounds']} rounds",
             "",
-            "| | ms | GMAC/s | GMAC/s of a GEMM | share |",
-            "| --- | --- | --- | --- | --- |",
+            "| | ms | fastest round | GMAC/s | GMAC/s of a GEMM | share |",
+            "| --- | --- | --- | --- | --- | --- |",
         ]
         for name, row in result["rows"].items():
             peak, share = (row[key] if row[key] is not None else "" for key in ("gemm_gmacs", "share_of_gemm"))
-            lines.append(f"| {name} | {row['ms']} | {row['gmacs']} | {peak} | {share} |")
+            lines.append(f"| {name} | {row['ms']} | {row['fastest_round_ms']} | {row['gmacs']} | {peak} | {share} |")
         lines += ["", ", ".join(f"{key}: {value}" for key, value in result["ratios"].items()), ""]
     return "\n".join(lines)
 
@@ -187,12 +189,22 @@ def by_kind(artifact: Artifact, bench: Bench) -> tuple[dict[str, tuple[float, in
     return dict(sorted(found.items(), key=lambda row: -row[1][0])), len(operations)
 
 
-def by_common_kind(artifact: Artifact, bench: Bench) -> dict[str, float]:
-    """Milliseconds by kind of operation, in words that are the same for all engines; the longest first."""
-    kinds: dict[str, float] = defaultdict(float)
-    for operation in profile_ops(artifact.path, bench=bench, timing=SESSION).operations:
-        kinds[kind_of(operation.name)] += 1e3 * operation.seconds
-    return {kind: round(ms, 2) for kind, ms in sorted(kinds.items(), key=lambda row: -row[1])}
+def by_common_kind(sides: Mapping[str, tuple[Artifact, Bench]], passes: int = 5) -> dict[str, dict[str, float]]:
+    """Milliseconds by kind of operation, in words that are the same for all engines; the longest first.
+
+    The files are profiled in turn. Of each the fastest pass counts: the one that others disturbed least.
+    """
+    fastest: dict[str, dict[str, float]] = {}
+    for _ in range(passes):
+        for side, (artifact, bench) in sides.items():
+            kinds: dict[str, float] = defaultdict(float)
+            for operation in profile_ops(artifact.path, bench=bench, timing=SESSION).operations:
+                kinds[kind_of(operation.name)] += 1e3 * operation.seconds
+            fastest[side] = min(fastest.get(side, kinds), kinds, key=lambda one: sum(one.values()))
+    return {
+        side: {kind: round(ms, 2) for kind, ms in sorted(kinds.items(), key=lambda row: -row[1])}
+        for side, kinds in fastest.items()
+    }
 
 
 def here(entries: Mapping[str, Entry]) -> dict[str, Entry]:
@@ -247,11 +259,13 @@ def compare(model: str, given: argparse.Namespace, workspace: Workspace, device:
             longer = build({("net", "longer"): ("executorch", twice)}, workspace)
             result["operations"]["fp32, twice the frames"] = by_kind(longer["net", "longer"], native)[1]
         sides = {**OURS, **{f"openvino {precision}": name for precision, name in OPENVINO.items()}}
-        result["common_kinds_ms"] = {
-            str(side): by_common_kind(files[key], native if side in OURS else every)
-            for side, name in sides.items()
-            if (key := ("net", name)) in files
-        }
+        result["common_kinds_ms"] = by_common_kind(
+            {
+                str(side): (files[key], native if side in OURS else every)
+                for side, name in sides.items()
+                if (key := ("net", name)) in files
+            }
+        )
         result["by_kind_ms"] = {precision: kinds for precision, (kinds, _) in profiles.items()}
     return result
 

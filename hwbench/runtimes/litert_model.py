@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import math
+import struct
 import time
 from pathlib import Path
 from typing import Any
@@ -98,13 +99,19 @@ def is_half(path: str) -> bool:
     """Whether a file says that it may be computed in fp16.
 
     Raises:
-        ModelFailure: It is no file of LiteRT.
+        ModelFailure: It is no file of LiteRT, or ends too soon.
     """
     content = Path(path).read_bytes()
     if not LiteRt.capabilities.files.matches(content[:8]):
         raise ModelFailure("load", "expected a LiteRT model; export it again with hwbench export --runtime litert")
-    model = _engine("schema_py_generated").Model.GetRootAsModel(content, 0)
-    return HALF_ENTRY.encode() in {model.Metadata(i).Name() for i in range(model.MetadataLength())}
+    try:
+        model = _engine("schema_py_generated").Model.GetRootAsModel(content, 0)
+        _require_whole(model, len(content))
+        return HALF_ENTRY.encode() in {model.Metadata(i).Name() for i in range(model.MetadataLength())}
+    except (struct.error, ValueError, IndexError):
+        raise ModelFailure(
+            "load", f"the file ends after {len(content)} bytes, before what is in it does; export it again"
+        ) from None
 
 
 @functools.cache
@@ -119,6 +126,19 @@ def _environment() -> Any:
 
 def _engine(name: str) -> Any:
     return importlib.import_module(f"ai_edge_litert.{name}")
+
+
+def _require_whole(model: Any, size_bytes: int) -> None:
+    """Whether all weights are within the file: the engine would read behind its end, and be killed.
+
+    Raises:
+        ValueError: They are not.
+    """
+    for index in range(model.BuffersLength()):
+        weights = model.Buffers(index)
+        if weights.Offset() + weights.Size() > size_bytes:
+            raise ValueError(f"buffer {index} ends behind byte {size_bytes}")
+        weights.DataAsNumpy()  # raises where the vector inside ends behind the file
 
 
 def _place(name: str) -> tuple[int, str]:

@@ -130,6 +130,15 @@ def test_two_inputs_stand_in_the_order_of_the_arguments(built, tmp_path):
     np.testing.assert_allclose(model.output(), Difference()(example[0], second).numpy(), atol=1e-6)
 
 
+@pytest.mark.parametrize("keep", [12, 300, -1])
+def test_a_file_that_was_cut_is_refused_before_the_engine_reads_it(built, tmp_path, keep):
+    files, _, _ = built
+    path = tmp_path / "cut.tflite"
+    path.write_bytes(files["fp32"].path.read_bytes()[:keep])
+    with pytest.raises(ModelFailure, match="the file ends after [0-9]+ bytes"):
+        load_model(str(path), Options())
+
+
 def test_a_profile_by_operation_is_refused_with_what_has_one(built):
     files, _, _ = built
     with pytest.raises(ModelFailure, match="no times of operations; --runtime executorch") as caught:
