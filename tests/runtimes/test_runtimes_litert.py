@@ -135,7 +135,7 @@ def test_a_file_that_was_cut_is_refused_before_the_engine_reads_it(built, tmp_pa
     files, _, _ = built
     path = tmp_path / "cut.tflite"
     path.write_bytes(files["fp32"].path.read_bytes()[:keep])
-    with pytest.raises(ModelFailure, match="the file ends after [0-9]+ bytes"):
+    with pytest.raises(ModelFailure, match=r"the file ends after [0-9]+ bytes"):
         load_model(str(path), Options())
 
 
