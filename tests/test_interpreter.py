@@ -108,9 +108,9 @@ def test_19_03_a_python_of_a_device_is_asked_about_itself(tmp_path, monkeypatch)
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: executorch\nVersion: 9.9.9\n")
     monkeypatch.chdir(tmp_path)
     with LocalTransport() as transport:
-        found = ask_python(transport, sys.executable)
+        found = ask_python(transport, sys.executable, ["executorch"])
     assert found is not None
-    assert found.executorch != "9.9.9"
+    assert found.packages["executorch"] != "9.9.9"
 
 
 def test_19_03_the_interpreter_is_named_in_one_place():

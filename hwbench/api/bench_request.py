@@ -37,7 +37,8 @@ class BenchRequest:
     device: str = option(default="local", help="Device: a folder of profiles/.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     runtime: str | None = option(
-        default=None, help="executorch (default), onnx, openvino, torch, torchscript, or all; of a file it is known."
+        default=None,
+        help="executorch (default), litert, onnx, openvino, torch, torchscript, or all; of a file it is known.",
     )
     precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
     streaming: bool = option(

@@ -35,7 +35,11 @@ PACKAGES = {
     "plotly": "reports",
 }
 # What may be absent, and the command that installs it.
-EXTRAS = {"onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript")}
+EXTRAS = {
+    "onnxruntime": ("the .onnx files", "python -m pip install onnx onnxruntime onnxscript"),
+    "openvino": ("the .ovz files", "python -m pip install openvino nncf"),
+    "ai-edge-litert": ("the .tflite files", "python -m pip install litert-torch"),
+}
 # The machine of phones and boards, and the programs that emulate one, with the packages that have them.
 ARM = "aarch64"
 LABORATORY = {"qemu-aarch64-static": "qemu-user-static", "proot": "proot", "sshd": "openssh-server"}

@@ -57,7 +57,8 @@ class ExportRequest:
     out: Path = option(help="Folder for the model and manifest.json; an export there is replaced.")
     precision: str = option(default="int8", help="int8, fp16, bf16 or fp32.")
     runtime: str = option(
-        default="executorch", help="executorch (.pte), onnx (.onnx), openvino (.ovz) or torchscript (.ts)."
+        default="executorch",
+        help="executorch (.pte), litert (.tflite), onnx (.onnx), openvino (.ovz) or torchscript (.ts).",
     )
     calibrate: str | None = option(
         default=None, help="Data to calibrate int8 with; of a checkpoint: its own training videos."

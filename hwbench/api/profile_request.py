@@ -37,7 +37,7 @@ class ProfileRequest:
     )
     precision: str = option(default="fp32,int8", help="fp32, fp16, bf16, int8, or several with commas.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
-    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     accuracy: str = option(
         default=DEFAULT_ACCURACY,
         help="End when half of the networks of the space are predicted within this share, by those left out.",

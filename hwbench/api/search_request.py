@@ -99,7 +99,7 @@ class SearchRequest:
         help="For supernet: epochs of the one training of all networks within the budget.",
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
-    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     finalists: int = option(
         default=0,
         min=0,

@@ -47,7 +47,7 @@ class ValidateRequest:
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
     seed: int = option(default=0, min=0, help="Of the draw.")
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
-    runtime: str = option(default="executorch", help="executorch, onnx, openvino, torch or torchscript.")
+    runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
     again: int = option(

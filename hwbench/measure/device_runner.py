@@ -2,7 +2,7 @@
 
 The device file decides, if it does. Else the first that works of: the C++ runner built here (with the libc that is
 there, or with its own), the C++ runner built by the device's compiler, the Python runner in a Python there that has
-executorch. A runner works when it was started there and said how it wants to be called.
+the engine. A runner works when it was started there and said how it wants to be called.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hwbench.measure.remote_toolchain import (
 )
 from hwbench.room import use
 from hwbench.runtimes import DEFAULT, get, in_words, names
-from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON
+from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Capabilities
 from hwbench.runtimes.native.cross import install_command
 from hwbench.runtimes.runner_bundle import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
 from hwbench.runtimes.runners import Runner, choose_runner, describe_end, python_runner
@@ -113,7 +113,7 @@ def install_runner(
     if device.transport_name == LOCAL and device.runner in ("", NATIVE, PYTHON):
         runner = python_runner() if device.runner == PYTHON else choose_runner(runtime, cache_dir, report)
         return Installed(runner, str(cache_dir), 0, time.monotonic() - start)
-    way = _Way(device, transport, probe, cache_dir, say)
+    way = _Way(device, transport, probe, cache_dir, say, runtime)
     found = way.named() if device.runner not in ("", *KINDS) else way.first()
     note = ""
     if found.runner.kind == NATIVE_LOADER and probe.android:
@@ -136,9 +136,17 @@ class _Way:
     probe: Probe
     cache_dir: Path
     say: Report
+    runtime: str = RUNTIME
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return get(self.runtime).capabilities
 
     def first(self) -> _Found:
         """The first runner that works, of those that may be taken."""
+        kinds = self.capabilities.remote_runners
+        if kinds == (PYTHON,):  # asks for no libraries of ours, and no compiler
+            return self._only_python()
         machine = machine_of(self.probe)
         board = ask_board(self.transport, machine)
         ways = {
@@ -157,9 +165,15 @@ class _Way:
                 self.say(f"device {self.device.name!r}: no {kind} runner: {error}")
         raise DeviceError(self._nothing(machine, reasons))
 
+    def _only_python(self) -> _Found:
+        try:
+            return self._python("python3")
+        except _Unfit as error:
+            raise DeviceError(f"no runner of {self.runtime} works on device {self.device.name!r}: {error}") from None
+
     def _nothing(self, machine: str, reasons: list[str]) -> str:
         there = "" if self.probe.android else " or on the device a compiler: apt-get install g++,"
-        version = engine_version()
+        version = engine_version(self.capabilities.packages[0])
         return (
             f"no runner works on device {self.device.name!r} ({'; '.join(reasons)}); install on this machine: "
             f"{install_command(machine)},{there} or there: python3 -m pip install executorch=={version} torch"
@@ -173,6 +187,11 @@ class _Way:
                 return self._python(path)
             except _Unfit as error:
                 raise DeviceError(f"device {self.device.name!r}: runner = {path!r}: {error}") from None
+        if self.runtime != RUNTIME:
+            raise DeviceError(
+                f"device {self.device.name!r}: runner = {path!r} runs no files of {self.runtime}; name a Python there: "
+                'runner = "/path/python3"'
+            )
         there = self.transport.run(["test", "-f", path], timeout_s=START_LIMIT_S).ok
         if not there and not Path(path).is_file():
             raise DeviceError(
@@ -216,14 +235,17 @@ class _Way:
         return _Found(self._started(kit.runner(folder)), folder, kit.size_bytes, build)
 
     def _python(self, command: str) -> _Found:
-        found, version = ask_python(self.transport, command), engine_version()
+        engine, *others = self.capabilities.remote_packages
+        version = engine_version(engine)
+        found = ask_python(self.transport, command, [engine, *others])
         if found is None:
             raise _Unfit(f"there is no {command}")
-        if found.version < (3, 11) or "-" in (found.torch, found.numpy) or found.executorch != version:
-            has = f"Python {found.version[0]}.{found.version[1]}, executorch {found.executorch}, torch {found.torch}"
+        if found.version < (3, 11) or "-" in found.packages.values() or found.packages[engine] != version:
+            has = ", ".join(f"{name} {installed}" for name, installed in found.packages.items())
             raise _Unfit(
-                f"{command} needs Python 3.11, executorch {version} and torch, it has {has}; install there: "
-                f"{command} -m pip install executorch=={version} torch"
+                f"{command} needs Python 3.11, {engine} {version} and {' and '.join(others)}, it has "
+                f"Python {found.version[0]}.{found.version[1]}, {has}; install there: "
+                f"{command} -m pip install {engine}=={version} {' '.join(others)}"
             )
         return self._carry(python_kit(command, self.cache_dir))
 

@@ -1,8 +1,9 @@
-"""What a device has that a runner may need: a libc, a compiler, a Python with executorch. Asked in POSIX shell."""
+"""What a device has that a runner may need: a libc, a compiler, a Python with an engine. Asked in POSIX shell."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -31,7 +32,7 @@ def version(name):
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "-"
-print("hwbench", "%d.%d" % sys.version_info[:2], version("executorch"), version("torch"), version("numpy"))
+print("hwbench", "%d.%d" % sys.version_info[:2], *map(version, sys.argv[1:]))
 """
 # Unpacks and compiles, once: the folder appears when it is complete. Arguments: archive, folder, a folder for the way.
 _BUILD = r"""
@@ -59,13 +60,11 @@ class BoardTools:
 
 @dataclass(frozen=True)
 class BoardPython:
-    """A Python there; versions are ``-`` for what is not installed."""
+    """A Python there; ``packages`` has versions by distribution, ``-`` for what is not installed."""
 
     command: str
     version: tuple[int, int]
-    executorch: str
-    torch: str
-    numpy: str
+    packages: Mapping[str, str]
 
 
 def machine_of(probe: Probe) -> str:
@@ -104,17 +103,17 @@ def ask_board(transport: Transport, machine: str) -> BoardTools:
     )
 
 
-def ask_python(transport: Transport, command: str) -> BoardPython | None:
-    """What a Python there has; None where there is no such Python."""
-    result = transport.run([command, "-c", _PYTHON], timeout_s=TIME_LIMIT_S)
+def ask_python(transport: Transport, command: str, distributions: Sequence[str]) -> BoardPython | None:
+    """Which of the distributions a Python there has; None where there is no such Python."""
+    result = transport.run([command, "-c", _PYTHON, *distributions], timeout_s=TIME_LIMIT_S)
     words = result.stdout.split()
-    if not result.ok or len(words) != 5 or words[0] != "hwbench":
+    if not result.ok or len(words) != 2 + len(distributions) or words[0] != "hwbench":
         return None
     major, _, minor = words[1].partition(".")
     if not (re.fullmatch(r"[0-9]{1,3}", major) and re.fullmatch(r"[0-9]{1,3}", minor)):
         return None
-    executorch, torch, numpy = (clean(word, 40) for word in words[2:])
-    return BoardPython(command, (int(major), int(minor)), executorch.partition("+")[0], torch, numpy)
+    versions = (clean(word, 40).partition("+")[0] for word in words[2:])
+    return BoardPython(command, (int(major), int(minor)), dict(zip(distributions, versions)))
 
 
 def compile_there(transport: Transport, archive: str, compiler: str) -> str:

@@ -14,6 +14,7 @@ from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, 
 # Where each runtime is defined. Importing its module registers it.
 _MODULES = {
     "executorch": "hwbench.runtimes.executorch",
+    "litert": "hwbench.runtimes.litert",
     "onnx": "hwbench.runtimes.onnx",
     "openvino": "hwbench.runtimes.openvino",
     "torch": "hwbench.runtimes.eager",

@@ -72,6 +72,7 @@ class Capabilities:
             behind it (``models.Continued``), as if the network went on.
         runners: Kinds of runners of this machine that run its files, the best first.
         remote_runners: Kinds of runners that are carried to other devices; empty: measured on this machine only.
+        remote_packages: Distributions that a Python on another device needs; the first is the engine, in our version.
         streams: Whether it builds networks that take one new frame with their states (``specs.STREAM``).
         holds_weights: Whether a file holds the network. One that does not is working state of the build cache: it is
             no export, and none is taken from a user.
@@ -87,6 +88,7 @@ class Capabilities:
     delegates: tuple[str, ...] = ()
     runners: tuple[str, ...] = (PYTHON,)
     remote_runners: tuple[str, ...] = ()
+    remote_packages: tuple[str, ...] = ()
     streams: bool = False
     holds_weights: bool = True
     run_page: str = "hwbench.runtimes:run.md.in"

@@ -21,8 +21,8 @@ from hwbench.runtimes.runners import Runner
 from hwbench.workspace import writing
 
 _HWBENCH = Path(__file__).resolve().parents[1]
-# Modules of ours that the Python runner imports for .pte files, on a device that has no hwbench: its own, and those
-# that say what runtimes there are.
+# Modules of ours that the Python runner imports for .pte and .tflite files, on a device that has no hwbench: its own,
+# and those that say what runtimes there are.
 _PYTHON_FILES = (
     "__init__.py",
     "api/__init__.py",
@@ -44,6 +44,8 @@ _PYTHON_FILES = (
     "runtimes/executorch/quiet.py",
     "runtimes/executorch/runtime.py",
     "runtimes/executorch/scheme.py",
+    "runtimes/litert.py",
+    "runtimes/litert_model.py",
     "runtimes/machine.py",
     "runtimes/onnx/__init__.py",
     "runtimes/onnx/runtime.py",
@@ -120,7 +122,7 @@ def sources_kit(machine: str, cache_dir: Path, report: Callable[[str], None] | N
 
 
 def python_kit(python: str, cache_dir: Path) -> Kit:
-    """The Python runner as one file, for a device with executorch in that Python of it.
+    """The Python runner as one file, for a device with an engine in that Python of it.
 
     Raises:
         WorkspaceError: The cache cannot be written.
@@ -190,6 +192,6 @@ def _zip() -> bytes:
     return raw.getvalue()
 
 
-def engine_version() -> str:
-    """Of the installed executorch, without what follows ``+``: what a Python on a device must have."""
-    return installed_version("executorch").partition("+")[0]
+def engine_version(distribution: str) -> str:
+    """Of an installed engine, without what follows ``+``: what a Python on a device must have."""
+    return installed_version(distribution).partition("+")[0]

@@ -183,7 +183,7 @@ OTHERS = [
     (("export", CHECKPOINT), 2, ("Missing option '--out'",)),
     (("bench", "nofile.pte"), 2, ("no file nofile.pte", "hwbench export CHECKPOINT --out DIR")),
     (("bench", VIDEOS), 2, ("no file videos", "hwbench export CHECKPOINT --out DIR")),
-    (("bench", CHECKPOINT), 2, ("expected a file that ends in .pte, .onnx, .ovz or .ts", "hwbench export")),
+    (("bench", CHECKPOINT), 2, ("expected a file that ends in .pte, .tflite, .onnx, .ovz or .ts", "hwbench export")),
     ((*BENCH, "--runtime", "torch"), 2, ("is a file for executorch", "zoo:x3d-xs")),
     ((*BENCH, "--seconds", "nan"), 2, ("--seconds",)),
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),

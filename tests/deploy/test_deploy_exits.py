@@ -53,7 +53,9 @@ def test_an_export_for_another_engine_takes_the_place(workspace: Workspace, orig
 
 
 def test_the_baseline_is_no_exit(workspace: Workspace, original: ExportSource) -> None:
-    with pytest.raises(InvalidValue, match="holds no weights; export for executorch, onnx, openvino or torchscript"):
+    with pytest.raises(
+        InvalidValue, match="holds no weights; export for executorch, litert, onnx, openvino or torchscript"
+    ):
         export(original, workspace.root / "eager", precision=Precision.FP32, runtime=get("torch"))
     assert not (workspace.root / "eager").exists()
 

@@ -237,7 +237,7 @@ def held(text: str) -> None:
 
 def asked(text: str) -> None:
     device = Answering(text)
-    repr(ask_python(device, "python3")).encode()
+    repr(ask_python(device, "python3", ("executorch", "torch", "numpy"))).encode()
     repr(ask_board(device, "aarch64")).encode()
 
 

@@ -124,16 +124,20 @@ def test_a_python_of_the_device(tmp_path, expected):
     np.testing.assert_allclose(output, expected, atol=1e-6)
 
 
+def board_python(version, executorch, torch):
+    return BoardPython("p", version, {"executorch": executorch, "torch": torch, "numpy": "2.0"})
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [
         (None, "there is no /opt/python3"),
         (
-            BoardPython("p", (3, 11), "1.4.1", "2.9", "2.0"),
+            board_python((3, 11), "1.4.1", "2.9"),
             r"needs .* executorch 1\.5\.1 .* it has .* executorch 1\.4\.1",
         ),
-        (BoardPython("p", (3, 10), "1.5.1", "2.9", "2.0"), r"it has Python 3\.10"),
-        (BoardPython("p", (3, 11), "1.5.1", "-", "2.0"), r"torch -; install there: /opt/python3 -m pip install"),
+        (board_python((3, 10), "1.5.1", "2.9"), r"it has Python 3\.10"),
+        (board_python((3, 11), "1.5.1", "-"), r"torch -, numpy 2.0; install there: /opt/python3 -m pip install"),
     ],
 )
 def test_a_python_that_does_not_do(tmp_path, monkeypatch, found, message):
@@ -144,10 +148,10 @@ def test_a_python_that_does_not_do(tmp_path, monkeypatch, found, message):
 
 def test_versions_are_read_from_a_python():
     with LocalTransport() as transport:
-        here = remote_toolchain.ask_python(transport, sys.executable)
-        assert (here.version, here.executorch) == (sys.version_info[:2], "1.5.1")
-        assert remote_toolchain.ask_python(transport, "no-such-python") is None
-        assert remote_toolchain.ask_python(transport, "true") is None
+        here = remote_toolchain.ask_python(transport, sys.executable, ["executorch"])
+        assert (here.version, here.packages) == (sys.version_info[:2], {"executorch": "1.5.1"})
+        assert remote_toolchain.ask_python(transport, "no-such-python", []) is None
+        assert remote_toolchain.ask_python(transport, "true", []) is None
 
 
 def test_nothing_works(tmp_path, monkeypatch):
@@ -190,7 +194,7 @@ def test_kinds_of_machines(fields, expected):
 
 
 @pytest.mark.parametrize("runtime", ["onnx", "torch", "torchscript"])
-def test_only_one_engine_is_carried_to_other_devices(tmp_path, runtime):
+def test_other_engines_are_not_carried_to_other_devices(tmp_path, runtime):
     with (
         pytest.raises(InvalidValue, match=f"{runtime} files are measured on this machine only .*--runtime executorch"),
         open_bench(Device("pi", "ssh", options={"host": "nowhere"}), runtime, cache_dir=tmp_path),

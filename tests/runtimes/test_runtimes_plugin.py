@@ -128,7 +128,7 @@ def test_what_it_cannot_do_is_told_with_what_can(installed: dict[str, str], tmp_
         (tmp_path / f"text.{ending}").write_text("a text\n")
     for words, expected in (
         (["bench", str(tmp_path / "text.pt2")], "expected an exported program, found something else"),
-        (["bench", str(tmp_path / "text.pt3")], "expected a file that ends in .pte, .pt2, .onnx, .ovz or .ts"),
+        (["bench", str(tmp_path / "text.pt3")], "expected a file that ends in .pte, .pt2, .tflite, .onnx, .ovz or .ts"),
     ):
         done = subprocess.run(
             [sys.executable, "-m", "hwbench", *words],
@@ -152,9 +152,10 @@ def test_capabilities_are_known_without_torch() -> None:
 
 
 def test_values_of_the_shipped_runtimes_hold_together() -> None:
-    shipped = {name: get(name).capabilities for name in ("executorch", "onnx", "openvino", "torch", "torchscript")}
+    engines = ("executorch", "litert", "onnx", "openvino", "torch", "torchscript")
+    shipped = {name: get(name).capabilities for name in engines}
     assert len({known.suffix for known in shipped.values()}) == len(shipped)
-    assert [name for name, known in shipped.items() if known.remote] == ["executorch"]
+    assert [name for name, known in shipped.items() if known.remote] == ["executorch", "litert"]
     assert [name for name, known in shipped.items() if not known.holds_weights] == ["torch"]
     assert [name for name, known in shipped.items() if known.runners[0] == NATIVE] == ["executorch"]
     assert all(PYTHON in known.runners for known in shipped.values())

@@ -54,6 +54,7 @@ class ExecuTorch(Runtime):
         streams=True,
         runners=(NATIVE, PYTHON),
         remote_runners=(NATIVE, NATIVE_LOADER, NATIVE_BOARD, PYTHON),
+        remote_packages=("executorch", "torch", "numpy"),
         run_page="hwbench.runtimes.executorch:run.md.in",
     )
 
