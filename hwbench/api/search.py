@@ -88,7 +88,7 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.data, request.fidelity)
+    data = StudyData(workspace, request.data, request.fidelity, request.decoder)
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
