@@ -213,6 +213,9 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         check_name(request.study)
     if request.reads or request.finalists:
         from hwbench.data import SYNTHETIC, open_splits
+        from hwbench.data.decoders import get as get_decoder
+
+        get_decoder(request.decoder)
 
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)
