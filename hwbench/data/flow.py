@@ -9,12 +9,13 @@ and gets the flow of the one before.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from hwbench.data.decoding import Frames
+from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.flo_files import ENDING, read_flo
 from hwbench.data.images import FrameFolder, natural
 from hwbench.documents import read_json
@@ -24,6 +25,9 @@ from hwbench.errors import InvalidValue, VideoError
 RANGE_PX = 20.0
 NOTE = "flow.json"
 _HIGHEST = 255
+
+# Of images that are counted: what they hold is not asked.
+_UNREAD = VideoInfo(1, 1, "images", Fraction(1), np.zeros(1, np.int64), (0,), 1)
 
 Flow = npt.NDArray[np.float32]
 
@@ -87,6 +91,19 @@ class FlowFolder:
         if x.shape != y.shape:
             raise VideoError(f"{self.folder}: images of {x.shape[1:]} across and of {y.shape[1:]} down")
         return np.stack([x, y], axis=-1)
+
+    def lacks(self, num_frames: int) -> str:
+        """What is missing for a video of so many frames, in words; empty: nothing. Files are counted, not read."""
+        count = max(1, num_frames - 1)
+        files = self._flo_files()
+        if files:
+            return "" if len(files) >= count else f"{self.folder}: {len(files)} .flo files, expected {count}"
+        for prefix in (self.across, self.down):
+            try:
+                FrameFolder(self.folder, prefix=prefix, count=count).open(_UNREAD)
+            except VideoError as error:
+                return str(error)
+        return ""
 
     def _flo_files(self) -> list[Path]:
         return sorted(self.folder.glob(f"*{ENDING}"), key=lambda file: natural(file.name))

@@ -83,7 +83,14 @@ class FlowStream:
         """
         if self.computes:
             return FlowDecoder(pictures, FlowCache(cache, flow_method(self.source)))
-        return FlowDecoder(pictures, FlowFiles(Path(self.source) if self.source else None))
+        return FlowDecoder(pictures, self._files())
+
+    def files(self) -> FlowFiles | None:
+        """The files that must be there; None where flow is computed."""
+        return None if self.computes else self._files()
+
+    def _files(self) -> FlowFiles:
+        return FlowFiles(Path(self.source) if self.source else None)
 
 
 @dataclass(frozen=True)

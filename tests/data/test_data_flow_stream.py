@@ -7,6 +7,7 @@ import pytest
 import torch
 from video_files import write
 
+import hwbench
 from hwbench.data import ClipSpec, Reading, open_dataset
 from hwbench.data.augmentations import augmentation
 from hwbench.data.flo_files import read_flo
@@ -148,6 +149,36 @@ def test_a_page_shows_flow_in_colours(workspace: Workspace) -> None:
     left, right = (video.clips[1].pictures.astype(int) for video in shown)
     assert left.shape == right.shape == (4, 32, 32, 3)
     assert np.abs(left.mean(axis=(0, 1, 2)) - right.mean(axis=(0, 1, 2))).max() > 20  # two directions, two colours
+
+
+def test_a_check_counts_the_files_of_flow(workspace: Workspace, tmp_path: Path) -> None:
+    data = str(workspace.root / "clips")
+
+    def check(modality: str) -> hwbench.CheckDataResult:
+        request = hwbench.CheckDataRequest(data=data, modality=modality, jobs=0)
+        return hwbench.check_data(request, workspace=workspace)
+
+    plain, beside = check("rgb"), check("flow")
+    # The two classes have the same pictures, which is a conflict and no matter of flow.
+    assert beside.findings == plain.findings
+    assert check("flow:dis").findings == plain.findings
+    for label, count in (("left", FRAMES - 1), ("right", FRAMES - 2)):
+        for number in range(2):
+            for frame in range(count):
+                write_flo(tmp_path / "flow" / label / str(number) / f"{frame}.flo", flow_of(frame, 1))
+    lacking = [one for one in check(f"flow:{tmp_path / 'flow'}").findings if one.kind == "no-flow"]
+    assert [Path(one.video).parent.name for one in lacking] == ["right", "right"]
+    assert all(one.failing and one.dropped for one in lacking)
+    assert lacking[0].cause.endswith("6 .flo files, expected 7")
+
+
+def test_missing_images_are_counted(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        for prefix in ("flow_x_", "flow_y_"):
+            (tmp_path / f"{prefix}{number:05d}.jpg").write_bytes(b"not looked at")
+    assert FlowFolder(tmp_path).lacks(4) == ""
+    (tmp_path / "flow_y_00002.jpg").unlink()
+    assert "expected 3 images" in FlowFolder(tmp_path).lacks(4)
 
 
 @pytest.mark.parametrize(
