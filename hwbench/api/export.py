@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.export_sources import SourceArguments, open_source
 from hwbench.api.layouts import chosen_by_device, fastest_on
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.reading import DECODER_HELP, reading_of
 from hwbench.api.requests import option, request
 from hwbench.api.resources import torch_threads
 from hwbench.api.train_request import ON_ERROR
@@ -20,7 +21,7 @@ from hwbench.specs import AUTO, Network, Precision, TensorSpec
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from hwbench.data import FailurePolicy
+    from hwbench.data import FailurePolicy, Reading
     from hwbench.deploy import DeployedModel, ExportSource, Int8, QuantizationRecord, Streaming, Watch
     from hwbench.deploy.manifest import Accuracy, StreamRecord
     from hwbench.runtimes import Runtime
@@ -105,6 +106,7 @@ class ExportRequest:
     )
     seed: int = option(default=0, min=0, help="Of the calibration videos and of random weights.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    decoder: str = option(default="pyav", help=DECODER_HELP)
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     made_by: str | None = option(
         default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
@@ -223,6 +225,7 @@ def export(request: ExportRequest, listener: Listener = SILENT, *, workspace: Wo
             runtime=engine,
             int8=request.int8(),
             listener=listener,
+            reading=reading_of(request.decoder),
             streaming=Streaming(request.memory) if request.streaming else None,
         )
     _say_observer(deployed, listener)
@@ -247,6 +250,7 @@ def export_source(
     int8: Int8 | None = None,
     listener: Listener = SILENT,
     streaming: Streaming | None = None,
+    reading: Reading | None = None,
 ) -> DeployedModel:
     """Exports with data by name: calibrates on ``calibrate``, validates on ``data``, each by default what the source
     was trained on; with random weights both are by default nothing.
@@ -254,18 +258,24 @@ def export_source(
     Raises:
         What ``hwbench.deploy.export``, ``open_calibration`` and ``open_validation`` raise.
     """
-    from hwbench.data import FailurePolicy
+    from hwbench.data import FailurePolicy, Reading
     from hwbench.deploy import export as run
     from hwbench.deploy import meter, open_calibration, open_validation
 
-    policy = policy or FailurePolicy.RAISE
+    policy, reading = policy or FailurePolicy.RAISE, reading or Reading()
     calibrate, data = calibrate or data or source.data, data or source.data or calibrate
     calibration = validation = None
     if calibrate is not None and precision is Precision.INT8:
-        calibration = open_calibration(workspace, calibrate, source, count=calibration_clips, seed=seed, policy=policy)
+        calibration = open_calibration(
+            workspace, calibrate, source, count=calibration_clips, seed=seed, policy=policy, reading=reading
+        )
+    if streaming is not None and source.flow is not None:
+        raise InvalidValue(
+            "--streaming: the network sees optical flow, which a stream of pictures has not; leave it out"
+        )
     if data is not None:
         count = videos if source.weights.trained else videos or _UNTRAINED_VIDEOS
-        validation = open_validation(workspace, data, source, count=count, policy=policy)
+        validation = open_validation(workspace, data, source, count=count, policy=policy, reading=reading)
     return run(
         source,
         out,

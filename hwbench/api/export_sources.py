@@ -106,6 +106,7 @@ def source_of(path: Path) -> ExportSource:
         sha256=checkpoint.sha256,
         recipe=recipe.to_plain(),
         fine_tuned=tuned,
+        flow=checkpoint.flow,
     )
 
 

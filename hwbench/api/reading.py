@@ -4,20 +4,39 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwbench.errors import InvalidValue
 from hwbench.units import parse_bytes
 
 if TYPE_CHECKING:
     from hwbench.data import Reading
+    from hwbench.training import Checkpoint
 
+DECODER = "pyav"
 DECODER_HELP = "Who decodes videos: pyav, torchcodec, or one of another package."
+MODALITY_HELP = (
+    "What a network sees: rgb, flow (files beside the videos), flow:FOLDER, or flow:tvl1, flow:dis, flow:raft=FILE, "
+    "computed once and kept."
+)
 DECODED_CACHE_HELP = 'Keep decoded videos on the disk, up to a size such as "20GiB"; for short videos and many epochs.'
 
 
-def reading_of(decoder: str, decoded_cache: str | None) -> Reading:
-    """How the options --decoder and --decoded-cache want videos to be read; raises InvalidValue for what is no size."""
-    from hwbench.data import Reading
+def reading_of(decoder: str, decoded_cache: str | None = None, modality: str | None = None) -> Reading:
+    """How the options --decoder, --decoded-cache and --modality want videos to be read.
 
-    return Reading(decoder, check_decoded_cache(decoded_cache))
+    Raises:
+        InvalidValue: What is no size, or no modality.
+    """
+    from hwbench.data import Reading
+    from hwbench.data.flow_stream import FlowStream
+
+    flow = None if modality is None else FlowStream.parse(modality)
+    return Reading(decoder, check_decoded_cache(decoded_cache), flow)
+
+
+def check_modality(modality: str | None, checkpoint: Checkpoint) -> None:
+    """Raises InvalidValue where a network that was trained on flow is to see pictures, which have other channels."""
+    if modality == "rgb" and checkpoint.flow is not None:
+        raise InvalidValue(f"--modality: {checkpoint.path} was trained on {checkpoint.flow}; leave --modality out")
 
 
 def check_decoded_cache(text: str | None) -> int:

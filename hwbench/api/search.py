@@ -92,7 +92,7 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.data, request.fidelity)
+    data = StudyData(workspace, request.data, request.fidelity, request.decoder)
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
@@ -243,6 +243,9 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         check_name(request.study)
     if request.reads or request.finalists:
         from hwbench.data import SYNTHETIC, open_splits
+        from hwbench.data.decoders import get as get_decoder
+
+        get_decoder(request.decoder)
 
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
+from hwbench.api.reading import DECODER, DECODER_HELP
 from hwbench.api.requests import option, request
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
@@ -80,6 +81,7 @@ class SearchRequest:
         default="synthetic",
         help="For finalists, and for all evaluators but entropy: synthetic, synthetic:NAME, or a path.",
     )
+    decoder: str = option(default=DECODER, help=DECODER_HELP)
     epochs: int = option(default=2, min=1, help="For curve and short-train: epochs of a training.")
     frames_share: float = option(
         default=1.0, help="For curve and short-train: share of a network's frames that it is trained on."

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hwbench.api.reading import DECODER, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.printable import printable
@@ -78,16 +79,17 @@ class StudyData:
         workspace: Where the data are looked for, and synthetic ones are kept.
         source: Data by name.
         fidelity: How short a training is.
+        decoder: Who decodes videos; the frames are the same.
     """
 
-    def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity) -> None:
-        self.workspace, self.source, self.fidelity = workspace, source, fidelity
+    def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER) -> None:
+        self.workspace, self.source, self.fidelity, self.decoder = workspace, source, fidelity, decoder
         self._opened = functools.cache(self._open)
         self.resources = functools.cache(self._resources_of)
 
-    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity]]:
+    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str]]:
         """Other processes read the data for themselves."""
-        return StudyData, (self.workspace, self.source, self.fidelity)
+        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder)
 
     def top1(self, network: Network, seed: int) -> float:
         """Top-1 on the validation videos after a short training, a fraction; not a number where it diverges."""
@@ -172,7 +174,7 @@ class StudyData:
     def _open(self, seed: int) -> Data:
         from hwbench.training.run import open_data
 
-        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed))
+        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=reading_of(self.decoder))
 
     def _resources_of(self, seed: int) -> Resources:
         from hwbench.data.decoders import PYAV

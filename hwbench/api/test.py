@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, check_decoded_cache, reading_of
+from hwbench.api.reading import (
+    DECODED_CACHE_HELP,
+    DECODER_HELP,
+    MODALITY_HELP,
+    check_decoded_cache,
+    check_modality,
+    reading_of,
+)
 from hwbench.api.requests import option, request
 from hwbench.api.train import say_unreadable, shared_resources
 from hwbench.api.train_request import COMPUTE, ON_ERROR, check_crops
@@ -28,6 +35,7 @@ class TestRequest:
     clips: int = option(default=10, min=1, help="Test clips per video.")
     crops: int = option(default=3, min=1, max=3, help="Test crops per clip: 1 or 3.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    modality: str | None = option(default=None, help=MODALITY_HELP + " Default: as it was trained.")
     decoder: str = option(default="pyav", help=DECODER_HELP)
     decoded_cache: str | None = option(default=None, metavar="SIZE", help=DECODED_CACHE_HELP)
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
@@ -102,7 +110,9 @@ def _test(request: TestRequest, listener: Listener, workspace: Workspace | None,
 
     workspace = workspace or Workspace.find()
     load_named(request.made_by)
-    source = request.data or load_checkpoint(request.checkpoint)[0].source
+    checkpoint = load_checkpoint(request.checkpoint)[0]
+    check_modality(request.modality, checkpoint)
+    source = request.data or checkpoint.source
     listener.progress(StageProgress("test", 0, None))
     stored, scores = score(
         request.checkpoint,
@@ -110,7 +120,7 @@ def _test(request: TestRequest, listener: Listener, workspace: Workspace | None,
         source=source,
         views=(request.clips, request.crops),
         policy=FailurePolicy.parse(request.on_error),
-        reading=reading_of(request.decoder, request.decoded_cache),
+        reading=reading_of(request.decoder, request.decoded_cache, request.modality),
         resources=shared_resources(source, request.device, request.threads, request.workers),
         world=world,
         progress=lambda done, total: listener.progress(StageProgress("test", done, total)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
-from hwbench.api.reading import reading_of
+from hwbench.api.reading import check_modality, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
@@ -136,6 +136,8 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
     workspace = workspace or Workspace.find()
     load_named(request.made_by)
     tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
+    if tuning is not None:
+        check_modality(request.modality, tuning.checkpoint)
     data = request.data or (SYNTHETIC if tuning is None else tuning.checkpoint.source)
     trained = train_network(
         workspace,
@@ -146,7 +148,7 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
         span=request.span,
         stride=request.stride,
         policy=FailurePolicy.parse(request.on_error),
-        reading=reading_of(request.decoder, request.decoded_cache),
+        reading=reading_of(request.decoder, request.decoded_cache, request.modality),
         teacher=None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher))),
         resources=shared_resources(data, request.device, request.threads, request.workers),
         world=world,
@@ -223,13 +225,13 @@ def train_network(
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
 
-    world = world or ALONE
+    world, reading = world or ALONE, reading or Reading()
     start: StartingWeights | FineTuning | None = tuning
     with world.leader_first():  # the synthetic set is made once
         picture, normalisation = PictureSpec(), Normalisation()
         if tuning is None:
             network = _network(workspace, architecture, data, recipe.seed, listener)
-            network = network.causal() if causal else network
+            network = (network.causal() if causal else network).with_channels(reading.channels)
             clip, card = _clip(network, span, stride), card_name(architecture)
             if card is not None and weights is not None:
                 sheet = load_card(workspace, card)
@@ -237,9 +239,14 @@ def train_network(
                 clip = clip or sheet.clip(network.input.t)
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
+            if weights is not None and reading.flow is not None:
+                raise InvalidValue(
+                    "--weights: published weights take pictures; leave --weights out with --modality flow"
+                )
             start = None if weights is None else _start(weights, network, data, new_head, listener)
         else:
             before = tuning.checkpoint
+            reading = before.reading(reading)
             network, clip, picture, normalisation = before.network, before.clip, before.picture, before.normalisation
         opened = open_data(
             workspace,
@@ -250,7 +257,7 @@ def train_network(
             policy=policy or FailurePolicy.RAISE,
             picture=picture,
             normalisation=normalisation,
-            reading=reading or Reading(),
+            reading=reading,
         )
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)

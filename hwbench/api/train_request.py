@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, check_decoded_cache
+from hwbench.api.reading import DECODED_CACHE_HELP, DECODER_HELP, MODALITY_HELP, check_decoded_cache
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue, UsageError
 from hwbench.specs import AUTO
@@ -84,6 +84,7 @@ class TrainRequest:
     span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
     stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
+    modality: str | None = option(default=None, help=MODALITY_HELP + " Default: rgb, with --qat as before.")
     decoder: str = option(default="pyav", help=DECODER_HELP)
     decoded_cache: str | None = option(default=None, metavar="SIZE", help=DECODED_CACHE_HELP)
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")

@@ -9,7 +9,8 @@ from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, colla
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.flow_cache import FlowCache
-from hwbench.data.flow_methods import DisFlow, RaftFlow
+from hwbench.data.flow_methods import DisFlow, RaftFlow, TvL1Flow
+from hwbench.data.flow_stream import FlowStream
 from hwbench.data.imu import ImuSpec, read_imu
 from hwbench.data.mel import MelScale, MelSpec
 from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFlow
@@ -44,6 +45,7 @@ __all__ = [
     "Failures",
     "FlowCache",
     "FlowFiles",
+    "FlowStream",
     "Imu",
     "ImuSpec",
     "ListedVideo",
@@ -72,6 +74,7 @@ __all__ = [
     "TrainTransform",
     "TrainingClips",
     "TransformSpec",
+    "TvL1Flow",
     "VideoFile",
     "VideoInfo",
     "VideoList",

@@ -8,13 +8,11 @@ is normalised where the network is.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import NamedTuple
 
 import numpy as np
@@ -31,7 +29,8 @@ from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.flow_views import check_followed, test_view, training_view
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.labelled import LabelledPart
-from hwbench.data.media import OpenVideo, VideoSource
+from hwbench.data.lazy_video import LazyVideo
+from hwbench.data.media import VideoSource
 from hwbench.data.modalities import PICTURES, Modalities
 from hwbench.data.tracks import Tracks, joined
 from hwbench.data.transforms import NORMALISATION, Normalisation, TestTransform, TrainTransform
@@ -199,25 +198,24 @@ class FrameCache:
             self._bytes -= old.nbytes
 
 
-class CachedVideo:
+class CachedVideo(LazyVideo):
     """One video of a list, seen through the cache; its file is opened once at most, and closed by ``with``."""
 
     def __init__(self, cache: FrameCache, key: int, videos: VideoList) -> None:
-        self._cache, self._key, self._source, self._count = cache, key, videos.source(key), len(videos)
-        self._close = contextlib.ExitStack()
-        self._file: OpenVideo | None = None
-        known = cache.info(key, self._source)
-        self.info = known or self._opened(None).info
+        source = videos.source(key)
+        known = cache.info(key, source)
+        super().__init__(cache.decoder, source, known)
+        self._cache, self._key, self._count = cache, key, len(videos)
         cache.remember(key, self.info)
         if known is None and cache.index is not None:
-            cache.index.put(self._source, self.info)
+            cache.index.put(source, self.info)
 
     def read(self, indices: Sequence[int]) -> Frames:
         """Frames by index: uint8 (T, H, W, 3)."""
         kept = self._cache.frames(self._key)
         if kept is not None:
             return kept[list(indices)]
-        file = self._opened(self.info)
+        file = self.opened()
         if not self._cache.fits(self.info, self._count):
             return file.read(tuple(indices))
         frames = file.read(range(self.info.num_frames))
@@ -226,16 +224,6 @@ class CachedVideo:
 
     def __enter__(self) -> CachedVideo:
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close.close()
-
-    def _opened(self, info: VideoInfo | None) -> OpenVideo:
-        if self._file is None:
-            self._file = self._close.enter_context(self._cache.decoder.open(self._source, info))
-        return self._file
 
 
 class TrainingClips(Dataset[Sample]):
@@ -278,6 +266,10 @@ class TrainingClips(Dataset[Sample]):
     def classes(self) -> tuple[str, ...]:
         """Class names; a label is an index into them."""
         return self.videos.classes
+
+    def open(self, video: int) -> CachedVideo:
+        """A video of the list, as clips are read of it; VideoError if it cannot be read."""
+        return self._cache.open(video, self.videos)
 
     def divide_cache(self, workers: int) -> None:
         """Gives this process its share of the memory for decoded videos."""
@@ -346,7 +338,7 @@ class TrainingClips(Dataset[Sample]):
 
     def _draw(self, video: int, rng: np.random.Generator, failures: tuple[DecodingFailure, ...]) -> Sample:
         source = self.videos.source(video)
-        with self._cache.open(video, self.videos) as file:
+        with self.open(video) as file:
             part = LabelledPart.of(file.info, self.videos.parts.get(video), source.name)
             indices = self.choose(part, file.info, rng)
             frames = part.cut(file.read(indices)) if self.modalities.rgb else None
@@ -399,6 +391,10 @@ class TestClips(Dataset[Sample]):
         """Class names; a label is an index into them."""
         return self.videos.classes
 
+    def open(self, video: int) -> CachedVideo:
+        """A video of the list, as clips are read of it; VideoError if it cannot be read."""
+        return self._cache.open(video, self.videos)
+
     def divide_cache(self, workers: int) -> None:
         """Gives this process its share of the memory for decoded videos."""
         self._cache.limit_bytes //= workers
@@ -437,7 +433,7 @@ class TestClips(Dataset[Sample]):
     def _samples(self, video: int, clips: Sequence[int]) -> list[Sample]:
         """Samples of some clips of one video, which is opened once and decoded forward once."""
         source = self.videos.source(video)
-        with self._cache.open(video, self.videos) as file:
+        with self.open(video) as file:
             part = LabelledPart.of(file.info, self.videos.parts.get(video), source.name)
             chosen = part.uniform_clips(self.clip, self.clips)
             wanted = sorted({index for clip in clips for index in chosen[clip]})

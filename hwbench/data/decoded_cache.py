@@ -17,7 +17,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from hwbench.data.decoders import Decoder
@@ -25,6 +24,7 @@ from hwbench.data.decoding import Frames, VideoInfo, check_indices
 from hwbench.data.frame_file import file_bytes, read_frame_file, write_frame_file
 from hwbench.data.info_index import place_of
 from hwbench.data.kept_facts import file_state
+from hwbench.data.lazy_video import LazyVideo
 from hwbench.data.media import OpenVideo, VideoSource
 from hwbench.errors import VideoError
 from hwbench.room import trim
@@ -126,18 +126,16 @@ class DecodedCache:
             yield counter
 
 
-class _CachedVideo:
+class _CachedVideo(LazyVideo):
     """A video whose frames are kept, or to be kept; the video itself is opened when it is needed."""
 
     def __init__(self, cache: DecodedCache, file: Path, source: VideoSource, info: VideoInfo | None) -> None:
-        self._cache, self._file, self._source = cache, file, source
-        self._close = contextlib.ExitStack()
-        self._video: OpenVideo | None = None
-        self.info = info or self._opened(None).info
+        super().__init__(cache.decoder, source, info)
+        self._cache, self._file = cache, file
 
     def read(self, indices: tuple[int, ...] | range) -> Frames:
         """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3)."""
-        check_indices(self._source.name, indices, self.info.num_frames)
+        check_indices(self.source.name, indices, self.info.num_frames)
         kept = read_frame_file(self._file, indices)
         if kept is None:
             return self._decode(indices)
@@ -146,7 +144,7 @@ class _CachedVideo:
         return kept
 
     def _decode(self, indices: tuple[int, ...] | range) -> Frames:
-        video = self._opened(self.info)
+        video = self.opened()
         if self._cache.wants(self._file, self.info):
             # A video with a damaged frame is not kept: its other frames are read as without a cache.
             with contextlib.suppress(VideoError):
@@ -157,13 +155,3 @@ class _CachedVideo:
 
     def __enter__(self) -> _CachedVideo:
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._close.close()
-
-    def _opened(self, info: VideoInfo | None) -> OpenVideo:
-        if self._video is None:
-            self._video = self._close.enter_context(self._cache.decoder.open(self._source, info))
-        return self._video

@@ -27,8 +27,9 @@ KINDS: Mapping[str, str] = {
     "variable-rate": "frames that are unevenly apart",
     "odd-size": "an odd number of pixels on a side",
     "empty-class": "a class without a readable video",
+    "no-flow": "a video without its optical flow",
 }
-FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "leak", "group-leak"})
+FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "leak", "group-leak", "no-flow"})
 _LOST = frozenset({"missing", "unreadable", "no-frames"})
 
 

@@ -9,13 +9,15 @@ and gets the flow of the one before.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from hwbench.data.decoding import Frames
-from hwbench.data.images import FrameFolder
+from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.flo_files import ENDING, read_flo
+from hwbench.data.images import FrameFolder, natural
 from hwbench.documents import read_json
 from hwbench.errors import InvalidValue, VideoError
 
@@ -23,6 +25,9 @@ from hwbench.errors import InvalidValue, VideoError
 RANGE_PX = 20.0
 NOTE = "flow.json"
 _HIGHEST = 255
+
+# Of images that are counted: what they hold is not asked.
+_UNREAD = VideoInfo(1, 1, "images", Fraction(1), np.zeros(1, np.int64), (0,), 1)
 
 Flow = npt.NDArray[np.float32]
 
@@ -79,10 +84,41 @@ class FlowFolder:
             raise InvalidValue(f"{self.folder}: expected frames from 0 to {num_frames - 1}, got {list(indices)}")
         count = max(1, num_frames - 1)
         places = tuple(min(index, count - 1) for index in indices)
+        files = self._flo_files()
+        if files:
+            return self._codes(files, count, places)
         x, y = (self._images(prefix, count, places) for prefix in (self.across, self.down))
         if x.shape != y.shape:
             raise VideoError(f"{self.folder}: images of {x.shape[1:]} across and of {y.shape[1:]} down")
         return np.stack([x, y], axis=-1)
+
+    def lacks(self, num_frames: int) -> str:
+        """What is missing for a video of so many frames, in words; empty: nothing. Files are counted, not read."""
+        count = max(1, num_frames - 1)
+        files = self._flo_files()
+        if files:
+            return "" if len(files) >= count else f"{self.folder}: {len(files)} .flo files, expected {count}"
+        for prefix in (self.across, self.down):
+            try:
+                FrameFolder(self.folder, prefix=prefix, count=count).open(_UNREAD)
+            except VideoError as error:
+                return str(error)
+        return ""
+
+    def _flo_files(self) -> list[Path]:
+        return sorted(self.folder.glob(f"*{ENDING}"), key=lambda file: natural(file.name))
+
+    def _codes(self, files: list[Path], count: int, places: tuple[int, ...]) -> Frames:
+        if len(files) < count:
+            raise VideoError(
+                f"{self.folder}: expected {count} .flo files, one for each frame but the last, found {len(files)}"
+            )
+        flows = {place: read_flo(files[place]) for place in set(places)}
+        sizes = {flow.shape for flow in flows.values()}
+        if len(sizes) > 1:
+            raise VideoError(f"{self.folder}: .flo files of one size expected, got {sorted(sizes)}")
+        range_px = self.range_px()
+        return np.stack([codes_of(flows[place], range_px) for place in places])
 
     def _images(self, prefix: str, count: int, places: tuple[int, ...]) -> Frames:
         with FrameFolder(self.folder, prefix=prefix, count=count).open() as images:

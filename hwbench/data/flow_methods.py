@@ -1,9 +1,10 @@
-"""How optical flow is computed where there are no files of it: a classical method, and a network."""
+"""How optical flow is computed where there are no files of it: two classical methods, and a network."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,6 +20,8 @@ _PRESETS = ("ultrafast", "fast", "medium")
 _NETWORKS = ("raft_large", "raft_small")
 # RAFT looks at an eighth of the pixels, at four scales: 128 are the least.
 _STEP, _LEAST = 8, 128
+# Rec. 601, from R, G, B to grey.
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
 
 class FlowMethod(Protocol):
@@ -63,6 +66,39 @@ class DisFlow:
 
 
 @dataclass(frozen=True)
+class TvL1Flow:
+    """TV-L1 (Zach, Pock and Bischof 2007; Wedel et al. 2009, doi:10.1007/978-3-642-03061-1_2) by scikit-image.
+
+    The method that flow networks of two streams were trained with; slow, and needs no weights.
+
+    Attributes:
+        attachment: Weight of the data term, of grey levels from 0 to 1.
+        warps: Times that the second image is warped at each scale.
+
+    Raises:
+        MissingDependency: scikit-image is not installed.
+        InvalidValue: Not a positive weight, or no warp.
+    """
+
+    attachment: float = 15.0
+    warps: int = 5
+
+    def __post_init__(self) -> None:
+        if not self.attachment > 0 or self.warps < 1:
+            raise InvalidValue(f"flow: expected an attachment above 0 and warps of at least 1, got {self}")
+        _scikit_image()
+
+    @property
+    def name(self) -> str:
+        return f"tvl1-{self.attachment:g}-{self.warps}"
+
+    def __call__(self, first: Frames, second: Frames) -> Flow:
+        grey = [(frame @ _LUMA / 255).astype(np.float32) for frame in (first, second)]
+        down, right = _scikit_image()(*grey, attachment=self.attachment, num_warp=self.warps)
+        return np.stack([right, down], axis=-1).astype(np.float32)
+
+
+@dataclass(frozen=True)
 class RaftFlow:
     """RAFT (Teed and Deng 2020, arXiv:2003.12039) as torchvision has it.
 
@@ -98,6 +134,50 @@ class RaftFlow:
             flow = network(*images, num_flow_updates=self.updates)[-1][0, :, :height, :width]
         pixels: Flow = np.ascontiguousarray(flow.permute(1, 2, 0).float().cpu().numpy())
         return pixels
+
+
+def _dis(rest: str) -> FlowMethod:
+    return DisFlow(rest or "medium")
+
+
+def _tvl1(rest: str) -> FlowMethod:
+    if rest:
+        raise InvalidValue(f"flow: tvl1 takes nothing behind it, got {rest!r}; other settings are those of TvL1Flow")
+    return TvL1Flow()
+
+
+def _raft_of(rest: str) -> FlowMethod:
+    if not rest:
+        raise InvalidValue("flow: raft needs a file of its weights, as torchvision publishes them: flow:raft=FILE")
+    return RaftFlow(Path(rest))
+
+
+METHODS: Mapping[str, Callable[[str], FlowMethod]] = {"tvl1": _tvl1, "dis": _dis, "raft": _raft_of}
+
+
+def flow_method(text: str) -> FlowMethod:
+    """The method of a text: ``tvl1``, ``dis``, ``dis=PRESET`` or ``raft=FILE``, a file of weights of RAFT.
+
+    Raises:
+        InvalidValue: Another text.
+        MissingDependency: What the method needs is not installed.
+    """
+    name, _, rest = text.partition("=")
+    if name not in METHODS:
+        raise InvalidValue(f"flow: expected a method of {', '.join(METHODS)}, got {text!r}")
+    return METHODS[name](rest)
+
+
+def _scikit_image() -> Callable[..., Any]:
+    try:
+        from skimage.registration import optical_flow_tvl1
+    except ImportError:
+        raise MissingDependency(
+            "computing optical flow by TV-L1 needs scikit-image, which is not installed; "
+            "install it with: python -m pip install 'hwbench[flow]'"
+        ) from None
+    method: Callable[..., Any] = optical_flow_tvl1
+    return method
 
 
 def _opencv() -> Any:

@@ -103,7 +103,8 @@ class FlowFiles:
     """Images of flow in a folder ``NAME`` for each video.
 
     Attributes:
-        root: Where the folders lie; None: beside the videos, or among the images of a video that is a folder of them.
+        root: Where the folders lie, as ``CLASS/NAME`` or ``NAME``, CLASS being the folder that the video lies in;
+            None: beside the videos, or among the images of a video that is a folder of them.
         across: What the names of images of flow to the right begin with.
         down: What those of flow down begin with.
     """
@@ -115,6 +116,9 @@ class FlowFiles:
     def folder(self, source: VideoSource) -> FlowFolder | None:
         """The flow of a video; None where it has none."""
         folder = beside(source, self.root)
+        if self.root is not None:
+            own = self.root / beside(source, None).parent.name / folder.name
+            folder = own if own.is_dir() else folder
         return FlowFolder(folder, self.across, self.down) if folder.is_dir() else None
 
 

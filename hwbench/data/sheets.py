@@ -11,6 +11,7 @@ import torch
 from hwbench.data.clips import Indices
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.flow_stream import FLOW_CHANNELS
 from hwbench.data.jpeg import JpegEncoder
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.transforms import Normalisation
@@ -63,9 +64,8 @@ def train_clip(dataset: TrainingClips, index: int) -> tuple[torch.Tensor, Indice
         VideoError: The video cannot be read.
     """
     rng = np.random.default_rng([dataset.seed, 0, index])
-    source = dataset.videos.source(index)
-    with source.open() as video:
-        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), source.name)
+    with dataset.open(index) as video:
+        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), video.source.name)
         indices = dataset.choose(part, video.info, rng)
         pictures = dataset.transform.pictures(part.cut(video.read(indices)), rng)
         return dataset.transform.normalisation(pictures), indices, video.info
@@ -73,18 +73,35 @@ def train_clip(dataset: TrainingClips, index: int) -> tuple[torch.Tensor, Indice
 
 def view_clip(dataset: TestClips, index: int) -> tuple[torch.Tensor, Indices]:
     """The first view of the middle test clip of a video, (3, T, h, w), and its frames."""
-    source = dataset.videos.source(index)
-    with source.open() as video:
-        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), source.name)
+    with dataset.open(index) as video:
+        part = LabelledPart.of(video.info, dataset.videos.parts.get(index), video.source.name)
         indices = part.uniform_clips(dataset.clip, dataset.clips)[dataset.clips // 2]
         return dataset.transform(part.cut(video.read(indices)))[0], indices
 
 
 def pictures_of(clip: torch.Tensor, normalisation: Normalisation) -> Frames:
-    """What was normalised as pictures: float32 (3, T, h, w) -> uint8 (T, h, w, 3)."""
-    mean, std = (torch.tensor(values).view(3, 1, 1, 1) for values in (normalisation.mean, normalisation.std))
+    """What was normalised as pictures: float32 (C, T, h, w) -> uint8 (T, h, w, 3).
+
+    Flow, of two channels, has the colour of its direction and is the paler the slower it is (Baker et al. 2011); the
+    fastest motion of the clip has the full colour.
+    """
+    if len(clip) == FLOW_CHANNELS:
+        return np.ascontiguousarray(_coloured(clip.transpose(0, 1)).permute(0, 2, 3, 1).numpy())
+    mean, std = (torch.tensor(values).view(-1, 1, 1, 1) for values in (normalisation.mean, normalisation.std))
     pixels = ((clip * std + mean) * 255).round().clamp(0, 255).to(torch.uint8)
     return np.ascontiguousarray(pixels.permute(1, 2, 3, 0).numpy())
+
+
+def _coloured(flow: torch.Tensor) -> torch.Tensor:
+    """float32 (T, 2, h, w) -> uint8 (T, 3, h, w)."""
+    from torchvision.utils import flow_to_image  # takes a second and a half to import
+
+    # A hundredth of the range beside it: no motion at all has no fastest.
+    return (
+        flow_to_image(flow)
+        if flow.abs().max() > 0.01
+        else torch.full_like(flow[:, :1], 255).expand(-1, 3, -1, -1).byte()
+    )
 
 
 def _chosen(videos: VideoList, per_class: int, most_classes: int) -> Iterator[int]:

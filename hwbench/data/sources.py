@@ -16,12 +16,22 @@ from hwbench.data.decoded_cache import DecodedCache
 from hwbench.data.decoders import Decoder
 from hwbench.data.decoders import get as get_decoder
 from hwbench.data.failures import FailurePolicy
+from hwbench.data.flow_stream import FLOW_NORMALISATION, FlowTransform
+from hwbench.data.flow_views import check_followed
 from hwbench.data.generation import SPLITS, generate
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.readers import Reader, reader_of
 from hwbench.data.readers import get as get_reader
 from hwbench.data.reading import READING, Reading
-from hwbench.data.transforms import NORMALISATION, PICTURE, Normalisation, PictureSpec, ScaleJitter, Size
+from hwbench.data.transforms import (
+    NORMALISATION,
+    PICTURE,
+    Normalisation,
+    PictureSpec,
+    ScaleJitter,
+    Size,
+    TrainTransform,
+)
 from hwbench.data.videos import Splits, read_splits
 from hwbench.errors import InvalidValue, UnknownName
 from hwbench.room import DECODED, use
@@ -38,6 +48,8 @@ _SPAN_S = 2.0
 CACHE_BYTES = 512 * 2**20
 # In the workspace's folder of caches.
 _INDEX = "videos/index.sqlite"
+# Folder of computed flow there.
+FLOW = "flow"
 
 
 def open_splits(workspace: Workspace, data: str, *, seed: int = 0) -> Splits:
@@ -190,7 +202,7 @@ def open_dataset(
     With ``views = (clips, crops)`` the fixed views of a test, of either split; without it random training clips.
     ``picture`` says how frames are scaled and cut; with it three crops may be larger than ``size``.
     ``transforms`` are training transforms by name (``hwbench.data.augmentations``); a flip is left out where the data
-    says that directions are labels.
+    says that directions are labels. Flow has a normalisation of its own, and clips of two channels.
 
     Raises:
         UnknownName: Neither a synthetic set nor an existing path, or no such decoder.
@@ -198,19 +210,21 @@ def open_dataset(
         MissingDependency: The decoder does not load.
         WorkspaceError: Decoded videos are to be kept, and the workspace cannot be written.
     """
-    decoder = get_decoder(reading.decoder)
     splits = open_splits(workspace, data, seed=seed)
     videos = splits.train if split == "train" else splits.val
-    if reading.decoded_cache_bytes:
-        decoder = _cached(workspace, decoder, reading.decoded_cache_bytes, len(splits.train) + len(splits.val))
-    index = info_index(workspace)
+    decoder = open_decoder(workspace, reading, len(splits.train) + len(splits.val))
+    index, how = info_index(workspace), normalisation if reading.flow is None else FLOW_NORMALISATION
     if views is None:
-        jitter = ScaleJitter(size, picture.train_scale, normalisation=normalisation, resize=picture.resize)
-        transform = augmentation(transforms, jitter, directional=videos.directional) if transforms else jitter
+        jitter = ScaleJitter(size, picture.train_scale, normalisation=how, resize=picture.resize)
+        transform: TrainTransform = jitter
+        if transforms:
+            transform = augmentation(transforms, jitter, directional=videos.directional)
+        if reading.flow is not None:
+            transform = FlowTransform(check_followed(transform))
         return TrainingClips(
             videos, clip, transform, seed=seed, policy=policy, cache_bytes=cache_bytes, index=index, decoder=decoder
         )
-    views_of = picture.test_transform(size, views[1], normalisation)
+    views_of = picture.test_transform(size, views[1], how)
     return TestClips(
         videos,
         clip,
@@ -221,3 +235,30 @@ def open_dataset(
         index=index,
         decoder=decoder,
     )
+
+
+def open_decoder(workspace: Workspace, reading: Reading, videos: int) -> Decoder:
+    """What reads the frames, or the flow, of the videos of a data set.
+
+    Args:
+        workspace: Keeps decoded videos, and flow that was computed.
+        reading: How.
+        videos: How many share the room for decoded ones.
+
+    Raises:
+        UnknownName: No such decoder.
+        MissingDependency: The decoder does not load, or what computes flow is not installed.
+        InvalidValue: Decoded videos are to be kept, and flow is read.
+        WorkspaceError: Something is to be kept, and the workspace cannot be written.
+    """
+    decoder = get_decoder(reading.decoder)
+    if reading.flow is not None:
+        if reading.decoded_cache_bytes:
+            raise InvalidValue(
+                "--decoded-cache keeps pictures; leave it out with --modality flow, whose files are kept"
+            )
+        folder = workspace.state / "cache" / FLOW if reading.flow.computes else Path()
+        return reading.flow.decoder(decoder, folder)
+    if reading.decoded_cache_bytes:
+        return _cached(workspace, decoder, reading.decoded_cache_bytes, videos)
+    return decoder

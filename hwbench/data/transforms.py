@@ -25,15 +25,15 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Normalisation:
-    """``(pixel / 255 - mean) / std`` for each of R, G, B: the values of the X3D recipes."""
+    """``(pixel / 255 - mean) / std`` for each channel, R, G, B by default: the values of the X3D recipes."""
 
-    mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
-    std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+    mean: tuple[float, ...] = (0.45, 0.45, 0.45)
+    std: tuple[float, ...] = (0.225, 0.225, 0.225)
 
     def __call__(self, frames: torch.Tensor) -> torch.Tensor:
-        """uint8 (..., T, 3, H, W) -> float32 (..., 3, T, H, W), on the device of the frames."""
-        scale = torch.tensor([1 / (255 * s) for s in self.std], device=frames.device).view(3, 1, 1, 1)
-        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)], device=frames.device).view(3, 1, 1, 1)
+        """uint8 (..., T, C, H, W) -> float32 (..., C, T, H, W), on the device of the frames."""
+        scale = torch.tensor([1 / (255 * s) for s in self.std], device=frames.device).view(-1, 1, 1, 1)
+        shift = torch.tensor([-m / s for m, s in zip(self.mean, self.std)], device=frames.device).view(-1, 1, 1, 1)
         return torch.addcmul(shift, frames.transpose(-4, -3).to(torch.float32), scale)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
-from hwbench.data import FailurePolicy, TestClips, VideoList, open_splits
-from hwbench.data.info_index import InfoIndex
+from hwbench.data import FailurePolicy, Reading, TestClips, VideoList, open_splits
 from hwbench.data.loading import Loader, in_order
-from hwbench.data.sources import CACHE_BYTES, info_index
+from hwbench.data.reading import READING
+from hwbench.data.sources import CACHE_BYTES, info_index, open_decoder
 from hwbench.deploy.source import ExportSource
 from hwbench.errors import InvalidValue, VideoError
 from hwbench.workspace import Workspace
@@ -79,18 +79,21 @@ def open_calibration(
     count: int = CALIBRATION_CLIPS,
     seed: int = 0,
     policy: FailurePolicy = FailurePolicy.RAISE,
+    reading: Reading = READING,
 ) -> Clips:
     """The middle clips of ``count`` training videos (all, where there are fewer), drawn without order by the seed.
 
     They are cut as for a test: what the model will see, not what augmentation makes of it.
 
+    ``reading`` says who decodes; an original that sees flow is given its own.
+
     Raises:
-        UnknownName: Neither ``synthetic`` nor an existing path.
+        UnknownName: Neither ``synthetic`` nor an existing path, or no such decoder.
         InvalidFile: A path whose folders or lists are not as they should be.
     """
     videos = open_splits(workspace, source, seed=original.data_seed).train
     chosen = np.random.default_rng(seed).permutation(len(videos))[:count]
-    dataset = _dataset(videos.subset(sorted(chosen.tolist())), original, (1, 1), policy, info_index(workspace))
+    dataset = _dataset(workspace, videos.subset(sorted(chosen.tolist())), original, (1, 1), policy, reading)
     return Clips(source, "train", seed, dataset)
 
 
@@ -101,6 +104,7 @@ def open_validation(
     *,
     count: int | None = None,
     policy: FailurePolicy = FailurePolicy.RAISE,
+    reading: Reading = READING,
 ) -> Clips:
     """The test views of all validation videos, or of ``count`` of them spread evenly over the list.
 
@@ -116,11 +120,11 @@ def open_validation(
         )
     kept = range(len(videos)) if count is None else {i * len(videos) // count for i in range(count)}
     chosen = videos.subset(sorted(kept))
-    return Clips(source, "val", 0, _dataset(chosen, original, original.views, policy, info_index(workspace)))
+    return Clips(source, "val", 0, _dataset(workspace, chosen, original, original.views, policy, reading))
 
 
 def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> list[torch.Tensor]:
-    """The clips with frames as batch, (T, 3, H, W) each."""
+    """The clips with frames as batch, (T, C, H, W) each."""
     from hwbench.models import frames_to_batch
 
     inputs = []
@@ -131,12 +135,24 @@ def calibration_inputs(clips: Clips, progress: Callable[[int, int], None]) -> li
 
 
 def _dataset(
-    videos: VideoList, original: ExportSource, views: tuple[int, int], policy: FailurePolicy, index: InfoIndex
+    workspace: Workspace,
+    videos: VideoList,
+    original: ExportSource,
+    views: tuple[int, int],
+    policy: FailurePolicy,
+    reading: Reading,
 ) -> TestClips:
     _, _, frames, height, width = original.network.input.shape
     if original.clip.frames != frames:
         raise InvalidValue(f"clip: the network takes {frames} frames, the clip has {original.clip.frames}")
     transform = original.picture.fixed_transform((height, width), views[1], original.normalisation)
     return TestClips(
-        videos, original.clip, transform, clips=views[0], policy=policy, cache_bytes=CACHE_BYTES, index=index
+        videos,
+        original.clip,
+        transform,
+        clips=views[0],
+        policy=policy,
+        cache_bytes=CACHE_BYTES,
+        index=info_index(workspace),
+        decoder=open_decoder(workspace, replace(reading, flow=original.flow), len(videos)),
     )

@@ -22,6 +22,7 @@ from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import check_given
 from hwbench.specs import BlockSpec, DelegationReport, Network, Precision, TensorSpec
+from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.workspace import write_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,12 @@ RESIZE = (
 # The same where frames are scaled first.
 SHORT_SIDE = "the frame scaled so that its shorter side has {side} pixels, the longer one rounded down, {filter}, and "
 CENTRE = "the centred HxW of it, before normalising"
+FLOW_AXES = (AXES[0], "optical flow to the next frame: to the right, down", *AXES[2:])
 VALUES = "(pixel / value_scale - mean) / std per colour, pixels 0 to value_scale"
+FLOW_VALUES = (
+    "(code / value_scale - mean) / std per direction, codes 0 to value_scale of -range to range pixels of the video as "
+    "hwbench.data.flow has them (20 unless its files say another)"
+)
 OUTPUT = "logits (1, classes) float32 in the order of labels"
 
 
@@ -75,8 +81,8 @@ class InputForm:
     resize: str
     values: str
     value_scale: float
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
 
     @classmethod
     def of(
@@ -92,7 +98,8 @@ class InputForm:
         mean, std, shape = normalisation.mean, normalisation.std, network.input.folded
         if layout == STREAM_LAYOUT:
             shape = (1, *shape[1:])
-        return cls(layout, shape, AXES, clip, resize_text(picture, shape[2:]), VALUES, 255.0, mean, std)
+        axes, values = (AXES, VALUES) if len(mean) == CLIP_CHANNELS else (FLOW_AXES, FLOW_VALUES)
+        return cls(layout, shape, axes, clip, resize_text(picture, shape[2:]), values, 255.0, mean, std)
 
 
 def resize_text(picture: PictureSpec, size: tuple[int, int]) -> str:

@@ -14,8 +14,10 @@ from hwbench.deploy.file_names import MANIFEST, model_name
 from hwbench.deploy.manifest import RESIZE, Manifest, StreamRecord
 from hwbench.printable import printable
 from hwbench.runtimes import get
+from hwbench.specs.tensor import CLIP_CHANNELS
 
 _PAGE = "hwbench.deploy:run.md.in"
+_FLOW_PAGE = "hwbench.deploy:run_flow.md.in"
 _STREAM_PAGE = "hwbench.deploy:run_stream.md.in"
 # What the numbers that come out say.
 _ONE = "; the largest is the answer, and a softmax makes probabilities of them"
@@ -28,7 +30,7 @@ _MAX_LABEL_LENGTH = 80
 def run_page(manifest: Manifest) -> str:
     """The page of a model: input, output, and programs for its runtime."""
     form = manifest.input
-    frames, _, height, width = form.shape
+    frames, channels, height, width = form.shape
     fields = {
         "FILE": model_name(manifest.runtime),
         "NAME": printable(manifest.architecture.name),
@@ -36,6 +38,7 @@ def run_page(manifest: Manifest) -> str:
         "ENGINE": f"{manifest.runtime} {manifest.runtime_version}",
         "VERSION": manifest.runtime_version.partition("+")[0],
         "T": str(frames),
+        "C": str(channels),
         "H": str(height),
         "W": str(width),
         "CLIP": _clip(manifest),
@@ -54,7 +57,8 @@ def run_page(manifest: Manifest) -> str:
         fields |= _stream_fields(manifest.stream)
         text = _template(_STREAM_PAGE)
     else:
-        text = _template(_PAGE) + _template(get(manifest.runtime).capabilities.run_page)
+        page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
+        text = _template(page) + _template(get(manifest.runtime).capabilities.run_page)
     return re.sub(r"@([A-Z_]+)@", lambda match: fields[match[1]], text)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from hwbench.data import ClipSpec, Normalisation, PictureSpec
+from hwbench.data.flow_stream import FlowStream
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.deploy.manifest import WeightsOrigin
 from hwbench.specs import AUTO, Network
@@ -39,6 +40,7 @@ class ExportSource:
         views: Test views (clips, crops) of a video that its accuracy is measured with.
         picture: How frames are scaled and cut.
         fine_tuned: After quantisation-aware training, where ``module`` computes with the rounding of int8; else None.
+        flow: Where the optical flow comes from that it sees; None: it sees pictures.
     """
 
     network: Network | ForeignNetwork
@@ -52,6 +54,7 @@ class ExportSource:
     views: tuple[int, int] = (1, 1)
     fine_tuned: FineTuned | None = None
     picture: PictureSpec = field(default_factory=PictureSpec)
+    flow: FlowStream | None = None
 
     def deployed(self, variant: str = AUTO) -> nn.Module:
         """The deploy form: frames as batch (T, 3, H, W) -> logits (1, classes)."""
@@ -93,11 +96,12 @@ def trained(
     recipe: Mapping[str, object],
     fine_tuned: FineTuned | None = None,
     picture: PictureSpec = PICTURE,
+    flow: FlowStream | None = None,
 ) -> ExportSource:
     """The original of a checkpoint: its fields, and the digest of its file."""
     weights = WeightsOrigin("checkpoint", sha256=sha256, recipe=recipe)
     return ExportSource(
-        network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned, picture
+        network, module.eval(), clip, weights, classes, normalisation, data, data_seed, views, fine_tuned, picture, flow
     )
 
 

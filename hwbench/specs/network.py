@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hwbench.errors import UnsupportedModule
+from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.specs.block import BlockSpec
 from hwbench.specs.fields import CAUSAL, GLOBAL, TEMPORAL_STRIDE
 from hwbench.specs.kind import BlockRole
+from hwbench.specs.kinds.by_hand import HandKind
 from hwbench.specs.tensor import Precision, TensorSpec
 from hwbench.specs.workload import AUTO, STREAM, Workload
 
@@ -37,6 +38,31 @@ class Network:
         """The same network with another number of classes."""
         head = replace(self.blocks[-1], out_channels=num_classes)
         return replace(self, blocks=(*self.blocks[:-1], head))
+
+    def with_channels(self, channels: int) -> Network:
+        """The same network for clips of another number of channels: its first block takes them.
+
+        Raises:
+            InvalidValue: What the first block gives depends on the channels, as where a clip is split into pathways, or
+                a user's function made it.
+        """
+        if channels == self.input.c:
+            return self
+        if isinstance(self.blocks[0].descriptor, HandKind):
+            raise InvalidValue(
+                f"{self.name}: a model of your own takes clips of three colours, not of {channels} channels"
+            )
+        first, input = replace(self.blocks[0], in_channels=channels), self.input.with_(c=channels)
+        try:
+            same = first.output(input) == self.blocks[0].output(self.input)
+        except InvalidValue:
+            same = False
+        if not same:
+            raise InvalidValue(
+                f"{self.name}: its first block, of kind {first.kind!r}, takes clips of {self.input.c} channels alone, "
+                f"got {channels}; choose a network with a stem, such as zoo:x3d-xs or zoo:slow-r50"
+            )
+        return replace(self, blocks=(first, *self.blocks[1:]), input=input)
 
     @property
     def is_causal(self) -> bool:

@@ -18,9 +18,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwbench.data import ClipSpec, Normalisation, PictureSpec
+from hwbench.data import ClipSpec, Normalisation, PictureSpec, Reading
+from hwbench.data.flow_stream import FlowStream
 from hwbench.documents import read_json
-from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.models.files import read_tensors
 from hwbench.printable import printable
 from hwbench.specs import BlockSpec, Network, TensorSpec
@@ -50,6 +51,7 @@ class Checkpoint:
         unreadable: Videos that could not be read, path -> cause.
         normalisation: What the pixels go through before the network.
         picture: How frames are scaled and cut.
+        flow: Where the optical flow came from that it sees; None: it sees pictures.
         quantization: How it was trained with the rounding of int8 in it; None where it was not.
         path: The file; empty before it is saved. ``sha256`` is the digest of that file.
     """
@@ -67,6 +69,18 @@ class Checkpoint:
     path: Path = field(default_factory=Path)
     sha256: str = ""
     picture: PictureSpec = field(default_factory=PictureSpec)
+    flow: FlowStream | None = None
+
+    def reading(self, asked: Reading | None = None) -> Reading:
+        """How its clips are read: what is asked for, and the flow that it was trained on unless another is.
+
+        Raises:
+            InvalidValue: It was trained on pictures, and flow is asked for.
+        """
+        asked = asked or Reading()
+        if asked.flow is not None and self.flow is None:
+            raise InvalidValue(f"--modality: {self.path} was trained on pictures; leave --modality out")
+        return asked if asked.flow is not None else replace(asked, flow=self.flow)
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Checkpoint:
@@ -160,6 +174,7 @@ def _to_meta(checkpoint: Checkpoint) -> dict[str, Any]:
         **({} if quantization is None else {"quantization": asdict(quantization)}),
         # Fields that were added later are written where they say something, so that files of before stay as they were.
         **({} if checkpoint.picture == PictureSpec() else {"picture": checkpoint.picture.to_plain()}),
+        **({} if checkpoint.flow is None else {"flow": checkpoint.flow.source}),
         "network": network.name,
         "blocks": [block.key for block in network.blocks],
         "input": network.input.key,
@@ -187,9 +202,10 @@ def _from_meta(meta: Mapping[str, Any]) -> Checkpoint:
         source=str(meta["source"]),
         facts={str(key): str(value) for key, value in meta["facts"].items()},
         unreadable={str(key): str(value) for key, value in meta["unreadable"].items()},
-        normalisation=Normalisation((mean[0], mean[1], mean[2]), (std[0], std[1], std[2])),
+        normalisation=Normalisation(mean, std),
         quantization=None if quantization is None else _quantization(quantization),
         picture=PictureSpec() if "picture" not in meta else PictureSpec.from_plain(meta["picture"]),
+        flow=FlowStream(str(meta["flow"])) if "flow" in meta else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ class RunDescription:
         videos: Number of videos, by ``train`` and ``val``.
         recipe: The fields by name.
         begins_with: What tells its first weights and its teacher from others, name -> text.
+        reading: How videos are read where that changes the clips, name -> text.
     """
 
     network: str
@@ -37,6 +38,7 @@ class RunDescription:
     videos: Mapping[str, int]
     recipe: Mapping[str, Any]
     begins_with: Mapping[str, str]
+    reading: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_description(folder: Path, description: RunDescription) -> None:
@@ -61,6 +63,7 @@ def read_description(folder: Path) -> RunDescription:
             videos={str(part): int(count) for part, count in values["videos"].items()},
             recipe=dict(values["recipe"]),
             begins_with={str(key): str(value) for key, value in values["begins_with"].items()},
+            reading={str(key): str(value) for key, value in values.get("reading", {}).items()},
         )
     except OSError as error:
         raise InvalidFile(f"{path}: {error.strerror}; a run that begins now has one") from None

@@ -53,7 +53,7 @@ class Trained:
 class Data:
     """What a run reads: its name as the user gave it, and the clips to train and to validate on.
 
-    ``picture`` and ``normalisation`` are how both scale, cut and normalise frames.
+    ``picture`` and ``normalisation`` are how both scale, cut and normalise frames, ``reading`` how they get them.
     """
 
     source: str
@@ -61,6 +61,7 @@ class Data:
     validation: TestClips
     picture: PictureSpec = PICTURE
     normalisation: Normalisation = NORMALISATION
+    reading: Reading = READING
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def open_data(
         normalisation=normalisation,
         reading=reading,
     )
-    return Data(source, training, validation, picture, normalisation)
+    return Data(source, training, validation, picture, validation.transform.normalisation, reading)
 
 
 def train(
@@ -204,7 +205,7 @@ def train(
     if isinstance(start, FineTuning):
         require_same(network, start.checkpoint.classes, classes, data.source)
         _check_rounding(recipe, world)
-    identity = _identity(network, start, teacher)
+    identity = _identity(network, start, teacher) | data.reading.facts()
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
     finished = world.share(_finished(path, facts) if world.leads else None)
@@ -257,6 +258,7 @@ def train(
         failures.causes,
         data.normalisation,
         picture=data.picture,
+        flow=data.reading.flow,
     )
     weights: Weights = module.state_dict()
     if isinstance(start, FineTuning):
@@ -283,6 +285,7 @@ def _description(
         classes=len(data.training.classes),
         videos={"train": len(data.training.videos), "val": len(data.validation.videos)},
         recipe=recipe.to_plain(),
+        reading=data.reading.facts(),
         begins_with={
             key: value for part in (start, teacher) if part is not None for key, value in part.facts().items()
         },
@@ -328,7 +331,7 @@ def run_folder(
     teacher: Teacher | None = None,
 ) -> Path:
     """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
-    facts = fingerprint(data.training, recipe, _identity(network, start, teacher))
+    facts = fingerprint(data.training, recipe, _identity(network, start, teacher) | data.reading.facts())
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
     return workspace.root / "runs" / f"{name}-{digest[:10]}"
@@ -374,7 +377,7 @@ def score(
     source: str | None = None,
     views: tuple[int, int] = (1, 1),
     policy: FailurePolicy = FailurePolicy.RAISE,
-    reading: Reading = READING,
+    reading: Reading | None = None,
     resources: Resources | None = None,
     world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
@@ -399,7 +402,7 @@ def score(
         policy=policy,
         picture=checkpoint.picture,
         normalisation=checkpoint.normalisation,
-        reading=reading,
+        reading=checkpoint.reading(reading),
     )
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(

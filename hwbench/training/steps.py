@@ -169,7 +169,8 @@ class TrainingStep:
 
     def _blank(self) -> tuple[torch.Tensor, torch.Tensor]:
         """One grey clip, which counts for nothing: the other processes wait for this one's gradients."""
-        return torch.zeros(1, 3, self.training.clip.frames, *self.training.transform.size), torch.zeros(1).long()
+        channels = len(self.training.transform.normalisation.mean)
+        return torch.zeros(1, channels, self.training.clip.frames, *self.training.transform.size), torch.zeros(1).long()
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ from video_files import MakeVideo
 from hwbench.data.archives import MemorySource
 from hwbench.data.flow import NOTE, FlowFolder, codes_of, pixels_of
 from hwbench.data.flow_cache import FlowCache
-from hwbench.data.flow_methods import DisFlow, RaftFlow
+from hwbench.data.flow_methods import DisFlow, RaftFlow, TvL1Flow, flow_method
 from hwbench.data.media import FileSource
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, VideoError
 
@@ -157,6 +157,35 @@ def test_dis_finds_motion() -> None:
     flow = DisFlow()(textured(), textured(3))
     assert np.median(flow[..., 0]) == pytest.approx(3, abs=0.3)
     assert np.median(flow[..., 1]) == pytest.approx(0, abs=0.3)
+
+
+def test_without_scikit_image_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skimage.registration", None)
+    with pytest.raises(MissingDependency, match=r"python -m pip install 'hwbench\[flow\]'"):
+        TvL1Flow()
+    with pytest.raises(InvalidValue, match="attachment"):
+        TvL1Flow(attachment=0)
+
+
+def test_tv_l1_finds_motion_and_is_kept(make_video: MakeVideo, tmp_path: Path) -> None:
+    pytest.importorskip("skimage", reason="python -m pip install 'hwbench[flow]'")
+    method = flow_method("tvl1")
+    right = method(textured(), textured(2))
+    down = method(textured().transpose(1, 0, 2), textured(2).transpose(1, 0, 2))
+    assert np.median(right[..., 0]) == pytest.approx(2, abs=0.2)
+    assert np.median(right[..., 1]) == pytest.approx(0, abs=0.2)
+    assert np.median(down[..., 1]) == pytest.approx(2, abs=0.2)
+    assert (right.dtype, right.shape) == (np.float32, (96, 128, 2))
+    cache = FlowCache(tmp_path / "flow", method)
+    folder = cache.folder(FileSource(make_video("film.mp4", count=3)))
+    assert json.loads((folder.folder / NOTE).read_text())["method"] == "tvl1-15-5"
+    assert folder.read((0, 2), 3).shape[0] == 2
+
+
+@pytest.mark.parametrize("text", ["tvl1=fast", "raft", "farneback"])
+def test_a_method_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValue, match=r"^flow: "):
+        flow_method(text)
 
 
 def test_raft_takes_weights_of_a_file_and_frames_of_any_size(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.data.progress import stage_reporter
 from hwbench.api.listener import SILENT, Listener
+from hwbench.api.reading import MODALITY_HELP
 from hwbench.api.requests import option, request
 from hwbench.interpreter import cores
 from hwbench.units import parse_duration
@@ -39,6 +40,7 @@ class CheckDataRequest:
         help="Write the videos that are fit: a list file, or a folder for train.txt and val.txt; --data reads it.",
     )
     decode: bool = option(default=False, help="Decode all frames of each file instead of reading its packets alone.")
+    modality: str = option(default="rgb", help=MODALITY_HELP + " Files of flow are counted.")
     jobs: int | None = option(default=None, min=0, help="Processes; default: all cores. 0: this one, without a limit.")
     time_limit: str = option(default="60 s", help='Time for one file, such as "60 s"; what takes longer is unreadable.')
 
@@ -119,16 +121,19 @@ def check_data(
 
     Raises:
         UnknownName: No such data.
+        InvalidValue: No such modality.
         InvalidFile: A data set that is not laid out as its reader expects.
         UsageError: A clean list cannot hold what the data set says.
         WorkspaceError: The workspace or the lists cannot be written.
     """
     from hwbench.data.checking import check_listing
     from hwbench.data.clean_lists import check_target, write_lists
+    from hwbench.data.flow_check import with_flow
+    from hwbench.data.flow_stream import FlowStream
     from hwbench.data.listings import open_listing
     from hwbench.workspace import Workspace
 
-    started = time.monotonic()
+    started, stream = time.monotonic(), FlowStream.parse(request.modality)
     workspace = workspace or Workspace.find()
     listing = open_listing(workspace, request.data)
     if request.out is not None:
@@ -141,6 +146,8 @@ def check_data(
         decode=request.decode,
         progress=stage_reporter(listener),
     )
+    if stream is not None:
+        checked = with_flow(checked, stream)
     lists = () if request.out is None else write_lists(checked.clean, request.out)
     return CheckDataResult(
         data=request.data,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.data.check import DATA_HELP
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, reading_of
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
 from hwbench.units import parse_duration
@@ -37,6 +38,8 @@ class ShowDataRequest:
     size: int | None = option(default=None, min=8, max=1024, help="Height and width of a clip; default: 160.")
     span: str | None = option(default=None, help='Length of a clip, such as "2 s".')
     stride: int | None = option(default=None, min=1, help="Frames from one of a clip to the next.")
+    modality: str = option(default="rgb", help=MODALITY_HELP)
+    decoder: str = option(default=DECODER, help=DECODER_HELP)
     seed: int = option(default=0, min=0, help="Of the random clips, as of a training.")
 
     def validate(self) -> None:
@@ -118,6 +121,7 @@ def show_data(
     clip = request.clip(frames)
     split: Any = request.split
     how: dict[str, Any] = {"split": split, "size": (height, width), "clip": clip, "seed": request.seed}
+    how["reading"] = reading_of(request.decoder, modality=request.modality)
     listener.progress(StageProgress("read", 0, None))
     train = open_dataset(workspace, request.data, **how, cache_bytes=0)
     test = open_dataset(workspace, request.data, **how, views=(1, 1), cache_bytes=0)
@@ -134,6 +138,7 @@ def show_data(
         ("transform of training", type(train.transform).__name__),
         ("classes", f"{len(classes)} of {len(train.classes)}"),
         ("seed", str(request.seed)),
+        *([("modality", request.modality)] if request.modality != "rgb" else []),
     ]
     write_sheet(request.out, request.data, about, shown)
     return ShowDataResult(

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -102,7 +102,14 @@ def read_lines(file: Path, expected: str) -> list[Row]:
 def read_table(
     file: Path, columns: Sequence[str], *, delimiter: str = ",", header: Sequence[str] | None = None
 ) -> list[Row]:
-    """Rows of a file of comma-separated values.
+    """All rows of a file of comma-separated values; arguments and errors are those of ``table_rows``."""
+    return list(table_rows(file, columns, delimiter=delimiter, header=header))
+
+
+def table_rows(
+    file: Path, columns: Sequence[str], *, delimiter: str = ",", header: Sequence[str] | None = None
+) -> Iterator[Row]:
+    """Rows of a file of comma-separated values, one at a time: tables of AVA have a million, of which few are kept.
 
     Args:
         file: The file.
@@ -114,7 +121,7 @@ def read_table(
         InvalidFile: A missing column, a row that is too short, or no row.
     """
     table = csv.reader(io.StringIO(read_text(file)), delimiter=delimiter)
-    names, rows, line = header, [], 1
+    names, count, line = header, 0, 1
     try:
         for values in table:
             at, line = line, table.line_num + 1
@@ -125,15 +132,14 @@ def read_table(
                 _check_columns(file, at, names, columns)
                 continue
             row = Row(file, at, dict(zip(names, values)))
-            missing = [column for column in columns if column not in row.values]
-            if missing:
+            if len(values) < len(names) and any(column not in row.values for column in columns):
                 raise row.fault(f"expected {len(names)} columns ({', '.join(names)[:200]}), got {len(values)}")
-            rows.append(row)
+            count += 1
+            yield row
     except csv.Error as error:
         raise InvalidFile(f"{file}:{line}: {error}") from None
-    if not rows:
+    if not count:
         raise InvalidFile(f"{file}: expected a table with the columns {', '.join(columns)}, found no row")
-    return rows
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
-from hwbench.data.readers.annotations import Row, find_file, frame_rate, read_lines, read_table
+from hwbench.data.readers.annotations import Row, find_file, frame_rate, read_lines, read_table, table_rows
 from hwbench.data.readers.base import Box, ListedVideo, Listing, Part, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile, InvalidValue
@@ -71,19 +71,21 @@ class Ava:
         self, path: Path, side: str, file: Path, classes: Mapping[int, str], media: MediaIndex
     ) -> tuple[ListedVideo, ...]:
         excluded = _excluded(find_file(path, f"ava_{side}_excluded_timestamps_v*.csv"))
-        persons: dict[tuple[str, int, Box, str], tuple[Row, list[str]]] = {}
-        for row in read_table(file, _HEADER, header=_HEADER):
+        persons: dict[tuple[str, int, Box, str], tuple[str, list[str]]] = {}
+        for row in table_rows(file, _HEADER, header=_HEADER):
             moment, action = _moment(row), row.whole("action")
             if not 1 <= action <= _ACTIONS:
                 raise row.fault(f"expected an action from 1 to {_ACTIONS}, got {action}")
             key = row.text("video"), moment, _box(row), row.text("person")
             if action in classes and key[:2] not in excluded:
-                persons.setdefault(key, (row, []))[1].append(classes[action])
+                if key not in persons:
+                    persons[key] = row.place, []
+                persons[key][1].append(classes[action])
         listed: list[ListedVideo] = []
-        for (video, moment, box, _), (row, labels) in persons.items():
-            part = Part(keyframe_s=Fraction(moment - self.offset), box=box)
-            labels = list(dict.fromkeys(labels))
-            listed += media.listed(video, tuple(labels), part=part, group=video, row=row.place)
+        moments = {moment: Fraction(moment - self.offset) for moment in range(_FIRST, _LAST + 1)}
+        for (video, moment, box, _), (place, labels) in persons.items():
+            part = Part(keyframe_s=moments[moment], box=box)
+            listed += media.listed(video, tuple(dict.fromkeys(labels)), part=part, group=video, row=place)
         return tuple(listed)
 
 
@@ -114,7 +116,7 @@ def _moment(row: Row) -> int:
 
 def _box(row: Row) -> Box:
     values = [str(row.values[corner]).strip() for corner in _CORNERS]
-    x1, y1, x2, y2 = (float(value) if _SHARE.fullmatch(value) else -1.0 for value in values)
+    x1, y1, x2, y2 = [float(value) if _SHARE.fullmatch(value) else -1.0 for value in values]
     if not (0 <= x1 <= x2 <= 1 and 0 <= y1 <= y2 <= 1):
         raise row.fault(f"expected a box x1,y1,x2,y2 within 0 and 1, got {shown(','.join(values), 80)}")
     return x1, y1, x2, y2

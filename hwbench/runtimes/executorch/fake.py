@@ -18,7 +18,8 @@ class FakeQuantized(nn.Module):
     """A deploy form with rounding, behind the outside of an ordinary network: (N, 3, T, H, W) -> logits (N, classes).
 
     The graph holds one clip, so a batch is one pass for each of its clips: what is trained is what will be deployed,
-    operation by operation. Normalisation is folded before, so no clip of a batch sees another.
+    operation by operation. Normalisation is folded before, so no clip of a batch sees another. On a CPU a
+    batch in one pass is slower (``experiments/003-int8-accuracy``).
 
     In training mode ranges of activations follow what runs through; in eval mode they are fixed.
     """

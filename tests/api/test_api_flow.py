@@ -1,0 +1,103 @@
+"""A network that sees optical flow, from ``hwbench train --modality flow:FOLDER`` to a file that is run."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from micro_workspace import NETWORK, VIDEOS, make, printed
+
+import hwbench
+from hwbench.errors import InvalidValue
+from hwbench.training import load_checkpoint
+from hwbench.workspace import Workspace
+
+
+@pytest.fixture(scope="module", autouse=True)
+def inside(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A workspace around the current folder, and ``motion`` with a folder of ``.flo`` files for each video."""
+    made = make(tmp_path_factory.mktemp("api-flow") / "bench")
+    videos = sorted((made.root / VIDEOS).glob("*/*/*.mp4"))
+    assert videos
+    for video in videos:
+        # The class is told by the direction of the motion: all pixels alike, so that any crop tells it.
+        angle = 2 * np.pi * sorted(path.name for path in video.parents[1].iterdir()).index(video.parent.name) / 8
+        flow = np.broadcast_to(np.array([np.cos(angle), np.sin(angle)], "<f4") * 8, (32, 32, 2))
+        folder = made.root / "motion" / video.parent.name / video.stem
+        folder.mkdir(parents=True, exist_ok=True)
+        header = np.float32(202021.25).tobytes() + np.array([32, 32], "<i4").tobytes()
+        for frame in range(15):
+            (folder / f"{frame:02d}.flo").write_bytes(header + flow.tobytes())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made.root)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def checkpoint(inside: Workspace) -> Path:
+    request = hwbench.TrainRequest(
+        architecture=NETWORK,
+        data=VIDEOS,
+        modality="flow:motion",
+        epochs=40,
+        batch_size=8,
+        settings=("ema_decay=0", "eval_every=40"),
+        threads=1,
+        workers=0,
+        out="run",
+    )
+    return hwbench.train(request).checkpoint
+
+
+def test_what_only_motion_tells_is_learnt(checkpoint: Path) -> None:
+    stored, _ = load_checkpoint(checkpoint)
+    assert stored.metrics["top1"] >= 0.75  # chance is 1/8
+    assert stored.network.input.key == "1x2x4x32x32"
+    assert str(stored.flow) == "flow:motion"
+    assert stored.facts["modality"] == "flow:motion"
+    run = json.loads((checkpoint.parent / "run.json").read_text())
+    assert run["reading"] == {"modality": "flow:motion"}
+
+
+def test_a_test_sees_flow_without_being_told(checkpoint: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    values, _ = printed(
+        capfd, "test", str(checkpoint), "--clips", "1", "--crops", "1", "--threads", "1", "--workers", "0"
+    )
+    assert values["top1"] == load_checkpoint(checkpoint)[0].metrics["top1"]
+    with pytest.raises(InvalidValue, match="was trained on flow:motion"):
+        hwbench.test(hwbench.TestRequest(checkpoint=checkpoint, modality="rgb"))
+
+
+def test_a_file_is_exported_and_says_what_it_sees(checkpoint: Path) -> None:
+    result = hwbench.export(hwbench.ExportRequest(model=str(checkpoint), out="file", precision="fp32", threads=1))
+    manifest = result.model.manifest
+    assert (
+        manifest.accuracy.top1_after == manifest.accuracy.top1_before == load_checkpoint(checkpoint)[0].metrics["top1"]
+    )
+    assert manifest.input.shape == (4, 2, 32, 32)
+    assert "optical flow" in manifest.input.axes[1]
+    page = Path("file/RUN.md").read_text()
+    assert "(4, 2, 32, 32)" in page
+    assert "R, G, B" not in page
+    assert ".reshape(4, 32, 32, 2)" in page
+
+
+def test_flow_of_a_stream_of_pictures_is_refused(checkpoint: Path) -> None:
+    request = hwbench.ExportRequest(model=str(checkpoint), out="stream", precision="fp32", streaming=True)
+    with pytest.raises(InvalidValue, match="--streaming"):
+        hwbench.export(request)
+
+
+def test_published_weights_take_pictures() -> None:
+    request = hwbench.TrainRequest(
+        architecture=NETWORK, data=VIDEOS, modality="flow:motion", weights=Path("weights.pth"), threads=1
+    )
+    with pytest.raises(InvalidValue, match="--modality flow"):
+        hwbench.train(request)
+
+
+def test_a_page_shows_what_it_sees() -> None:
+    request = hwbench.ShowDataRequest(data=VIDEOS, modality="flow:motion", size=32, most_classes=2, per_class=1)
+    assert hwbench.show_data(request).classes == 2
+    assert "flow:motion" in Path("sheet.html").read_text()
