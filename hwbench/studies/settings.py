@@ -15,7 +15,10 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
 
 # Left out of what is stored where a study has none, as before there were any.
-_LATER = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained")
+_LATER = (
+    "further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained",
+    "begun_from",
+)  # fmt: skip
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -67,6 +70,7 @@ class Settings:
         max_activation_bytes: Upper limit of the activations; 0: none.
         pruner: Name of what gives networks up that are behind; empty: nothing does.
         sustained: Where budgets were to hold for minutes, the ratio by device through which they were divided.
+        begun_from: Trainings of other studies that the sampler knows from the beginning; empty: none.
     """
 
     space: str
@@ -92,6 +96,7 @@ class Settings:
     max_activation_bytes: int = 0
     pruner: str = ""
     sustained: Mapping[str, float] = field(default_factory=dict)
+    begun_from: str = ""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")

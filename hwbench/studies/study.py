@@ -16,6 +16,7 @@ from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm, each_once
 from hwbench.studies.course import SearchCourse, note_draws
+from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import (
     AdditiveEvaluator,
@@ -88,6 +89,7 @@ class Search:
         inherited: Top-1 with the weights of a supernet.
         fitted: What trainings of other networks say.
         tested: Short training with a test after each epoch.
+        earlier: Trainings of other studies that this one begins from.
         watch: Hears of every trial.
         occasion: Standard deviation of what all networks share today, relative; by space where there are several.
         reference: The networks that scores are relative to, where these are; None: those of ``feasible``.
@@ -109,6 +111,7 @@ class Search:
     inherited: Callable[[Network], float] | None = None
     fitted: FittedScores | None = None
     tested: TestedTrainer | None = None
+    earlier: EarlierTrainings | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
@@ -174,7 +177,7 @@ class Search:
         check_name(self.name)
         make = get_evaluator(self.settings.evaluator)
         self.settings = replace(self.settings, scoring=scoring_of(make))
-        startup = min(_STARTUP, trials // 2)
+        startup = max(0, min(_STARTUP, trials // 2) - (self.earlier.networks if self.earlier else 0))
         sampler = self._sampler(samplers.get(self.settings.sampler), startup)
         num_choices = len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
@@ -185,9 +188,10 @@ class Search:
             yield study
 
     def _sampler(self, base: Base, startup: int) -> BaseSampler:
+        known = self.earlier.observations if self.earlier else ()
         if self.smaller:
-            return FrontSampler(self._sets, base, seed=self.settings.seed, startup=startup)
-        return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
+            return FrontSampler(self._sets, base, seed=self.settings.seed, startup=startup, known=known)
+        return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup, known=known)
 
     @property
     def _sets(self) -> list[NetworkSet]:
@@ -209,7 +213,7 @@ class Search:
         setup = EvaluatorSetup(make, context)
         sums = self._score_sums(make, context)
         if not study.get_trials(deepcopy=False):
-            self._enqueue(study, first_networks(self._sets, self.settings, sums)[:trials])
+            self._enqueue(study, first_networks(self._sets, self.settings, sums, self.earlier)[:trials])
         self._run_trials(study, setup, trials)
         if self.replaces:
             scored = scored_candidates(study)
@@ -227,9 +231,10 @@ class Search:
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
         left = total - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
-            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
-                total
-            )
+            known = self.earlier.scores if self.earlier else {}
+            Trials(
+                study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning, known
+            ).run(total)
 
     def _lost(self, history: Iterable[Candidate]) -> set[str]:
         """The networks that were scored and are beyond the (largest) budget by the tables of today."""
