@@ -146,7 +146,7 @@ class ProfileCrashReport:
 
 
 @dataclass
-class _Running:
+class _ProfilingProcess:
     """A process that profiles a device: its number, where it acknowledges, and when it is killed."""
 
     name: str
@@ -216,7 +216,7 @@ class ProfileCrashes:
             self._check(workspace, one.name, sessions)
         return unfinished
 
-    def _start(self, workspace: Workspace, name: str, *, kill: bool) -> _Running:
+    def _start(self, workspace: Workspace, name: str, *, kill: bool) -> _ProfilingProcess:
         by_moment = self._chance.random() < _MOMENTS
         limit = None if by_moment or not kill else self._chance.randint(1, _SESSIONS)
         moment = self._chance.uniform(0, _MOMENT_S) if by_moment and kill else math.inf
@@ -232,9 +232,9 @@ class ProfileCrashes:
             os._exit(0)
         os.close(writing)
         os.set_blocking(reading, False)
-        return _Running(name, pid, reading, limit, time.monotonic() + moment)
+        return _ProfilingProcess(name, pid, reading, limit, time.monotonic() + moment)
 
-    def _look(self, one: _Running) -> None:
+    def _look(self, one: _ProfilingProcess) -> None:
         """Kills a process that is at its point."""
         if one.ended:
             return
