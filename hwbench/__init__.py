@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     )
     from hwbench.latency.table import LatencyTable
     from hwbench.measure.store import MeasurementStore
-    from hwbench.studies.study import SearchResult
+    from hwbench.studies.search_result import SearchResult
 
 __all__ = [
     "AddDeviceRequest",

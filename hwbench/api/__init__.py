@@ -110,7 +110,7 @@ API: dict[str, str] = {
     "GetWeightsRequest": "hwbench.api.zoo",
     "GetWeightsResult": "hwbench.api.zoo",
     "get_weights": "hwbench.api.zoo",
-    "SearchResult": "hwbench.studies.study",
+    "SearchResult": "hwbench.studies.search_result",
     "LatencyTable": "hwbench.latency.table",
     "MeasurementStore": "hwbench.measure.store",
 }

@@ -37,7 +37,7 @@ from hwbench.units import format_duration, milliseconds, parse_duration
 if TYPE_CHECKING:
     from hwbench.deploy import DeployedModel
     from hwbench.measure.builder import Builder
-    from hwbench.studies.study import SearchResult
+    from hwbench.studies.search_result import SearchResult
     from hwbench.workspace import Workspace
 
 RUNTIME, THREADS = "executorch", 1

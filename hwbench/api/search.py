@@ -11,6 +11,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
 from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
+from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
@@ -26,14 +27,12 @@ if TYPE_CHECKING:
     from hwbench.measure.builder import Builder
     from hwbench.spaces.protocols import NetworkSet, SearchedSpace
     from hwbench.spaces.sums import SpaceSums
-    from hwbench.specs import Target
-    from hwbench.studies.confirmation import MeasureNetworks
     from hwbench.studies.earlier import EarlierTrainings
     from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.pruning import Pruning
     from hwbench.studies.race import Race
+    from hwbench.studies.search_result import SearchResult
     from hwbench.studies.settings import Settings
-    from hwbench.studies.study import SearchResult
     from hwbench.studies.trials import SearchWatch
     from hwbench.workspace import Workspace
 
@@ -100,37 +99,51 @@ def search(
     if earlier is not None:
         listener.say(_begun_from(earlier, [*smaller, feasible]))
 
-    def measure_on(target: Target) -> MeasureNetworks:
-        return measuring(workspace, target, request.runtime, builder, listener=listener)
-
     name = request.study or settings.default_study
     race = _race(request, workspace, name, space, data, listener)
-    first, *further = device_budgets(space, known, settings, feasible, measure_on)
-    result = Search(
-        workspace=workspace,
-        name=name,
-        settings=settings,
-        feasible=feasible,
-        spread=first.spread,
-        occasion=first.occasion,
-        measure=first.measure,
-        trainer=data.top1,
-        losses=data.losses,
-        clips=data.clips,
-        inherited=supernet.top1 if supernet else None,
-        tested=data.tested,
-        fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
-        earlier=earlier,
-        watch=_watch(listener),
-        latencies=None if settings.by_prediction else first.latencies,
-        further=further,
-        sizes=sizes(feasible),
-        workers=_workers(request),
-        storage=request.study_storage,
-        smaller=smaller,
-        race=race,
-        pruning=_pruning(request),
-    ).run(request.trials, request.measure)
+
+    def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
+        first, *further = device_budgets(
+            space, known, settings, feasible,
+            lambda target: measuring(workspace, target, request.runtime, builder, listener=listener),
+        )  # fmt: skip
+        return Search(
+            workspace=workspace,
+            name=name,
+            settings=settings,
+            feasible=feasible,
+            spread=first.spread,
+            occasion=first.occasion,
+            measure=first.measure,
+            trainer=data.top1,
+            losses=data.losses,
+            clips=data.clips,
+            inherited=supernet.top1 if supernet else None,
+            tested=data.tested,
+            fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
+            earlier=earlier,
+            watch=_watch(listener),
+            latencies=None if settings.by_prediction else first.latencies,
+            further=further,
+            sizes=sizes(feasible),
+            workers=_workers(request),
+            storage=request.study_storage,
+            smaller=smaller,
+            race=race,
+            pruning=_pruning(request),
+        )
+
+    def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:
+        known, _ = predictors(request, workspace, space, SILENT)
+        *smaller, feasible = front_within(space, known, settings)
+        remade = ready(known, smaller, feasible)
+        return replace(remade, reference=before.reference or before.feasible, replaces=before.replaces), known
+
+    study, cut = ready(known, smaller, feasible), None
+    cutting = RowCutting.of(request, known, workspace, builder, listener)
+    if cutting is not None:
+        study, cut = cutting.run(study, known, again)
+    result = study.run(request.trials, request.measure, cut)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result

@@ -49,6 +49,11 @@ class DevicePredictors:
         return any(one.table.how for one in self.by_space.values())
 
     @property
+    def adaptive(self) -> bool:
+        """Whether profile chose the rows of a table that others are filled in from."""
+        return any(one.table.adaptive and one.table.how for one in self.by_space.values())
+
+    @property
     def spread(self) -> BySpace:
         """Factor of the interval of any network; by space where there are several."""
         return self._each({name: one.spread for name, one in self.by_space.items()})

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
 from hwbench.api.reading import DECODER, DECODER_HELP
 from hwbench.api.requests import option, request
+from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
 from hwbench.units import milliseconds, parse_bytes, parse_duration
@@ -130,6 +131,7 @@ class SearchRequest:
     allow_emulated: bool = option(default=False, help="Take timings made under emulation, which are no latencies.")
     interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
+    measure_rows: int | None = option(default=None, min=0, help=MEASURE_ROWS)
 
     def validate(self) -> None:
         """Raises InvalidValue where budget, share or storage do not parse, or rows cannot be filled in so."""

@@ -16,7 +16,7 @@ from hwbench.units import format_duration
 if TYPE_CHECKING:
     from hwbench.studies.candidates import Candidate
     from hwbench.studies.race import RaceResult
-    from hwbench.studies.study import SearchResult
+    from hwbench.studies.search_result import SearchResult
 
 
 def _run(request: SearchRequest, as_json: bool) -> None:

@@ -46,6 +46,7 @@ class FilledTable(LatencyTable):
         super().__init__(
             measured.target, measured.precision, measured,
             emulated=measured.emulated, aa=measured.aa, between_runs=measured.between_runs, scale=measured.scale,
+            adaptive=measured.adaptive,
         )  # fmt: skip
         self.filled_spread = spread
         self.how = how

@@ -130,6 +130,10 @@ class Confirmation:
         confirm([(self, candidates)])
         return next(iter(self.within()), None)
 
+    def first(self, candidates: Iterable[Candidate]) -> list[Candidate]:
+        """What ``run`` measures first, in no order."""
+        return self._first(_ranked(candidates))
+
     def with_chances(self, candidates: Iterable[Candidate]) -> list[Candidate]:
         """Candidates as they were measured; those that were not, with the probability that they fit."""
         errors = functools.cache(self._errors)
@@ -228,14 +232,19 @@ def confirm(wanted: Sequence[tuple[Confirmation, Sequence[Candidate]]]) -> None:
         wanted: Confirmations that measure on the same devices and share ``measured``, each with its candidates; the
             last one has the largest budget.
     """
-    ranked = [(one, sorted(c, key=lambda c: (-c.score, c.predicted_s, c.architecture))) for one, c in wanted]
-    chosen = _each_once(one._first(candidates) for one, candidates in ranked)
+    ranked = [(one, _ranked(candidates)) for one, candidates in wanted]
+    chosen = each_once(one._first(candidates) for one, candidates in ranked)
     for _ in range(_ROUNDS):
         if not chosen:
             return
         wanted[-1][0]._measure(chosen)
-        chosen = _each_once(one._next(candidates) for one, candidates in ranked)
+        chosen = each_once(one._next(candidates) for one, candidates in ranked)
 
 
-def _each_once(several: Iterable[Sequence[Candidate]]) -> list[Candidate]:
+def _ranked(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return sorted(candidates, key=lambda c: (-c.score, c.predicted_s, c.architecture))
+
+
+def each_once(several: Iterable[Sequence[Candidate]]) -> list[Candidate]:
+    """The networks of several lists, in order, each once."""
     return list({candidate.architecture: candidate for one in several for candidate in one}.values())

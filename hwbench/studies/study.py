@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
 
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
-from hwbench.spaces.resolve import RESULT
 from hwbench.spaces.union import sums_over
 from hwbench.specs import Architecture, Network, Precision, Workload
-from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, candidates_frame, pareto
-from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
+from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, pareto
+from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm, each_once
 from hwbench.studies.course import SearchCourse, note_draws
 from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
@@ -40,106 +37,31 @@ from hwbench.studies.journal import finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
 from hwbench.studies.pruning import Pruning
-from hwbench.studies.race import Race, RaceResult
+from hwbench.studies.race import Race
+from hwbench.studies.row_cuts import CutRows
 from hwbench.studies.sampler import Base, FeasibleSampler, samplers
+from hwbench.studies.search_result import SearchResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
-from hwbench.studies.trials import GivenUp, SearchWatch, Trials, given_up, scored_candidates
-from hwbench.workspace import Workspace, write_text
-
-if TYPE_CHECKING:
-    import pandas
+from hwbench.studies.trials import SearchWatch, Trials, given_up, scored_candidates
+from hwbench.workspace import Workspace
 
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
 
 
 @dataclass(frozen=True)
-class SearchResult:
-    """What a search found: ``best`` was measured within the budget, of several the largest.
-
-    ``history`` has the networks with a score, ``given_up`` those that a pruner ended before.
+class Exploration:
+    """What the trials of a study leave to measure.
 
     Attributes:
-        spread: Factor of the prediction interval, by space where there are several.
-        front: The answer for each budget, ascending, where there are several.
-        race: How the finalists fared against each other, where they raced for a single budget; ``best`` won.
-        course: How long the trials took, and which of them were draws.
-        spaces: What each space has within the (largest) budget, where there are several.
+        first: The networks that are measured first, each once.
+        lost: How many networks were scored that are beyond the (largest) budget by the tables of today.
     """
 
-    study: str
-    settings: Settings
-    feasible: float
-    trials: int
-    best: Candidate
-    pareto: tuple[Candidate, ...]
-    measured: tuple[Candidate, ...]
-    history: tuple[Candidate, ...]
-    spread: BySpace
-    front: tuple[FrontPoint, ...] = ()
-    race: RaceResult | None = None
-    course: SearchCourse = field(default_factory=lambda: SearchCourse(0.0))
-    given_up: tuple[GivenUp, ...] = ()
-    spaces: tuple[SpaceShare, ...] = ()
-
-    @property
-    def emulated(self) -> bool:
-        """Whether the latencies were taken under emulation."""
-        return self.settings.emulated
-
-    def to_json(self) -> dict[str, object]:
-        """The keys that ``hwbench search --json`` prints."""
-        return {
-            "study": self.study,
-            "space": self.settings.space,
-            "budget_ms": self.settings.budget_ms,
-            "trials": self.trials,
-            "feasible": int(self.feasible) if self.feasible < 2**53 else self.feasible,
-            "best": self._printed(self.best),
-            "pareto": [self._printed(candidate) for candidate in self.pareto],
-        } | self._further_keys()
-
-    def _printed(self, candidate: Candidate) -> dict[str, object]:
-        return candidate.to_json(self.settings.device, with_space=bool(self.spaces))
-
-    def _further_keys(self) -> dict[str, object]:
-        """Keys of what not every search has."""
-        settings, found = self.settings, dict[str, object]()
-        if self.spaces:
-            found["spaces"] = [one.to_json() for one in self.spaces]
-        if self.front:
-            found["front"] = [point.to_json(settings.device) for point in self.front]
-        if self.race is not None:
-            found["race"] = self.race.to_json()
-        if settings.further_budgets_ms:
-            found["budgets_ms"] = dict(settings.budgets_ms)
-        if settings.max_file_bytes:
-            found["max_file_size_bytes"] = settings.max_file_bytes
-        if settings.max_activation_bytes:
-            found["max_activation_bytes"] = settings.max_activation_bytes
-        if settings.pruner:
-            found["given_up"] = len(self.given_up)
-        if settings.sustained:
-            found["sustained"] = dict(settings.sustained)
-        return found | ({"emulated": True} if self.emulated else {})
-
-    def to_frame(self) -> pandas.DataFrame:
-        """One row for each scored trial, in order; the columns are those of ``candidates_frame``."""
-        return candidates_frame(self.history, self.spread)
-
-    def write(self, folder: Path) -> None:
-        """Stores ``result.json``: the printed keys, the settings, every trial and every measured candidate."""
-        stored = self.to_json() | {
-            "settings": self.settings.as_dict(),
-            "course": self.course.to_json(),
-            "measured": [self._printed(c) | {"failure": c.failure} for c in self.measured],
-            "history": [self._printed(c) | {"trial": c.trial} for c in self.history],
-        }
-        if self.settings.pruner:
-            stored["given_up"] = [one.to_json() for one in self.given_up]
-        write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")
+    first: tuple[Candidate, ...]
+    lost: int
 
 
 @dataclass
@@ -170,6 +92,9 @@ class Search:
         earlier: Trainings of other studies that this one begins from.
         watch: Hears of every trial.
         occasion: Standard deviation of what all networks share today, relative; by space where there are several.
+        reference: The networks that scores are relative to, where these are; None: those of ``feasible``.
+        replaces: Another network is scored for each one that newer rows of a table put beyond the budget, and the
+            optima of today are scored; at most as many as the trials.
     """
 
     workspace: Workspace
@@ -195,6 +120,8 @@ class Search:
     race: Race | None = None
     pruning: Pruning | None = None
     occasion: BySpace = 0.0
+    reference: NetworkSet | None = None
+    replaces: bool = False
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -206,35 +133,59 @@ class Search:
         if [one.budget_s for one in self.smaller] != [limit / 1e3 for limit in self.settings.smaller_budgets_ms]:
             raise ValueError(f"{len(self.smaller)} smaller sets, settings of {self.settings.smaller_budgets_ms}")
 
-    def run(self, trials: int, measure: int) -> SearchResult:
+    def run(self, trials: int, measure: int, cut_rows: CutRows | None = None) -> SearchResult:
         """Goes on until the study has ``trials`` scored networks, then measures the best ``measure`` of them.
 
         With a race as many as begin it are measured within the budget, if there are, before they are trained.
+
+        Args:
+            trials: Networks to score.
+            measure: The best of them to measure.
+            cut_rows: Filled rows that were measured for these networks, for the result.
 
         Raises:
             InvalidValue: The study exists with other settings, or is in use.
             OverBudget: None of the candidates turned out to be within the budget.
             DeviceError: The device could not be reached for measuring; the trials are kept.
         """
-        check_name(self.name)
         folder = self.workspace.studies / self.name
-        make = get_evaluator(self.settings.evaluator)
-        self.settings = replace(self.settings, scoring=scoring_of(make))
-        startup = max(0, min(_STARTUP, trials // 2) - (self.earlier.networks if self.earlier else 0))
-        sampler = self._sampler(samplers.get(self.settings.sampler), startup)
-        num_choices = len(self.feasible.space.choices)
-        with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
-            self._optimize(study, trials)
-            if not self.smaller:  # draws of a front are from bands
-                note_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
+        with self._opened(trials) as study:
             history = [self._with_predictions(c) for c in scored_candidates(study)]
             result = replace(
                 self._confirm(history, len(finished_trials(study)), measure),
                 course=SearchCourse.of(study),
                 given_up=tuple(given_up(study)),
+                cut_rows=cut_rows,
             )
             result.write(folder)
         return result
+
+    def explore(self, trials: int, measure: int) -> Exploration:
+        """The trials of ``run``, and what it would measure first; nothing is measured.
+
+        Raises:
+            InvalidValue: As ``run``.
+        """
+        with self._opened(trials) as study:
+            history = [self._with_predictions(c) for c in scored_candidates(study)]
+        first = [one.first(candidates) for one, candidates in self._confirmations(history, measure, {})]
+        return Exploration(tuple(each_once(first)), len(self._lost(history)))
+
+    @contextmanager
+    def _opened(self, trials: int) -> Iterator[Study]:
+        """The study after its trials."""
+        check_name(self.name)
+        make = get_evaluator(self.settings.evaluator)
+        self.settings = replace(self.settings, scoring=scoring_of(make))
+        startup = max(0, min(_STARTUP, trials // 2) - (self.earlier.networks if self.earlier else 0))
+        sampler = self._sampler(samplers.get(self.settings.sampler), startup)
+        num_choices = len(self.feasible.space.choices)
+        folder = self.workspace.studies / self.name
+        with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
+            self._optimize(study, trials)
+            if not self.smaller:  # draws of a front are from bands
+                note_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
+            yield study
 
     def _sampler(self, base: Base, startup: int) -> BaseSampler:
         known = self.earlier.observations if self.earlier else ()
@@ -260,16 +211,34 @@ class Search:
             self.tested,
         )
         setup = EvaluatorSetup(make, context)
+        sums = self._score_sums(make, context)
         if not study.get_trials(deepcopy=False):
-            first = first_networks(self._sets, self.settings, self._score_sums(make, context), self.earlier)
-            for architecture in first[:trials]:
-                study.enqueue_trial(self.feasible.space.params(architecture))
-        left = trials - len(finished_trials(study))
+            self._enqueue(study, first_networks(self._sets, self.settings, sums, self.earlier)[:trials])
+        self._run_trials(study, setup, trials)
+        if self.replaces:
+            scored = scored_candidates(study)
+            known, done = {c.architecture for c in scored}, len(finished_trials(study))
+            lost = self._lost([self._with_predictions(c) for c in scored])
+            optima = [] if sums is None else first_networks(self._sets, self.settings, sums)
+            fresh = [one for one in optima if one.key not in known][: 2 * trials - done]
+            self._enqueue(study, fresh)
+            self._run_trials(study, setup, min(max(trials + len(lost), done + len(fresh)), 2 * trials))
+
+    def _enqueue(self, study: Study, architectures: Iterable[Architecture]) -> None:
+        for architecture in architectures:
+            study.enqueue_trial(self.feasible.space.params(architecture))
+
+    def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
+        left = total - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             known = self.earlier.scores if self.earlier else {}
             Trials(
                 study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning, known
-            ).run(trials)
+            ).run(total)
+
+    def _lost(self, history: Iterable[Candidate]) -> set[str]:
+        """The networks that were scored and are beyond the (largest) budget by the tables of today."""
+        return {c.architecture for c in history if self._worst(c) > self.settings.budget_ms / 1e3}
 
     def _score_sums(self, make: type[Evaluator], context: Context) -> NetworkSums | None:
         """The scores of all networks, where they are sums; None where they are not."""
@@ -282,13 +251,8 @@ class Search:
         return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
-        distinct = list({c.architecture: c for c in history}.values())
         measured: dict[str, Candidate] = {}
-        limits = [limit / 1e3 for limit in self.settings.front_ms]
-        wanted = [
-            (self._confirmation(limit, max(measure, 1), measured), [c for c in distinct if self._worst(c) <= limit])
-            for limit in limits
-        ]
+        wanted = self._confirmations(history, measure, measured)
         confirm(wanted)
         if not wanted[-1][0].within():
             raise over_budget(self.name, self.settings, list(measured.values()))
@@ -316,6 +280,17 @@ class Search:
             spaces=points[-1].spaces,
         )
 
+    def _confirmations(
+        self, history: Sequence[Candidate], measure: int, measured: dict[str, Candidate]
+    ) -> list[tuple[Confirmation, list[Candidate]]]:
+        """What measures for each budget, ascending, and among which networks."""
+        distinct = list({c.architecture: c for c in history}.values())
+        limits = [limit / 1e3 for limit in self.settings.front_ms]
+        return [
+            (self._confirmation(limit, max(measure, 1), measured), [c for c in distinct if self._worst(c) <= limit])
+            for limit in limits
+        ]
+
     def _point(
         self, budget_ms: float, feasible: NetworkSet, within: Sequence[Candidate], spaces: tuple[SpaceShare, ...]
     ) -> FrontPoint:
@@ -330,7 +305,7 @@ class Search:
         finalists = 1 if self.race is None else self.race.finalists
         return Confirmation(
             self.measure,
-            self._workload,
+            self.workload,
             budget_s,
             self.spread,
             max(count, finalists),
@@ -369,11 +344,12 @@ class Search:
 
     @property
     def _reference(self) -> ReferenceNetworks:
-        return ReferenceNetworks(self.feasible, self.settings.seed, self.settings.num_classes)
+        return ReferenceNetworks(self.reference or self.feasible, self.settings.seed, self.settings.num_classes)
 
     def _network(self, architecture: Architecture) -> Network:
         return self.feasible.space.network(architecture, self.settings.num_classes)
 
-    def _workload(self, key: str) -> Workload:
+    def workload(self, key: str) -> Workload:
+        """What is measured of an architecture, by its key."""
         network = self._network(Architecture.parse(key))
         return network.workload(Precision.parse(self.settings.precision), self.settings.variant)

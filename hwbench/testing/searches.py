@@ -13,9 +13,10 @@ from hwbench.specs import Measurement, Precision, Timing, Workload
 from hwbench.studies.evaluations import WorkerPlan
 from hwbench.studies.evaluators import Trainer
 from hwbench.studies.latencies import choices_digest, space_latencies
+from hwbench.studies.search_result import SearchResult
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import StudyStorage
-from hwbench.studies.study import Search, SearchResult
+from hwbench.studies.study import Search
 from hwbench.studies.trials import SearchWatch
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, installed_target, space_table, work

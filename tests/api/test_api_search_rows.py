@@ -1,0 +1,138 @@
+"""Filled rows of the best networks are measured before a search confirms them, on a device whose law is known."""
+
+import hashlib
+import json
+import math
+from statistics import mean
+
+import pytest
+from measured import CONDITIONS, TARGET, Ears, fake_device
+
+import hwbench
+from hwbench.errors import InvalidValue
+from hwbench.latency import LatencyTable, Role, table_path
+from hwbench.measure.store_types import fingerprint
+from hwbench.spaces import load_space
+from hwbench.specs import Architecture, Outcome, Precision
+from hwbench.testing.tables import CLASSES, space_table, work
+from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
+SEARCH = {"space": "x3d-mini", "budget": "6.5ms", "trials": 16, "seed": 1}
+
+
+def steps(workload):
+    """Seconds of a network are those of its blocks, each of which is up to a fifth off a law of work."""
+    parts = list(workload.parts())
+    if len(parts) > 1:
+        return sum(map(steps, parts))
+    digest = hashlib.sha256(workload.key.encode()).digest()
+    return work(workload) * math.exp(0.4 * (digest[0] / 255 - 0.5))
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.fixture
+def fake(workspace, monkeypatch):
+    """The device; its table has a fifth of the blocks of the space, as if they had been chosen."""
+    device = fake_device(monkeypatch, workspace.root / "files")
+    device.law = steps
+    whole = space_table(load_space(workspace, "x3d-mini"), INT8, steps, conditions=fingerprint(CONDITIONS))
+    rows = [row for row in whole if row.role is not Role.BLOCK or kept(row.workload)]
+    LatencyTable(TARGET, INT8, rows, adaptive=True).write(table_path(workspace.root, TARGET, INT8))
+    return device
+
+
+def kept(block):
+    return block.blocks[-1].role.gives_logits or hashlib.sha256(f"kept {block.key}".encode()).digest()[0] % 5 == 0
+
+
+def ask(workspace, listener=None, **changes):
+    request = hwbench.SearchRequest(**{"space": "x3d-mini", "budget": "1.4ms", "trials": 12, "seed": 1} | changes)
+    return hwbench.search(request, listener or Ears(), workspace=workspace)
+
+
+def read(workspace):
+    return LatencyTable.read(table_path(workspace.root, TARGET, INT8))
+
+
+def missing(workspace, architecture):
+    """Rows that a network has and the table lacks."""
+    network = load_space(workspace, "x3d-mini").network(Architecture.parse(architecture), CLASSES)
+    table = read(workspace)
+    return [part for part in network.workload(INT8).parts() if part not in table]
+
+
+def off(candidate):
+    """How far a measured network is from its prediction, in logarithms."""
+    return abs(math.log(candidate.measured_s / candidate.predicted_s))
+
+
+def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_comes_true(workspace, fake):
+    before = read(workspace)
+    plain = ask(workspace, measure_rows=0)
+    assert "measured_rows" not in plain.to_json()
+    assert list(read(workspace)) == list(before)
+    assert missing(workspace, plain.best.architecture)
+    ears = Ears()
+    result = ask(workspace, ears, study="cut")
+    cut, table = result.cut_rows, read(workspace)
+    assert 0 < cut.rows <= 48
+    assert (cut.failed, cut.missing, table.adaptive) == (0, 0, True)
+    assert {row.workload for row in table} > {row.workload for row in before}
+    assert len(table.rows(Role.BLOCK)) == len(before.rows(Role.BLOCK)) + cut.rows
+    assert not missing(workspace, result.best.architecture)
+    # The first three of both; those of the plain search were taken for what they were predicted to take.
+    assert mean(off(one) for one in result.measured[:3]) < 0.5 * mean(off(one) for one in plain.measured[:3])
+    assert result.best.measured_s <= 1.4e-3
+    # A network that the measured rows put beyond the budget has another one in its place.
+    assert result.trials == max(12 + cut.replaced, result.trials)
+    assert len([one for one in result.history if one.predicted_s <= 1.4e-3]) >= 12
+    keys = {"limit", "rows", "failed", "missing", "rounds", "seconds", "moved", "replaced", "networks"}
+    values = result.to_json()["measured_rows"]
+    assert set(values) == keys
+    assert (values["rows"], values["limit"], len(values["networks"])) == (cut.rows, 48, len(cut.networks))
+    stored = json.loads((workspace.studies / "cut" / "result.json").read_text())
+    assert stored["measured_rows"] == values
+    assert any(
+        "rows that were not measured: " in line and "of 48 in all (--measure-rows)" in line for line in ears.said
+    )
+    # The same command goes on: nothing is measured anew, and nothing is scored anew.
+    visits = len(fake.visits)
+    again = ask(workspace, study="cut")
+    assert (again.cut_rows.rows, again.cut_rows.rounds, again.cut_rows.moved) == (0, 0, None)
+    assert (again.best, again.trials, again.history) == (result.best, result.trials, result.history)
+    assert len(fake.visits) == visits
+
+
+def test_rows_that_fail_and_those_beyond_the_limit_stay_filled_in(workspace, fake):
+    broken = {row for row in space_blocks(workspace) if not kept(row)}
+    fake.failures = dict.fromkeys(broken, (Outcome.TIMEOUT, "too slow"))
+    ears = Ears()
+    result = ask(workspace, ears, measure_rows=2)
+    cut = result.cut_rows
+    assert (cut.rows, cut.failed, cut.limit) == (2, 2, 2)
+    assert cut.missing > 0
+    assert any(f"{cut.missing} rows of the best networks are still filled in; --measure-rows" in s for s in ears.said)
+    assert any("2 rows measured in " in line and ", 2 failed" in line for line in ears.said)
+
+
+def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
+    path = table_path(workspace.root, TARGET, INT8)
+    path.write_text(path.read_text().replace(fingerprint(CONDITIONS), "decaf"))
+    before, ears = path.read_bytes(), Ears()
+    result = ask(workspace, ears)
+    assert (result.cut_rows.rows, path.read_bytes()) == (0, before)
+    assert any("was taken under other conditions, so that no row is added" in line for line in ears.said)
+
+
+def test_measure_rows_is_a_number_of_rows():
+    with pytest.raises(InvalidValue, match="measure-rows"):
+        hwbench.SearchRequest(budget="1ms", measure_rows=-1)
+
+
+def space_blocks(workspace):
+    return load_space(workspace, "x3d-mini").parts(INT8, num_classes=CLASSES)
