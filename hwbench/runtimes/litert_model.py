@@ -109,9 +109,7 @@ def is_half(path: str) -> bool:
         _require_whole(model, len(content))
         return HALF_ENTRY.encode() in {model.Metadata(i).Name() for i in range(model.MetadataLength())}
     except (struct.error, ValueError, IndexError):
-        raise ModelFailure(
-            "load", f"the file ends after {len(content)} bytes, before what is in it does; export it again"
-        ) from None
+        raise ModelFailure("load", f"the file ends after {len(content)} bytes, before what is in it does") from None
 
 
 @functools.cache
