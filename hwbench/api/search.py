@@ -241,7 +241,7 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         InvalidValue: The study cannot be called so, or the evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
-    from hwbench.studies.evaluators import describe, get
+    from hwbench.studies.evaluators import describe, get, judgement
     from hwbench.studies.sampler import samplers
     from hwbench.studies.settings import check_name
 
@@ -260,6 +260,8 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)
     listener.say(f"score: {describe(evaluator)}")
+    if not request.finalists and (doubt := judgement(evaluator)):
+        listener.say(doubt)
 
 
 def _tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:

@@ -13,6 +13,8 @@ from hwbench.units import format_bytes, format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
+# What ``hwbench.api.learning`` says that a study begins from.
+_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
 # Left out of what is stored where a study has none, as before there were any.
 _LATER = (
@@ -109,6 +111,12 @@ class Settings:
     def spaces(self) -> Mapping[str, str]:
         """The digests of choices by space."""
         return dict(zip(self.space.split(","), self.choices.split(","), strict=False))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Studies and folders whose trainings the study begins from, as ``--learn-from`` named them."""
+        match = _LEARNED.fullmatch(self.begun_from or self.effort)
+        return tuple(match[1].split(", ")) if match else ()
 
     @property
     def budget_s(self) -> float:

@@ -98,7 +98,9 @@ def test_the_same_command_goes_on_and_another_source_is_another_study(run, train
     run("4.2 ms", "first")
     run("6 ms", "second", "first")
     before = len(trained)
-    assert len(run("6 ms", "second", "first").history) == 12
+    again = run("6 ms", "second", "first")
+    assert again.settings.sources == ("first",)
+    assert len(again.history) == 12
     assert len(trained) == before
     with pytest.raises(InvalidValue, match="begun_from was 'learned from 12 networks of first"):
         run("6 ms", "second")
