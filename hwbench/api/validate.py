@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, Comparison, LatencyTable, TableChanges, Validation
     from hwbench.latency.occasions import Scale
     from hwbench.spaces.sums import SpaceSums
-    from hwbench.specs import Measurement, Network
+    from hwbench.specs import Measurement, Network, Workload
     from hwbench.workspace import Workspace
 
 # Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
@@ -231,14 +231,15 @@ def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) 
     used = {row.workload for row in table if row.role is Role.NETWORK}
     everything = FeasibleSet(sums, sums.largest()[0] * 1.01)
     rng = np.random.default_rng([seed, 0x7A11])
-    found: dict[Network, None] = {}
+    found: dict[Workload, Network] = {}
     for _ in range(50 * count):
         network = sums.space.network(everything.draw(rng), sums.num_classes)
-        if network.workload(table.precision, sums.space.variant) not in used:
-            found[network] = None
+        workload = network.workload(table.precision, sums.space.variant)
+        if workload not in used:
+            found.setdefault(workload, network)
         if len(found) == count:
             break
-    return list(found)
+    return list(found.values())
 
 
 def calibrating(table: LatencyTable, count: int) -> LatencyTable:

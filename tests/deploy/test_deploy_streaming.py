@@ -1,7 +1,9 @@
 """24: an exported stream is checked, says its states, runs by its own page, and is timed with them."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -113,6 +115,38 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(stream: Depl
     with served(stream.path) as file:
         expected = [int(file(frame[None]).argmax()) for frame in values.transpose(0, 3, 1, 2).astype(np.float32)]
     assert [int(line) for line in done.stdout.split()] == expected
+
+
+@pytest.mark.long
+def test_cpp_program_of_the_page_compiles_and_gives_the_answers_of_python(
+    stream: DeployedModel, tmp_path: Path
+) -> None:
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler: apt-get install g++")
+    page = (stream.path.parent / RUN).read_text()
+    (program,), (build,) = (
+        re.findall(rf"^```{of}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for of in ("cpp", "bash")
+    )
+    (tmp_path / "run.cpp").write_text(program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    build = build.replace("-O2", "-O0")  # compiled sooner; the libraries do the work
+    words = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    built = subprocess.run(["sh", "-ec", build], env={**os.environ, "PATH": path}, **words)
+    assert built.returncode == 0, built.stderr
+    pixels = np.random.default_rng(3).integers(0, 256, (2 * FRAMES + 1, SIZE, SIZE, 3), dtype=np.uint8)
+    pixels.tofile(tmp_path / "frames.rgb")
+    done = subprocess.run(["./run", str(stream.path), "frames.rgb"], **words)
+    assert done.returncode == 0, done.stderr
+    form = stream.manifest.input
+    values = (pixels / np.float32(form.value_scale) - np.float32(form.mean)) / np.float32(form.std)
+    with served(stream.path) as file:
+        logits = [file(frame[None]).copy() for frame in values.transpose(0, 3, 1, 2).astype(np.float32)]
+    printed = [int(line) for line in done.stdout.split()]
+    assert len(printed) == len(logits)
+    for number, answer in zip(printed, logits, strict=True):
+        assert answer.flat[number] >= answer.max() - 1e-4 * np.abs(answer).max()  # sums in another order
+    wrong = subprocess.run(["./run", "run.cpp", "frames.rgb"], **words)
+    assert (wrong.returncode, "does not load" in wrong.stderr) == (1, True)
 
 
 def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: Path) -> None:
