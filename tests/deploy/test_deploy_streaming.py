@@ -13,17 +13,21 @@ import numpy as np
 import pytest
 import torch
 
+import hwbench.deploy.verification
+import hwbench.measure.device_runner
+from hwbench.api.verify import VerifyRequest, VerifyResult, verify
 from hwbench.data import ClipSpec
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
 from hwbench.deploy.clips import open_calibration
 from hwbench.deploy.file_names import RUN
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.model_process import served
-from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.errors import CheckFailed, InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.measure.artifact_check import check_artifact
 from hwbench.models import streamed
 from hwbench.runtimes import get
 from hwbench.runtimes.native.build import build_runner
-from hwbench.runtimes.runners import Runner, check_file, python_runner
+from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 from hwbench.workspace import Workspace
@@ -99,6 +103,26 @@ def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) 
     except MissingDependency as error:
         pytest.skip(str(error))
     np.testing.assert_allclose(check_file(stream.path, frames, runner=native).output, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(CheckFailed, match="bytes a frame"):
+        check_file(stream.path, frames[:1, :1], runner=python_runner())
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["the same", "states are lost there"])
+def test_verify_hands_states_on_over_a_clip_and_beyond_it(
+    stream: DeployedModel, broken: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Workspace.create(tmp_path / "bench")
+    monkeypatch.setattr(hwbench.measure.device_runner, "choose_runner", lambda *_: python_runner())
+    if broken:
+
+        def forgetful(path: Path, input: np.ndarray, **options: object) -> CheckResult:
+            return check_artifact(path, input[-1:] if len(input) > FRAMES else input, **options)
+
+        monkeypatch.setattr(hwbench.deploy.verification, "check_artifact", forgetful)
+    result = verify(VerifyRequest(model=stream.path.parent, inputs=1), workspace=made)
+    assert isinstance(result, VerifyResult)
+    assert result.to_json()["frames"] == (1, FRAMES, 2 * FRAMES)
+    assert result.agrees != broken  # all but the answer beyond the window agree
 
 
 def test_python_program_of_the_page_prints_an_answer_for_each_frame(stream: DeployedModel, tmp_path: Path) -> None:
