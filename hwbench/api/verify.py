@@ -23,8 +23,7 @@ TABLE = ".csv"
 class VerifyRequest:
     """Run an exported file on a device and on this machine, and compare; or measure rows of a latency table again.
 
-    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. A stream is
-    asked behind the first frame, a clip and two clips of a film, its states handed on. Of a table:
+    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. Of a table:
     how many of the rows agree within their intervals, and a verdict; the table and the store stay as they are. Exit
     status 5 where the two do not agree, or the table does not hold.
     """
@@ -35,7 +34,7 @@ class VerifyRequest:
     device: str | None = option(
         default=None, help="Device: a folder of profiles/; default: local, or that of the table."
     )
-    inputs: int = option(default=8, min=1, help="Of a model: clips of noise to run, of a stream films.")
+    inputs: int = option(default=8, min=1, help="Of a model: clips of noise to run.")
     rows: int = option(default=20, min=1, help="Of a table: rows to measure again.")
     seed: int = option(default=0, min=0, help="Of the noise, or of the choice of rows.")
     threads: int = option(default=1, min=1, help="Of a model: threads of the engine on the device.")
@@ -84,7 +83,7 @@ class VerifyResult:
             "runner": self.runner,
             "precision": self.precision,
             "sha256": self.sha256,
-            **{name: value for name, value in asdict(self.verification).items() if name != "frames" or value},
+            **asdict(self.verification),
         }
 
     def check(self) -> None:

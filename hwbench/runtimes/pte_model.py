@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, float_array, frames_of, tensors
+from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, float_array, tensors
 
 if TYPE_CHECKING:
     import torch
@@ -32,11 +32,7 @@ class PteModel(TensorFed):
 
     ``hands_on``: It is a stream: what comes out behind the first output are the states for the next frame. They are
     handed on inside the time of an execution.
-
-    ``later_frames``: Of a stream, what a file of input holds behind the first frame.
     """
-
-    later_frames: npt.NDArray[np.float32] | tuple[()] = ()
 
     def __init__(self, path: str, options: Options) -> None:
         import torch
@@ -53,12 +49,9 @@ class PteModel(TensorFed):
                 raise ModelFailure("load", f"input {i} is not float32")
         self.hands_on = _is_stream(meta)
         shapes = [info.sizes() for info in infos]
+        self._inputs = tensors(shapes[:1] if self.hands_on else shapes, options.input)
         if self.hands_on:
-            frames = frames_of(shapes[0], options.input)
-            self.later_frames = frames[1:]
-            self._inputs = [torch.from_numpy(frames[:1]), *(torch.zeros(*shape) for shape in shapes[1:])]
-        else:
-            self._inputs = tensors(shapes, options.input)
+            self._inputs += [torch.zeros(*shape) for shape in shapes[1:]]
         if options.check or self.hands_on:  # layout matters to the values, not to the time
             known = pte_layout(Path(path)).inputs
             self._inputs = [_stored(value, order) for value, (_, order) in zip(self._inputs, known, strict=True)]

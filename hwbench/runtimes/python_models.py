@@ -127,20 +127,6 @@ def arrays(shapes: Sequence[Sequence[int]], input_file: str) -> list[npt.NDArray
     return made
 
 
-def frames_of(shape: Sequence[int], input_file: str) -> npt.NDArray[np.float32]:
-    """Frames of a stream, of the shape (1, C, H, W) each: all that a file holds, or a seeded one; (frames, C, H, W).
-
-    Raises:
-        ModelFailure: The file holds no whole number of frames.
-    """
-    if not input_file:
-        return arrays([shape], "")[0]
-    values, size = np.fromfile(input_file, dtype=np.float32), int(np.prod(shape))
-    if not values.size or values.size % size:
-        raise ModelFailure("load", f"the input needs {4 * size} bytes a frame, the file has {4 * values.size}")
-    return values.reshape(-1, *shape[1:])
-
-
 def tensors(shapes: Sequence[Sequence[int]], input_file: str) -> list[torch.Tensor]:
     """``arrays`` as tensors."""
     import torch

@@ -234,8 +234,7 @@ class RunnerSession:
         yield _answer("end")
 
     def check(self) -> Iterator[Answer]:
-        """One execution of one file, of a stream one for each frame of the input; the last output goes to a file as raw
-        float32 in the order of its axes."""
+        """One execution of one file; the output goes to a file as raw float32 in the order of its axes."""
         options, machine = self.options, self.machine
         machine.load_engine(options.check, options.threads)
         machine.limit(options.timeout_s)
@@ -244,9 +243,6 @@ class RunnerSession:
             model = machine.load(options.check, options)
             load_ns = machine.now_ns() - start
             first_ns = model.run()
-            for frame in getattr(model, "later_frames", ()):
-                model.feed(frame)
-                model.run()
             output = model.output()
         except ModelFailure as failure:
             self.status = 1
