@@ -14,7 +14,7 @@ from hwbench.api.listener import Listener
 from hwbench.latency.anchors import anchor_rows, moved_blocks
 from hwbench.latency.occasions import APART_S, OccasionShifts, Scale, Shift, occasion_shifts, occasion_uncertainty
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, table_path
-from hwbench.specs import LatencyStats, Precision, Workload
+from hwbench.specs import AUTO, STREAM, LatencyStats, Precision, Workload
 
 if TYPE_CHECKING:
     from hwbench.measure.campaign import Campaign, CampaignWatch
@@ -104,9 +104,11 @@ def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
     return replace(row, stats=replace(row.stats, **seconds))
 
 
-def anchors(workspace: Workspace, campaign: Campaign, precisions: Sequence[Precision]) -> list[Workload]:
+def anchors(
+    workspace: Workspace, campaign: Campaign, precisions: Sequence[Precision], variant: str = AUTO
+) -> list[Workload]:
     """The anchors of the published tables of a campaign's target; none where there is no table yet."""
-    paths = [table_path(workspace.root, campaign.target, precision) for precision in precisions]
+    paths = [table_path(workspace.root, campaign.target, precision, variant) for precision in precisions]
     tables = [LatencyTable.read(path) for path in paths if path.is_file()]
     return [row.workload for table in tables for row in anchor_rows(table)]
 
@@ -128,12 +130,14 @@ def begin_occasion(
     missing: Sequence[Workload],
     precisions: Sequence[Precision],
     watch: CampaignWatch,
+    variant: str = AUTO,
 ) -> None:
     """Measures the anchors before rows that are ``missing``, where the last session is of another occasion."""
     since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
     if missing and since is not None and since > APART_S and not campaign.emulated:
         known = set(missing)
-        measure_anchors(campaign, [w for w in anchors(workspace, campaign, precisions) if w not in known], watch)
+        again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
+        measure_anchors(campaign, again, watch)
 
 
 def end_occasion(
@@ -142,10 +146,11 @@ def end_occasion(
     seconds: float,
     precisions: Sequence[Precision],
     watch: CampaignWatch,
+    variant: str = AUTO,
 ) -> None:
     """Measures the anchors again after an occasion of more than ten minutes, on which the device may have changed."""
     if seconds > APART_S and not campaign.emulated:
-        measure_anchors(campaign, anchors(workspace, campaign, precisions), watch)
+        measure_anchors(campaign, anchors(workspace, campaign, precisions, variant), watch)
 
 
 def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
@@ -158,6 +163,7 @@ def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
         options = f" --precision {table.precision}"
         options += f" --threads {table.target.threads}" if table.target.threads != 1 else ""
         options += f" --runtime {table.target.runtime}" if table.target.runtime != "executorch" else ""
+        options += " --streaming" if table.variant == STREAM else ""
         listener.say(
             f"{day}; another occasion may differ by ±{known.spread(0.9) - 1:.0%}, which intervals allow for; "
             f"a minute moves the scale to now: {command}{options}"
@@ -168,7 +174,7 @@ def tell_day(table: LatencyTable, moment: datetime, listener: Listener) -> None:
 
 def describe_day(table: LatencyTable, moment: datetime | None = None) -> str:
     """The day that a table's predictions speak of, in words."""
-    where = f"{table.target.device} in {table.precision}"
+    where = f"{table.target.device} in {table.precision}" + (", streams" if table.variant == STREAM else "")
     if table.scale is None:
         dates = [row.measured_on for row in table if row.stats is not None]
         return f"latencies of {where} are those of {max(dates, default='an unknown day')}"

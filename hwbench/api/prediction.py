@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.table_source import TableSource
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.specs import AUTO
 
 if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, LatencyTable
@@ -81,6 +82,7 @@ def table_predictor(
     *,
     listener: Listener = SILENT,
     of_day: Listener | None = None,
+    variant: str = AUTO,
 ) -> tuple[AdditivePredictor, int]:
     """What predicts the networks of a space from the published table of a target, calibrated by whole networks of the
     space where there are enough (``with_own_networks``), and the number of classes that heads of the table have.
@@ -96,6 +98,7 @@ def table_predictor(
             tells of all of the space), and whose rows are taken for them (``TableSource``).
         listener: Hears what was filled in.
         of_day: Hears of which day the table speaks; default: ``listener``.
+        variant: ``stream``: by the table of new frames.
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
@@ -109,11 +112,11 @@ def table_predictor(
     interpolate, other = filling
     check_filling(interpolate, other, target.device, precision, target.threads)
     source = TableSource.parse(other).of(target, precision) if other else (target, precision)
-    known = load_table(workspace, *source, space)
-    table = load_table(workspace, target, precision, space) if other else known
+    known = load_table(workspace, *source, space, variant)
+    table = load_table(workspace, target, precision, space, variant) if other else known
     interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
-    staged = open_space(workspace, space, num_classes)
+    staged = open_space(workspace, space, num_classes, variant)
     parts = list(staged.parts(precision, num_classes=num_classes))
     table = with_own_networks(table, parts, staged.size())
     if interpolate and any(part not in table for part in parts):

@@ -164,6 +164,8 @@ def profile(
     places = [load_device(workspace, name) for name in request.devices]
     for precision in request.precisions:
         get(request.runtime).require_precision(precision)
+    if request.streaming:
+        get(request.runtime).require_streams()
     if len(places) > 1:
         return _profile_each(request, workspace, listener)
     return ProfileResult((_profile_device(request, workspace, places[0], listener, builder),), {request.devices[0]: 0})
@@ -193,9 +195,10 @@ def _profile_device(
 
     started = time.monotonic()
     variants = parse_variants(request.variants)
-    spaces = open_spaces(workspace, request.spaces, request.classes).members
+    spaces = open_spaces(workspace, request.spaces, request.classes, request.variant).members
     for precision in request.precisions:  # a damaged table is better known now than after an hour
-        published_rows(workspace, installed_target(place.name, request.runtime, request.threads), precision)
+        target = installed_target(place.name, request.runtime, request.threads)
+        published_rows(workspace, target, precision, request.variant)
     with (
         MeasurementStore(workspace.store) as store,
         place_campaign(
@@ -293,13 +296,13 @@ class _Profiling:
         place = (self.workspace, self.campaign)
 
         def begin(missing: Sequence[Workload]) -> None:
-            begin_occasion(*place, missing, self.request.precisions, watch)
+            begin_occasion(*place, missing, self.request.precisions, watch, self.request.variant)
 
         if self.adaptive:
             request, campaign = self.request, self.campaign
             course = AdaptiveProfile(request, self.space, campaign, self.listener, self._publish, begin, variants)
             result, accuracies = course.run()
-            end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+            end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
             return result, accuracies
         workloads = _workloads(self.request, self.space, variants)
         self.campaign.store.claim(workloads, self.campaign.target)
@@ -309,7 +312,7 @@ class _Profiling:
         except DeviceError:
             self.publish()
             raise
-        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch)
+        end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
         return result, tuple(self._accuracy(path) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
@@ -319,7 +322,14 @@ class _Profiling:
     def _publish(self, precision: Precision) -> Path:
         from hwbench.api.tables import publish
 
-        return publish(self.workspace, self.campaign, precision, self.listener, adaptive=self.adaptive)
+        return publish(
+            self.workspace,
+            self.campaign,
+            precision,
+            self.listener,
+            adaptive=self.adaptive,
+            variant=self.request.variant,
+        )
 
     def _all(self, workloads: Sequence[Workload], variants: Sequence[str]) -> CampaignResult:
         """Every row that is asked for, up to the limit."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
-from hwbench.specs import Precision
+from hwbench.specs import AUTO, STREAM, Precision
 from hwbench.specs.network import DEFAULT_CLASSES
 from hwbench.units import parse_duration, parse_share
 
@@ -65,6 +65,10 @@ class ProfileRequest:
     variants: str = option(
         default="", help="Also measure these layouts of convolutions over time: names with commas, or all."
     )
+    streaming: bool = option(
+        default=False,
+        help="Rows of one new frame of a stream, its states in and out, in causal form: a table of its own.",
+    )
     conditions: str | None = option(
         default=None,
         choices=CONDITIONS,
@@ -83,10 +87,17 @@ class ProfileRequest:
         given = [name for name, value in together.items() if value]
         if self.refresh and given:
             raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(given)} out")
+        if self.streaming and self.variants:
+            raise InvalidValue("--streaming: a stream has one layout; leave --variants out")
         if self.budget is not None and self.networks_only:
             raise InvalidValue(
                 "--budget and --networks-only do not go together: whole networks are no rows of a search"
             )
+
+    @property
+    def variant(self) -> str:
+        """In what form blocks and networks are timed: ``stream`` or ``auto``."""
+        return STREAM if self.streaming else AUTO
 
     @property
     def devices(self) -> tuple[str, ...]:

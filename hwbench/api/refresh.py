@@ -56,10 +56,13 @@ def refresh_device(
         ) as campaign,
     ):
         for precision in precisions:
-            _check_conditions(table_path(workspace.root, target, precision), campaign.fingerprint, request)
-        workloads = anchors(workspace, campaign, precisions)
+            path = table_path(workspace.root, target, precision, request.variant)
+            _check_conditions(path, campaign.fingerprint, request)
+        workloads = anchors(workspace, campaign, precisions, request.variant)
         measure_anchors(campaign, workloads, CampaignProgress(listener))
-        tables = tuple(publish(workspace, campaign, precision, listener) for precision in precisions)
+        tables = tuple(
+            publish(workspace, campaign, precision, listener, variant=request.variant) for precision in precisions
+        )
         rows = [row for row in map(campaign.measurement, workloads) if row is not None]
     for path in tables:
         listener.say(describe_day(LatencyTable.read(path)))
@@ -93,13 +96,13 @@ def scale_values(table: LatencyTable) -> dict[str, Any]:
 
 
 def _published(request: ProfileRequest, workspace: Workspace, target: Target) -> list[Precision]:
-    paths = {precision: table_path(workspace.root, target, precision) for precision in request.precisions}
+    paths = {one: table_path(workspace.root, target, one, request.variant) for one in request.precisions}
     published = [precision for precision, path in paths.items() if path.is_file()]
     if not published:
         names = ", ".join(path.name for path in paths.values())
         raise NotMeasured(
             f"--refresh moves the scale of a table, and {target.device} has none ({names}); "
-            f"measure one: {profile_command(target, request.precisions[0], request.space)}"
+            f"measure one: {profile_command(target, request.precisions[0], request.space, variant=request.variant)}"
         )
     return published
 

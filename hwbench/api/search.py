@@ -16,7 +16,7 @@ from hwbench.api.search_sustained import for_minutes
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.errors import InvalidValue
-from hwbench.units import format_duration, format_rate
+from hwbench.units import format_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,12 +61,15 @@ def search(
         NotMeasured: There is no table, or too little of the space is in it; or no sustained latency was measured.
         UnknownName: No such space, device, evaluator, sampler or study to learn from.
     """
+    from hwbench.runtimes import get
     from hwbench.spaces import open_spaces
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
     request, ratios = for_minutes(request, workspace, listener)
-    space = open_spaces(workspace, request.spaces, request.classes)
+    if request.streaming:
+        get(request.runtime).require_streams()
+    space = open_spaces(workspace, request.spaces, request.classes, request.variant)
     known, num_classes = predictors(request, workspace, space, listener)
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
@@ -289,7 +292,7 @@ def _tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Lis
     from hwbench.spaces.union_set import UnionSet
 
     for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
-        within = format_duration(limit_ms / 1e3) if len(sets) > 1 else settings.budgets_text()
+        within = settings.limit_text(limit_ms) if len(sets) > 1 else settings.budgets_text()
         of = "space" if len(feasible.counts) == 1 else "spaces"
         listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
         if isinstance(feasible, UnionSet):

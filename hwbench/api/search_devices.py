@@ -129,6 +129,7 @@ def predictors(
                 workspace, target, precision, text, request.classes, request.allow_emulated, filling,
                 listener=SpaceListener(listener, member.name, len(request.spaces)),
                 of_day=SILENT if by_space else listener,  # one table for all spaces
+                variant=request.variant,
             )  # fmt: skip
             where = f"{member.name} on {target.device}" if len(request.spaces) > 1 else target.device
             classes[where] = number

@@ -10,6 +10,7 @@ from hwbench.api.requests import option, request
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
+from hwbench.specs import AUTO, STREAM
 from hwbench.units import milliseconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ class SearchRequest:
     sustained: bool = option(
         default=False,
         help="The budget is to hold for minutes: divide it by the ratio that hwbench bench --sustained has measured.",
+    )
+    streaming: bool = option(
+        default=False,
+        help="The budget is that of one new frame of a stream: causal networks, by the table of profile --streaming.",
     )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str = option(
@@ -146,6 +151,12 @@ class SearchRequest:
         if len(self.front_s) > 1 and self.objective != "score":
             raise InvalidValue("--objective: several budgets on one device are a front already; leave out one of both")
         check_confidence(self.confidence, "--confidence")
+        if self.streaming and self.sustained:
+            raise InvalidValue("--streaming: no ratio of minutes is known of single frames; leave out --sustained")
+        if self.streaming and self.finalist_score != "fp32":
+            raise InvalidValue(
+                "--streaming: finalists are compared as causal networks on whole clips; leave out --finalist-score"
+            )
         for device in self.devices:
             check_filling(self.interpolate, self.transfer_from, device, self.precision, self.threads)
         for name, share in (("frames", self.frames_share), ("resolution", self.resolution_share)):
@@ -175,6 +186,11 @@ class SearchRequest:
             raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.epochs}")
         if self.ray is not None:
             raise InvalidValue(f"--pruner {self.pruner} goes with --workers on this machine, not with --ray")
+
+    @property
+    def variant(self) -> str:
+        """In what form networks are timed: ``stream`` or ``auto``."""
+        return STREAM if self.streaming else AUTO
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -319,6 +335,7 @@ class SearchRequest:
             data=self.data if self.reads else "",
             effort=self.effort if self.trains else learned or self.effort,
             seed=self.seed,
+            variant=self.variant,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
             confidence=self.confidence,

@@ -14,7 +14,7 @@ from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, between_r
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import by_clock
 from hwbench.measure.store_types import RowPurpose
-from hwbench.specs import Outcome, Precision, Session, Target, Workload
+from hwbench.specs import AUTO, STREAM, Outcome, Precision, Session, Target, Workload
 from hwbench.workspace import Workspace
 
 
@@ -25,6 +25,7 @@ def publish(
     listener: Listener = SILENT,
     *,
     adaptive: bool = False,
+    variant: str = AUTO,
 ) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
@@ -40,20 +41,23 @@ def publish(
         precision: Of the rows.
         listener: Hears how many published rows are left out, and where no factor brings a table to the day.
         adaptive: Its rows are chosen to tell of the others; a table that says so goes on saying it.
+        variant: ``stream``: the table of new frames, which no row of a clip enters, and the other way round.
 
     Raises:
         InvalidFile: The table that is there is damaged; nothing measured is lost.
         WorkspaceError: It cannot be written.
     """
-    path = table_path(workspace.root, campaign.target, precision)
+    path = table_path(workspace.root, campaign.target, precision, variant)
     repeated = campaign.store.repeated(campaign.target, campaign.conditions)
-    between = between_runs(occasions for workload, occasions in repeated if workload.precision is precision)
+    between = between_runs(occasions for workload, occasions in repeated if _is_of(workload, precision, variant))
     corrected = _one_exponent(campaign)
-    stored = _stored_rows(campaign, precision, corrected)
+    stored = _stored_rows(campaign, precision, corrected, variant)
     wide = with_honest_intervals([row for row, _ in stored.values()], between)
     rows = {row.workload: (row, stored[row.workload][1]) for row in wide}
     known = set(campaign.store.workloads(campaign.target))
-    published = LatencyTable.read(path, target=campaign.target, precision=precision) if path.exists() else None
+    published = (
+        LatencyTable.read(path, target=campaign.target, precision=precision, variant=variant) if path.exists() else None
+    )
     old = list(published or ())
     kept = [row for row in old if row.workload not in known and row.conditions == campaign.fingerprint]
     dropped = [row for row in old if row.workload not in rows and row not in kept]
@@ -124,16 +128,16 @@ def published_aa(tables: Sequence[Path]) -> SelfCheck | None:
     return LatencyTable.read(tables[0]).aa
 
 
-def published_rows(workspace: Workspace, target: Target, precision: Precision) -> list[LatencyRow]:
+def published_rows(workspace: Workspace, target: Target, precision: Precision, variant: str = AUTO) -> list[LatencyRow]:
     """The rows of the table as it lies in the workspace; none where there is no table.
 
     Raises:
         InvalidFile: It does not validate.
     """
-    path = table_path(workspace.root, target, precision)
+    path = table_path(workspace.root, target, precision, variant)
     if not path.exists():
         return []
-    return list(LatencyTable.read(path, target=target, precision=precision))
+    return list(LatencyTable.read(path, target=target, precision=precision, variant=variant))
 
 
 def _one_exponent(campaign: Campaign) -> Callable[[Session], Session]:
@@ -153,14 +157,14 @@ def _one_exponent(campaign: Campaign) -> Callable[[Session], Session]:
 
 
 def _stored_rows(
-    campaign: Campaign, precision: Precision, corrected: Callable[[Session], Session]
+    campaign: Campaign, precision: Precision, corrected: Callable[[Session], Session], variant: str
 ) -> dict[Workload, tuple[LatencyRow, str]]:
     """The best row of each workload, and its build: measured before failed, then by the campaign's protocol, then the
     newest."""
     best: dict[Workload, tuple[tuple[bool, bool], LatencyRow, str]] = {}
     for stored in campaign.store.rows(campaign.target, campaign.conditions):
         one = stored.measurement
-        if one.workload.precision is not precision or stored.build != campaign.build_key(one.workload):
+        if not _is_of(one.workload, precision, variant) or stored.build != campaign.build_key(one.workload):
             continue
         if stored.purpose is not RowPurpose.TABLE and Role.of(one.workload) is Role.NETWORK:
             continue
@@ -170,3 +174,8 @@ def _stored_rows(
         if one.workload not in best or rank >= best[one.workload][0]:
             best[one.workload] = (rank, row, stored.build)
     return {workload: (row, build) for workload, (_, row, build) in best.items()}
+
+
+def _is_of(workload: Workload, precision: Precision, variant: str) -> bool:
+    """Whether a workload may have a row in the table of a precision: of clips, or of new frames."""
+    return workload.precision is precision and (workload.variant == STREAM) == (variant == STREAM)

@@ -11,7 +11,7 @@ from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_donor, check_filling
 from hwbench.api.requests import option, request
 from hwbench.errors import CheckFailed
-from hwbench.specs import Outcome, Precision
+from hwbench.specs import AUTO, STREAM, Outcome, Precision
 from hwbench.units import milliseconds
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from hwbench.latency import AdditivePredictor, Comparison, LatencyTable, TableChanges, Validation
     from hwbench.latency.occasions import Scale
     from hwbench.spaces.sums import SpaceSums
-    from hwbench.specs import Measurement, Network
+    from hwbench.specs import Measurement, Network, Workload
     from hwbench.workspace import Workspace
 
 # Six values all lie on one side of what they scatter around once in 32 times: their range is its 97 % interval.
@@ -50,6 +50,10 @@ class ValidateRequest:
     runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
     interpolate: bool | None = option(default=None, flags=INTERPOLATE_FLAGS, help=INTERPOLATE)
     transfer_from: str | None = option(default=None, help=TRANSFER)
+    streaming: bool = option(
+        default=False,
+        help="One new frame of a stream each, by the table of profile --streaming.",
+    )
     again: int = option(
         default=AGAIN, min=0, help="Calibration networks to measure again, as the device may have changed since."
     )
@@ -141,23 +145,25 @@ def validate(
     """
     from hwbench.api.prediction import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
-    from hwbench.spaces import load_space
+    from hwbench.spaces import open_space
     from hwbench.studies.latencies import space_latencies
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
     precision = Precision.parse(request.precision)
-    space = load_space(workspace, request.space)
+    variant = STREAM if request.streaming else AUTO
+    space = open_space(workspace, request.space, request.classes, variant)
     load_device(workspace, request.device)
     check_donor(workspace, request.transfer_from)
     target = installed_target(request.device, request.runtime, request.threads)
     filling = (request.interpolate, request.transfer_from)
     predictor, num_classes = table_predictor(
-        workspace, target, precision, request.space, request.classes, filling=filling, listener=listener
-    )
+        workspace, target, precision, request.space, request.classes, filling=filling, listener=listener,
+        variant=variant,
+    )  # fmt: skip
     sums = space_latencies(space, predictor, precision, num_classes)
     drawn = fresh_networks(sums, predictor.table, request.networks, request.seed)
-    networks = {network.workload(precision): network for network in drawn}
+    networks = {network.workload(precision, variant): network for network in drawn}
     before = calibrating(predictor.table, request.again)
     # Mixed, as both are in each batch then where one does not hold them all.
     mixed = [*networks, *(row.workload for row in before)]
@@ -225,14 +231,15 @@ def fresh_networks(sums: SpaceSums, table: LatencyTable, count: int, seed: int) 
     used = {row.workload for row in table if row.role is Role.NETWORK}
     everything = FeasibleSet(sums, sums.largest()[0] * 1.01)
     rng = np.random.default_rng([seed, 0x7A11])
-    found: dict[Network, None] = {}
+    found: dict[Workload, Network] = {}
     for _ in range(50 * count):
         network = sums.space.network(everything.draw(rng), sums.num_classes)
-        if network.workload(table.precision) not in used:
-            found[network] = None
+        workload = network.workload(table.precision, sums.space.variant)
+        if workload not in used:
+            found.setdefault(workload, network)
         if len(found) == count:
             break
-    return list(found)
+    return list(found.values())
 
 
 def calibrating(table: LatencyTable, count: int) -> LatencyTable:

@@ -29,9 +29,16 @@ def _run(request: SearchRequest, as_json: bool) -> None:
     # The only member of a space by hand is the model itself; no file resolves to code.
     if result.front:
         names = " or ".join(f"{result.study}:{p.budget_ms:g}ms" for p in result.front if p.best is not None)
-        say(f"next: hwbench train {names}")
+        say(f"next: hwbench train {names}{_form(request)}")
         return
-    say(f"next: hwbench train {_by_hand(request, result) or f'{result.study}:best'}")
+    say(f"next: hwbench train {_by_hand(request, result) or f'{result.study}:best'}{_form(request)}")
+
+
+def _form(request: SearchRequest) -> str:
+    """What a stream is trained with, and what follows."""
+    if not request.streaming:
+        return ""
+    return f" --causal --out RUN, then: hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
 
 
 def _by_hand(request: SearchRequest, result: SearchResult) -> str | None:
@@ -60,7 +67,7 @@ def _print_points(result: SearchResult) -> None:
     device, rows = result.settings.device, []
     for point in result.front:
         cells = ("", "", "", "", "none was measured within it") if point.best is None else _cells(point.best, device)
-        rows.append((format_duration(point.budget_ms / 1e3), *cells))
+        rows.append((result.settings.limit_text(point.budget_ms), *cells))
     title = f"{result.study}: {result.trials} trials, the best within each budget"
     print_table(("budget", "score", "predicted", "measured", "within", "architecture"), rows, title=title)
 

@@ -14,7 +14,7 @@ from hwbench.errors import InvalidValue
 from hwbench.latency.arithmetic import macs
 from hwbench.latency.calibration import family
 from hwbench.latency.probes import boundary_probes
-from hwbench.specs import Architecture, Network, Precision, TensorSpec, Workload
+from hwbench.specs import STREAM, Architecture, Network, Precision, TensorSpec, Workload
 
 # Draws for each calibration network: enough to choose from in every stratum of size.
 _POOL = 32
@@ -24,6 +24,11 @@ _PRIOR = 1e-3
 
 class Space(Protocol):
     """What is asked of a search space here; ``hwbench.spaces.StagedSpace`` is one."""
+
+    @property
+    def variant(self) -> str:
+        """In what form its networks are timed: ``stream`` or ``auto``."""
+        ...
 
     def random(self, rng: np.random.Generator, /) -> Architecture:
         """A random member."""
@@ -62,13 +67,14 @@ def calibration_networks(space: Space, count: int, seed: int, num_classes: int) 
     Size is the number of multiply-adds. Within a stratum the network is taken that tells most about the parameters of
     a calibration (a gain for each family of blocks, a term per block, a constant) beside those taken before:
     ``informative``. The same for the same arguments in every process. Fewer come back where the space has fewer
-    members. Sorted by size.
+    members. Sorted by size. Streams that differ in the length of clips alone are one.
     """
     rng = np.random.default_rng([seed, 0xCA11B])
     drawn = dict.fromkeys(space.random(rng) for _ in range(_POOL * count))
-    pool = sorted(
-        (_PlannedWork.of(space.network(a, num_classes)) for a in drawn), key=lambda w: (w.macs, w.network.name)
-    )
+    planned = [_PlannedWork.of(space.network(a, num_classes), space.variant) for a in drawn]
+    if space.variant == STREAM:
+        planned = list({work.network.workload(Precision.FP32, STREAM): work for work in planned}.values())
+    pool = sorted(planned, key=lambda w: (w.macs, w.network.name))
     families = sorted({name for work in pool for name in work.by_family})
     sizes = np.array([work.macs for work in pool], dtype=float)
     blocks = np.array([len(work.network.blocks) for work in pool], dtype=float)
@@ -113,8 +119,8 @@ class _PlannedWork:
     by_family: Mapping[str, int]
 
     @classmethod
-    def of(cls, network: Network) -> _PlannedWork:
+    def of(cls, network: Network, variant: str) -> _PlannedWork:
         by_family: Counter[str] = Counter()
-        for part in network.workload(Precision.FP32).parts():
+        for part in network.workload(Precision.FP32, variant).parts():
             by_family[family(part)] += macs(part)
         return cls(network, by_family.total(), by_family)

@@ -19,7 +19,7 @@ from hwbench.latency.occasions import Scale, occasion_uncertainty
 from hwbench.latency.significance import Floats
 from hwbench.latency.table import LatencyTable, Role
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty, student_t
-from hwbench.specs import AUTO, BlockRole, Estimate, Workload
+from hwbench.specs import BlockRole, Estimate, Workload
 
 # Fewer say nothing about the spread.
 MIN_NETWORKS = 3
@@ -139,7 +139,7 @@ class AdditivePredictor:
         ]
         least = min(MIN_NETWORKS, members or MIN_NETWORKS)
         if len(networks) < least:
-            plain = (row.workload for row in table if row.workload.variant == AUTO)
+            plain = (row.workload for row in table if row.workload.variant == table.variant)
             head = next((workload for workload in plain if workload.blocks[-1].role.gives_logits), None)
             raise NotMeasured(
                 f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "

@@ -26,7 +26,8 @@ speak of is a factor on all of them, with its 95 % interval (``hwbench.latency.o
 ``occasion_sd`` is what all latencies together change by from one occasion to another, relative, as far as so many
 ``occasions`` tell. These have colons so that versions of hwbench which do not know them pass over them. So has
 ``; rows:adaptive``, which says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks
-are filled in when it is read for a prediction.
+are filled in when it is read for a prediction; and ``; form:stream``, which says that each row takes one new frame of a
+stream: the name of such a table ends in ``.stream.csv``, and no row of a clip is in it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from hwbench.printable import printable
 from hwbench.specs import (
     AUTO,
     LOCAL,
+    STREAM,
     LatencyStats,
     Measurement,
     Outcome,
@@ -77,7 +79,7 @@ _COUNTS = ("num_sessions", "num_samples")
 _HEADER = {"schema", "target", "precision", "emulated"}
 _AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
 _BETWEEN = "between_runs"
-_ROWS, _ADAPTIVE = "rows", "adaptive"
+_ROWS, _ADAPTIVE, _FORM = "rows", "adaptive", "form"
 _SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
 _COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
 # The same columns of a frame, with their types.
@@ -192,6 +194,11 @@ class LatencyTable:
         for row in ordered:
             if row.workload.precision is not precision:
                 raise InvalidValue(f"latency table: expected rows in {precision}, got {row.workload.key}")
+        forms = {row.workload.variant == STREAM for row in ordered}
+        if len(forms) > 1:
+            raise InvalidValue("latency table: rows of clips and rows of new frames of streams must not be mixed")
+        # ``auto`` of clips, whatever their layout; ``stream``: each row takes one new frame.
+        self.variant = STREAM if True in forms else AUTO
         conditions = {row.conditions for row in ordered if row.stats is not None}
         if len(conditions) > 1:
             raise InvalidValue(
@@ -305,7 +312,7 @@ class LatencyTable:
 
     def command(self, space: str | None = None, workload: Workload | None = None) -> str:
         """The command that fills this table; with a workload, with the options that take it in."""
-        return profile_command(self.target, self.precision, space, workload)
+        return profile_command(self.target, self.precision, space, workload, self.variant)
 
     @property
     def text(self) -> str:
@@ -317,6 +324,7 @@ class LatencyTable:
         values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
         day = [f"{key}:{value}" for key, value in _scale_values(self.scale).items()] if self.scale else []
         day += [f"{_ROWS}:{_ADAPTIVE}"] if self.adaptive else []
+        day += [f"{_FORM}:{self.variant}"] if self.variant == STREAM else []
         file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items()), *day]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(_COLUMNS)
@@ -336,16 +344,24 @@ class LatencyTable:
         write_text(path, self.text)
 
     @classmethod
-    def read(cls, path: Path, *, target: Target | None = None, precision: Precision | None = None) -> LatencyTable:
+    def read(
+        cls,
+        path: Path,
+        *,
+        target: Target | None = None,
+        precision: Precision | None = None,
+        variant: str | None = None,
+    ) -> LatencyTable:
         """Reads a table and checks all of it.
 
         Args:
             path: The CSV.
             target: The target that is asked for, if any.
             precision: The precision that is asked for, if any.
+            variant: ``stream`` or ``auto``, where one of both is asked for.
 
         Raises:
-            InvalidFile: The file is damaged, of another schema, or of another target or precision.
+            InvalidFile: The file is damaged, of another schema, or of another target, precision or variant.
         """
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -369,17 +385,25 @@ class LatencyTable:
             )
         if precision is not None and at is not precision:
             raise InvalidFile(f"{path}: expected a table in {precision}, this one is in {at}; {_AGAIN}")
+        if variant is not None and len(table) and (table.variant == STREAM) != (variant == STREAM):
+            kinds = ("new frames of streams", "clips")
+            wanted, there = kinds if variant == STREAM else kinds[::-1]
+            raise InvalidFile(f"{path}: expected rows of {wanted}, these are of {there}; {_AGAIN}")
         return table
 
 
-def table_path(root: Path, target: Target, precision: Precision) -> Path:
-    """Where the table of a target lies below a workspace."""
-    name = f"{target.runtime}-{target.version}.{precision}.t{target.threads}.csv"
+def table_path(root: Path, target: Target, precision: Precision, variant: str = AUTO) -> Path:
+    """Where the table of a target lies below a workspace; ``stream`` has one of its own."""
+    form = f".{STREAM}" if variant == STREAM else ""
+    name = f"{target.runtime}-{target.version}.{precision}.t{target.threads}{form}.csv"
     return root / "profiles" / target.device / name
 
 
-def load_table(workspace: Workspace, target: Target, precision: Precision, space: str | None = None) -> LatencyTable:
-    """The table of a target, from the workspace or as shipped; one of this machine only from the workspace.
+def load_table(
+    workspace: Workspace, target: Target, precision: Precision, space: str | None = None, variant: str = AUTO
+) -> LatencyTable:
+    """The table of a target, from the workspace or as shipped; one of this machine only from the workspace. With
+    ``stream`` as its variant the one of new frames.
 
     Raises:
         NotMeasured: There is none; the message holds the command that makes it.
@@ -387,29 +411,36 @@ def load_table(workspace: Workspace, target: Target, precision: Precision, space
     """
     # What is shipped as "local" was measured on another machine.
     for root in (workspace.root,) if target.device == LOCAL else (workspace.root, shipped()):
-        path = table_path(root, target, precision)
+        path = table_path(root, target, precision, variant)
         if path.is_file():
-            return LatencyTable.read(path, target=target, precision=precision)
+            return LatencyTable.read(path, target=target, precision=precision, variant=variant)
+    of = "latency table of streams" if variant == STREAM else "latency table"
     raise NotMeasured(
-        f"no latency table of {target} in {precision} ({table_path(workspace.root, target, precision)}); "
-        f"measure it: {profile_command(target, precision, space)}"
+        f"no {of} of {target} in {precision} ({table_path(workspace.root, target, precision, variant)}); "
+        f"measure it: {profile_command(target, precision, space, variant=variant)}"
     )
 
 
 def profile_command(
-    target: Target, precision: Precision, space: str | None = None, workload: Workload | None = None
+    target: Target,
+    precision: Precision,
+    space: str | None = None,
+    workload: Workload | None = None,
+    variant: str = AUTO,
 ) -> str:
-    """The command that measures what a space needs on a target, ``workload`` among it."""
+    """The command that measures what a space needs on a target, ``workload`` among it; ``stream``: by the new frame."""
     threads = f" --threads {target.threads}" if target.threads != 1 else ""
     runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
     command = f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}"
+    streams = STREAM in (variant, workload.variant if workload else AUTO)
+    form = " --streaming" if streams else ""
     if workload is None:
-        return f"{command}{threads}{runtime}"
+        return f"{command}{threads}{runtime}{form}"
     last = workload.blocks[-1]
     head = last.role.gives_logits and last.out_channels != DEFAULT_CLASSES
     classes = f" --classes {last.out_channels}" if head else ""
-    variants = f" --variants {workload.variant}" if workload.variant != AUTO else ""
-    return f"{command}{threads}{runtime}{classes}{variants}"
+    variants = f" --variants {workload.variant}" if workload.variant not in (AUTO, STREAM) else ""
+    return f"{command}{threads}{runtime}{form}{classes}{variants}"
 
 
 def _cells(row: LatencyRow) -> list[str]:

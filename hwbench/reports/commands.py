@@ -17,13 +17,13 @@ _SYNTHETIC = "synthetic"
 
 def profile(result: StoredResult, precision: Precision) -> str:
     """Measures the latency table."""
-    return f"hwbench profile {_place(result, precision)} --space {_space(result)}"
+    return f"hwbench profile {_place(result, precision)} --space {_space(result)}{_form(result)}"
 
 
 def validate(result: StoredResult, networks: int = 12) -> str:
     """Measures networks that no calibration has seen, and compares."""
     place, space = _place(result, result.precision), shlex.quote(result.space)
-    return f"hwbench validate {place} --space {space} --networks {networks}"
+    return f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}"
 
 
 def search(result: StoredResult) -> str:
@@ -48,6 +48,8 @@ def search(result: StoredResult) -> str:
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
     if s.sustained:
         words.append("--sustained")
+    if s.streaming:
+        words.append("--streaming")
     if s.max_file_bytes:
         words.append(f"--max-file-size {s.max_file_bytes}B")
     if s.max_activation_bytes:
@@ -79,7 +81,12 @@ def _race(result: StoredResult) -> list[str]:
 
 def bench(result: StoredResult, precision: Precision) -> str:
     """Measures the winner as a whole network, now."""
-    return f"hwbench bench {_best(result)} {_place(result, precision)}"
+    return f"hwbench bench {_best(result)} {_place(result, precision)}{_form(result)}"
+
+
+def _form(result: StoredResult) -> str:
+    """The option of commands about single frames."""
+    return " --streaming" if result.settings.streaming else ""
 
 
 # Options of ``hwbench train`` and what they are called in a recipe.
@@ -96,8 +103,11 @@ _RECIPE = {
 def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
     """Trains the winner, as a recipe says where one is known."""
     known = recipe or {}
+    causal = ["--causal"] if result.settings.streaming else []
     options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
-    return " ".join([f"hwbench train {_best(result)} --data {_data(result)}", *options, f"--out {_run(result)}"])
+    return " ".join(
+        [f"hwbench train {_best(result)} --data {_data(result)}", *causal, *options, f"--out {_run(result)}"]
+    )
 
 
 def export(result: StoredResult, precision: Precision) -> str:
@@ -107,7 +117,7 @@ def export(result: StoredResult, precision: Precision) -> str:
     runtime = DEFAULT if measured in names() and measured not in exporting() else measured
     return (
         f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
-        f"--out {exported(result, precision)}"
+        f"--out {exported(result, precision)}{_form(result)}"
     )
 
 

@@ -20,7 +20,7 @@ from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
 from hwbench.reports.profiled import COMPARED, Missing, Profiled, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
-from hwbench.specs import AUTO, LOCAL, Precision, Target, Workload
+from hwbench.specs import AUTO, LOCAL, STREAM, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
 
 if TYPE_CHECKING:
@@ -165,19 +165,19 @@ def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Preci
                 at = or_missing(partial(_place, root, path))
                 if isinstance(at, Missing):
                     damaged.append(at)
-                else:
+                elif at is not None:
                     found.setdefault(at, path)
     return found, damaged
 
 
-def _place(root: Path, path: Path) -> tuple[Target, Precision]:
-    """Whose table a file is."""
+def _place(root: Path, path: Path) -> tuple[Target, Precision] | None:
+    """Whose table a file is; None of a table of streams, whose rows stand beside no row of a clip."""
     table = LatencyTable.read(path)
-    if table_path(root, table.target, table.precision) != path:
+    if table_path(root, table.target, table.precision, table.variant) != path:
         raise InvalidFile(
             f"{path}: its name is not that of a table of {table.target} in {table.precision}; move it away"
         )
-    return table.target, table.precision
+    return None if table.variant == STREAM else (table.target, table.precision)
 
 
 def _stored(workspace: Workspace, device: str) -> dict[Target, Stored]:

@@ -152,7 +152,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
     """
     result = read_result(workspace, study)
     exported = tuple(read_exported(path) for path in models)
-    space = or_missing(lambda: load_space(workspace, result.space))
+    space = or_missing(lambda: _space(workspace, result))
     every = {p: or_missing(partial(_profiled, workspace, result, p, space)) for p in Precision}
     expected = {*COMPARED, result.precision}
     tables = {p: table for p, table in every.items() if p in expected or not isinstance(table, Missing)}
@@ -210,9 +210,16 @@ def _profiled(
     if not isinstance(space, Missing):
         members = space.size()
         parts = list(space.parts(precision, num_classes=result.settings.num_classes))
-    load_table(workspace, result.target, precision, name)
-    paths = [table_path(root, result.target, precision) for root in (workspace.root, shipped())]
+    load_table(workspace, result.target, precision, name, result.settings.variant)
+    roots = (workspace.root, shipped())
+    paths = [table_path(root, result.target, precision, result.settings.variant) for root in roots]
     return read_profiled(workspace, next(path for path in paths if path.is_file()), name, members, parts)
+
+
+def _space(workspace: Workspace, result: StoredResult) -> StagedSpace:
+    """The space of the winner, in the form in which its networks were timed."""
+    space = load_space(workspace, result.space)
+    return space.streamed() if result.settings.streaming else space
 
 
 def _stored(workspace: Workspace, result: StoredResult) -> list[StoredRow]:

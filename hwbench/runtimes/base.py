@@ -69,7 +69,16 @@ class Runtime(Protocol):
             UnsupportedModule: Says what it builds, and what to choose.
         """
         self.require_precision(workload.precision)
-        if workload.variant == STREAM and not self.capabilities.streams:
+        if workload.variant == STREAM:
+            self.require_streams()
+
+    def require_streams(self) -> None:
+        """Refuses streams where the runtime builds none, before anything else is done.
+
+        Raises:
+            UnsupportedModule: Says what to choose.
+        """
+        if not self.capabilities.streams:
             able = [name for name in runtimes.names() if runtimes.get(name).capabilities.streams]
             raise UnsupportedModule(
                 f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"

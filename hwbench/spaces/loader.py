@@ -18,7 +18,7 @@ from hwbench.spaces.space import FIRST_FAMILY, StagedSpace
 from hwbench.spaces.stages import MAX_CHOICES, Stage
 from hwbench.spaces.steps import SPAN
 from hwbench.spaces.union import joined
-from hwbench.specs import ModelName
+from hwbench.specs import AUTO, STREAM, ModelName
 from hwbench.toml_fields import Fields
 from hwbench.workspace import Workspace
 
@@ -40,30 +40,35 @@ def load_space(workspace: Workspace, name: str) -> StagedSpace:
     return read_space(workspace.space(name))
 
 
-def open_space(workspace: Workspace, text: str, num_classes: int | None = None) -> StagedSpace:
+def open_space(workspace: Workspace, text: str, num_classes: int | None = None, variant: str = AUTO) -> StagedSpace:
     """The space that a user names: a file of ``search_spaces/``, ``zoo:NAME``, or ``package.module:function`` of a
-    model by hand.
+    model by hand; with the variant ``stream`` the space of its causal networks, timed by the new frame.
 
     Never for a name that was read from a file: the function is imported and run.
 
     Raises:
         UnknownName: No such space.
         InvalidFile: Its file does not validate.
-        InvalidValue, UnsupportedModule: The function makes no model that can be looked at.
+        InvalidValue, UnsupportedModule: The function makes no model that can be looked at, or networks have no stream
+            form where one is asked for.
     """
     name = None if text.startswith(_ZOO) else ModelName.match(text)
-    return load_space(workspace, text) if name is None else hand_space(name, num_classes)
+    space = load_space(workspace, text) if name is None else hand_space(name, num_classes)
+    return space.streamed() if variant == STREAM else space
 
 
-def open_spaces(workspace: Workspace, texts: Sequence[str], num_classes: int | None = None) -> SearchedSpace:
+def open_spaces(
+    workspace: Workspace, texts: Sequence[str], num_classes: int | None = None, variant: str = AUTO
+) -> SearchedSpace:
     """The union of the spaces that a user names, each as ``open_space`` takes it; of one the space itself.
 
     Raises:
         UnknownName: No such space.
         InvalidFile: Its file does not validate.
-        InvalidValue, UnsupportedModule: A space stands there twice, or a function makes no model that can be looked at.
+        InvalidValue, UnsupportedModule: A space stands there twice, a function makes no model that can be looked at, or
+            ``variant`` is ``stream`` and networks have no stream form.
     """
-    return joined([open_space(workspace, text, num_classes) for text in texts])
+    return joined([open_space(workspace, text, num_classes, variant) for text in texts])
 
 
 def load_named(text: str | None) -> None:

@@ -6,20 +6,20 @@ import difflib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.registry import suggest
 from hwbench.spaces.codes import Codes
 from hwbench.spaces.family import Ends, Family
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import SPAN, Carried, ClipSpan, OneBlock, SpaceStep, members_of, steps_of
 from hwbench.spaces.walk import Integers, Walk, after
-from hwbench.specs import AUTO, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload
+from hwbench.specs import AUTO, STREAM, Architecture, BlockSpec, Network, Precision, TensorSpec, Workload, part_workload
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
@@ -52,6 +52,9 @@ class StagedSpace:
     names and values that Optuna sees, too. Where clips may cover several times, ``span_s`` follows ``resolution``.
     Where blocks choose for themselves, ``s1.b1.kernel``, ``s1.b2.kernel``, ... follow what the stage chooses. A member
     tells nothing of blocks that its depth leaves out.
+
+    ``variant`` is the form in which networks and blocks are timed: ``auto`` on clips, ``stream`` by the new frame; the
+    networks of a space of streams are causal (``streamed``).
     """
 
     name: str
@@ -61,6 +64,7 @@ class StagedSpace:
     ends: Ends
     stages: tuple[Stage, ...]
     spans_s: tuple[float, ...] = ()
+    variant: str = AUTO
 
     def __repr__(self) -> str:
         """What is offered, all of it: two spaces with the same text have the same members."""
@@ -70,9 +74,27 @@ class StagedSpace:
             named["span_s"] = self.spans_s
         if self.family.name != FIRST_FAMILY:  # before there were others, no space told its family
             named["family"] = self.family.name
+        if self.variant != AUTO:
+            named["variant"] = self.variant
         parts = {name: repr(value) for name, value in named.items()}
         parts |= {"stem": ends.pop("stem"), "stages": repr(self.stages), **ends}
         return f"StagedSpace({', '.join(f'{name}={text}' for name, text in parts.items())})"
+
+    def streamed(self) -> StagedSpace:
+        """The space whose networks are causal and timed by the new frame.
+
+        Raises:
+            UnsupportedModule: Some of its blocks have no stream form.
+        """
+        made = replace(self, variant=STREAM)
+        smallest = replace(made, frames=self.frames[:1], resolution=self.resolution[:1])  # the blocks of all sizes
+        try:
+            tuple(smallest.parts(Precision.FP32))
+        except UnsupportedModule as error:
+            raise UnsupportedModule(
+                f"--streaming: space {self.name} (family {self.family.name}) has networks with no stream form: {error}"
+            ) from None
+        return made
 
     @cached_property
     def choices(self) -> dict[str, tuple[str, ...]]:
@@ -248,7 +270,8 @@ class StagedSpace:
         ends, (stages, last) = self.ends.on(clip), self._laid_out(architecture)
         blocks = [*ends.before(), *itertools.chain.from_iterable(stages)]
         behind = ends.behind(last, after(blocks, clip), num_classes)
-        return Network(architecture.key, (*blocks, *behind), clip, self.span_s(architecture))
+        network = Network(architecture.key, (*blocks, *behind), clip, self.span_s(architecture))
+        return network.causal() if self.variant == STREAM else network
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
         """The number of blocks of each stage of a member."""
@@ -293,7 +316,11 @@ class StagedSpace:
     def _codes(self) -> Codes:
         return Codes(self.name, self.choices, self.steps)
 
-    def parts(self, precision: Precision, variant: str = AUTO, num_classes: int = 400) -> Iterator[Workload]:
+    def part(self, block: BlockSpec, x: TensorSpec, precision: Precision) -> Workload:
+        """The row of a table that a block on its input has, as networks of the space are timed."""
+        return part_workload(block, x, precision, self.variant)
+
+    def parts(self, precision: Precision, variant: str | None = None, num_classes: int = 400) -> Iterator[Workload]:
         """All distinct single blocks that members of the space are made of, on the inputs they get.
 
         The order is that of the file: by input size, then stem, stages from first to last, each head behind what first
@@ -308,7 +335,9 @@ class StagedSpace:
         walk = Walk(note)
         for cell in self.cells:
             walk.steps(self.family, self.ends, self.steps, cell.clip, num_classes)
-        return (Workload((block,), x, precision, variant) for block, x in found)
+        form = variant or self.variant
+        workloads = (part_workload(block, x, precision, form) for block, x in found)
+        return iter(dict.fromkeys(workloads)) if form == STREAM else workloads  # one new frame, whatever the clip
 
 
 def blocks_of(

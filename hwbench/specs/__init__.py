@@ -8,7 +8,7 @@ from hwbench.specs.fields import ACTIVATIONS, GLOBAL, Kernel, format_kernel, par
 from hwbench.specs.kind import BlockKind, BlockRole, block_kinds
 from hwbench.specs.kinds import ConvKind, PoolKind, SqueezeExcitationKind, X3dHeadKind, X3dKind, X3dStemKind
 from hwbench.specs.model_name import ModelName
-from hwbench.specs.network import Network
+from hwbench.specs.network import Network, part_workload
 from hwbench.specs.operations import Convolution, Operation, Path
 from hwbench.specs.repeatability import Repeatability
 from hwbench.specs.target import LOCAL, Target
@@ -56,4 +56,5 @@ __all__ = [
     "format_kernel",
     "block_kinds",
     "parse_kernel",
+    "part_workload",
 ]

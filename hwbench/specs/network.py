@@ -84,11 +84,7 @@ class Network:
             UnsupportedModule: The network is not causal, or steps over frames.
         """
         for block in self.blocks:
-            if block.number(TEMPORAL_STRIDE.name) > 1:
-                raise UnsupportedModule(
-                    f"{block.key} steps over frames: some frames of a stream would give no answer; choose a network "
-                    "without temporal strides"
-                )
+            _check_steps(block)
         if not self.is_causal:
             raise UnsupportedModule(
                 f"{self.name} looks at frames to come, a stream has none yet; train a causal network: "
@@ -97,8 +93,34 @@ class Network:
         return Workload(self.blocks, self.input.with_(t=1), precision, STREAM)
 
     def workload(self, precision: Precision, variant: str = AUTO) -> Workload:
-        """The network as something to build and time."""
+        """The network as something to build and time; in ``stream`` one new frame of its causal form.
+
+        Raises:
+            UnsupportedModule: ``stream``, and the network has no causal form, or steps over frames.
+        """
+        if variant == STREAM:
+            return self.causal().frame(precision)
         return Workload(self.blocks, self.input, precision, variant)
+
+
+def part_workload(block: BlockSpec, x: TensorSpec, precision: Precision, variant: str = AUTO) -> Workload:
+    """A single block on its input as something to build and time; in ``stream`` its causal form on one new frame.
+
+    Raises:
+        UnsupportedModule: ``stream``, and the block has no causal form, or steps over frames.
+    """
+    if variant != STREAM:
+        return Workload((block,), x, precision, variant)
+    _check_steps(block)
+    return Workload((_causal(block),), x.with_(t=1), precision, STREAM)
+
+
+def _check_steps(block: BlockSpec) -> None:
+    if block.number(TEMPORAL_STRIDE.name) > 1:
+        raise UnsupportedModule(
+            f"{block.key} steps over frames: some frames of a stream would give no answer; choose a network "
+            "without temporal strides"
+        )
 
 
 def _causal(block: BlockSpec) -> BlockSpec:

@@ -24,7 +24,7 @@ from hwbench.spaces.limits import Limits
 from hwbench.spaces.protocols import NetworkSet, NetworkSums, SearchedSpace
 from hwbench.spaces.sums import SpaceSums
 from hwbench.spaces.union_set import UnionSet
-from hwbench.specs import Architecture, BlockRole, BlockSpec, Precision, TensorSpec, Workload
+from hwbench.specs import Architecture, BlockRole, BlockSpec, Precision, TensorSpec
 from hwbench.studies.settings import EVEN, Settings
 from hwbench.units import typed_bytes, typed_duration
 
@@ -149,7 +149,7 @@ def space_latencies(
     margin = predictor.margin(confidence) if confidence > EVEN else 1.0
 
     def latency(block: BlockSpec, x: TensorSpec) -> float:
-        part = Workload((block,), x, precision)
+        part = space.part(block, x, precision)
         cost = margin * predictor.row_cost(part, row_position(block))
         return cost if confidence <= EVEN else cost * predictor.row_margin(part, confidence)
 
@@ -196,7 +196,7 @@ def compile_predictor(
         return SpacePredictor(sums, predictor.interval)
 
     def off(block: BlockSpec, x: TensorSpec) -> float:
-        part = Workload((block,), x, precision)
+        part = space.part(block, x, precision)
         return predictor.row_off(part, predictor.row_cost(part, row_position(block)))
 
     return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, off, num_classes=num_classes))

@@ -66,7 +66,7 @@ def by_use(space: StagedSpace, precision: Precision, num_classes: int, seed: int
     """
     rng = np.random.default_rng([seed, 0xB10C])
     drawn = [space.network(space.random(rng), num_classes) for _ in range(DRAWS)]
-    return _most_used(drawn, list(space.parts(precision, num_classes=num_classes)), precision)
+    return _most_used(drawn, list(space.parts(precision, num_classes=num_classes)), precision, space.variant)
 
 
 def within_budget(
@@ -91,7 +91,7 @@ def within_budget(
     feasible, reachable = reachable_within(space, table, num_classes, budget_s)
     rng = np.random.default_rng([seed, 0xB10C])
     drawn = [space.network(feasible.draw(rng), num_classes) for _ in range(DRAWS)]
-    return _most_used(drawn, reachable, table.precision)
+    return _most_used(drawn, reachable, table.precision, space.variant)
 
 
 def reachable_within(
@@ -108,13 +108,14 @@ def reachable_within(
     predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size())
 
     def least(block: BlockSpec, x: TensorSpec) -> float:
-        part = Workload((block,), x, table.precision)
+        part = space.part(block, x, table.precision)
         factor = 1.0 if filled.is_measured(part) else filled.filled_spread
         return predictor.row_cost(part, row_position(block)) / factor / predictor.calibration.spread
 
     constant_s = predictor.constant_s / predictor.calibration.spread
     feasible = FeasibleSet(SpaceSums.of(space, least, num_classes=num_classes, constant=constant_s), budget_s)
-    return feasible, [Workload((block,), x, table.precision) for block, x in feasible.reachable_parts()]
+    parts = [space.part(block, x, table.precision) for block, x in feasible.reachable_parts()]
+    return feasible, list(dict.fromkeys(parts))
 
 
 def _to_calibrate(
@@ -122,10 +123,10 @@ def _to_calibrate(
 ) -> tuple[list[Workload], list[Workload]]:
     """The blocks of the calibration networks, and these networks."""
     networks = calibration_networks(space, calibrate, CALIBRATION_SEED, classes) if calibrate else []
-    whole = [network.workload(precision) for network in networks]
+    whole = [network.workload(precision, space.variant) for network in networks]
     return [part for workload in whole for part in workload.parts()], whole
 
 
-def _most_used(networks: list[Network], parts: list[Workload], precision: Precision) -> list[Workload]:
-    used = Counter(part for network in networks for part in set(network.workload(precision).parts()))
+def _most_used(networks: list[Network], parts: list[Workload], precision: Precision, variant: str) -> list[Workload]:
+    used = Counter(part for network in networks for part in set(network.workload(precision, variant).parts()))
     return sorted(dict.fromkeys(parts), key=lambda part: -used[part])

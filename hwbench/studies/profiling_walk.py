@@ -310,7 +310,8 @@ class _Region:
     ) -> _Region:
         def drawn(count: int, seed: int) -> list[Workload]:
             rng = np.random.default_rng([0, seed])
-            return [walk.space.network(draw(rng), walk.num_classes).workload(walk.precision) for _ in range(count)]
+            networks = [walk.space.network(draw(rng), walk.num_classes) for _ in range(count)]
+            return [network.workload(walk.precision, walk.space.variant) for network in networks]
 
         judges = dict.fromkeys(drawn(2 * MOST_NETWORKS, _JUDGE_SEED))
         networks = drawn(DRAWS, _DRAW_SEED)

@@ -76,6 +76,8 @@ class SearchResult:
     def _further_keys(self) -> dict[str, object]:
         """Keys of what not every search has."""
         settings, found = self.settings, dict[str, object]()
+        if settings.streaming:
+            found["streaming"] = True
         if self.spaces:
             found["spaces"] = [one.to_json() for one in self.spaces]
         if self.front:

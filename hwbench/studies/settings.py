@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from hwbench.errors import InvalidValue
-from hwbench.specs import AUTO
+from hwbench.specs import AUTO, STREAM
 from hwbench.units import format_bytes, format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -60,7 +60,7 @@ class Settings:
         data: What networks are trained on or looked at with, where the evaluator does.
         effort: How long is trained, where the evaluator trains.
         seed: Of everything random.
-        variant: Lowering of the networks that are timed.
+        variant: Lowering of the networks that are timed; ``stream``: budgets are those of one new frame.
         missing_rows: What becomes of rows that were not measured: ``left out``, ``interpolated``, or ``transferred
             from`` a device.
         emulated: Whether the table was taken under emulation.
@@ -149,11 +149,20 @@ class Settings:
         """The budgets that have a best network, ascending: the one budget, or those of a front."""
         return (*self.smaller_budgets_ms, self.budget_ms)
 
+    @property
+    def streaming(self) -> bool:
+        """Whether latencies are those of one new frame of a stream."""
+        return self.variant == STREAM
+
+    def limit_text(self, limit_ms: float) -> str:
+        """One budget, for people: ``60 ms``, of a stream ``2 ms a frame``."""
+        return format_duration(limit_ms / 1e3) + (" a frame" if self.streaming else "")
+
     def budgets_text(self) -> str:
         """All upper limits, for people: ``60 ms``, or ``60 ms on s9 and 90 ms on pi5, a file of 2.0 MiB``."""
-        limits = [format_duration(limit / 1e3) for limit in self.budgets_ms.values()]
+        limits = [self.limit_text(limit) for limit in self.budgets_ms.values()]
         if self.smaller_budgets_ms:
-            smaller = ", ".join(format_duration(limit / 1e3) for limit in self.smaller_budgets_ms)
+            smaller = ", ".join(map(self.limit_text, self.smaller_budgets_ms))
             limits = [f"{smaller} and {limits[0]}"]
         if self.further_budgets_ms:
             limits = [f"{limit} on {device}" for limit, device in zip(limits, self.budgets_ms, strict=True)]
@@ -178,6 +187,8 @@ class Settings:
             name = f"{name}_sure-{self.confidence:g}"
         if self.sustained:
             name = f"{name}_sustained"
+        if self.streaming:
+            name = f"{name}_{STREAM}"
         if self.missing_rows == LEFT_OUT:
             return name
         return f"{name}_{self.missing_rows.replace(_TRANSFERRED, 'from-')}"

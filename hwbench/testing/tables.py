@@ -47,7 +47,7 @@ def space_table(
         conditions: Digest of the conditions in all rows.
     """
     parts = list(space.parts(precision, num_classes=CLASSES))
-    networks = [n.workload(precision) for n in calibration_networks(space, calibration, 0, CLASSES)]
+    networks = [n.workload(precision, space.variant) for n in calibration_networks(space, calibration, 0, CLASSES)]
     rows = [
         LatencyRow(role, workload, Outcome.OK, stats_of_law(law(workload)), "2026-01-31", conditions)
         for role, workloads in zip(Role, (parts, context_chains(parts), networks), strict=True)
