@@ -23,9 +23,10 @@ TABLE = ".csv"
 class VerifyRequest:
     """Run an exported file on a device and on this machine, and compare; or measure rows of a latency table again.
 
-    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. Of a table:
-    how many of the rows agree within their intervals, and a verdict; the table and the store stay as they are. Exit
-    status 5 where the two do not agree, or the table does not hold.
+    Of a file: largest and mean error, SQNR, top-1; it must still be the one that its manifest describes. A stream gets
+    clips frame by frame, twice as long as its window, its states carried on both sides. Of a table: how many of the
+    rows agree within their intervals, and a verdict; the table and the store stay as they are. Exit status 5 where the
+    two do not agree, or the table does not hold.
     """
 
     model: Path = option(
@@ -60,7 +61,8 @@ class VerifyResult:
         runner: What ran it there.
         precision: Of the arithmetic in the file.
         sha256: Digest of the file.
-        verification: Errors, SQNR and top-1 over clips of noise, and whether they are small enough.
+        verification: Errors, SQNR and top-1 over clips of noise, and whether they are small enough; of a stream over
+            the answers behind all frames of the clips.
     """
 
     model: Path
@@ -89,8 +91,10 @@ class VerifyResult:
     def check(self) -> None:
         """Raises ParityFailed where the file computes something else."""
         if not self.agrees:
+            frame = self.verification.differs_from
+            place = "" if frame is None else f" from frame {frame} of {self.verification.frames} on"
             raise ParityFailed(
-                f"{self.model} computes something else on {self.device} than here: largest error "
+                f"{self.model} computes something else on {self.device} than here{place}: largest error "
                 f"{self.verification.max_abs_error:.3g}, SQNR {self.verification.sqnr_db:.1f} dB; the engine there is "
                 "another version or broken: hwbench doctor"
             )

@@ -62,8 +62,11 @@ class ServedModel:
 
     def replay(self, clip: FloatArray) -> FloatArray:
         """The answer of a stream behind the last frame of a clip (T, 3, H, W); errors as of a call."""
-        answers = [self(clip[frame : frame + 1]) for frame in range(len(clip))]
-        return answers[-1]
+        return self.answers(clip)[-1]
+
+    def answers(self, clip: FloatArray) -> list[FloatArray]:
+        """The answers (1, classes) of a stream behind each frame of a clip (T, 3, H, W); errors as of a call."""
+        return [self(clip[frame : frame + 1]) for frame in range(len(clip))]
 
     def _fail(self) -> NoReturn:
         status = self._process.wait()

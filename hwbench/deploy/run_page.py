@@ -54,7 +54,7 @@ def run_page(manifest: Manifest) -> str:
         "LABELS": _labels(manifest.labels),
     }
     if manifest.stream is not None:
-        fields |= _stream_fields(manifest.stream)
+        fields |= {**_stream_fields(manifest.stream), "CLIP": _spacing(manifest), "STEP": _step(manifest.input.clip)}
         text = _template(_STREAM_PAGE)
     else:
         page = _PAGE if channels == CLIP_CHANNELS else _FLOW_PAGE
@@ -94,6 +94,23 @@ def _clip(manifest: Manifest) -> str:
     if clip.stride == 1:
         return "one after the other, in the middle of the video where one clip stands for it"
     return f"each {clip.stride} after the one before, in the middle of the video where one clip stands for it"
+
+
+def _spacing(manifest: Manifest) -> str:
+    """How far apart the frames of a stream are; its page says what is done where the video begins or ends."""
+    clip = manifest.input.clip
+    if clip.stride is None and clip.convention == HWBENCH and clip.span_s is not None:
+        return f"{clip.frames} of them in {clip.span_s:g} s"
+    return _clip(manifest).partition(", in the middle")[0]
+
+
+def _step(clip: ClipSpec) -> str:
+    """The filter of ffmpeg, with a comma behind it, that takes frames of a video as far apart as those of a clip."""
+    if clip.stride is None:
+        return "" if clip.span_s is None else f"fps={clip.frames / clip.span_s:g},"
+    if clip.target_fps is not None:
+        return f"fps={clip.target_fps / clip.stride:g},"
+    return f"framestep={clip.stride}," if clip.stride > 1 else ""
 
 
 def _resize(manifest: Manifest) -> str:

@@ -3,6 +3,10 @@
 The same file gets the same seeded inputs on both. Engines differ in the order of sums and in the rounding of products:
 an fp32 file may differ by 0.1 % of its largest logit, an int8 file by noise of 20 dB below the logits, which is a
 third of what quantisation itself may cost. A file in fp16 or bf16 may differ by as much noise as from the original.
+
+A stream gets clips frame by frame, its states handed on by each side for itself, and the answers behind every frame are
+compared. A clip is twice as long as the windows that the export was checked over, so that half of the answers lie
+beyond the window; every clip begins anew with zeros.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hwbench.deploy.manifest import DeployedModel
+from hwbench.deploy.manifest import DeployedModel, StreamRecord
 from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import MAX_RELATIVE_ERROR, MIN_HALF_SQNR_DB, relative_error, same_top1, sqnr_db
 from hwbench.errors import CheckFailed
@@ -22,13 +26,27 @@ from hwbench.measure.bench import Bench
 from hwbench.specs import Precision
 
 MIN_DEVICE_SQNR_DB = 20.0
+# Windows of a stream in one clip: the second shows what a stream does that nobody lets begin anew.
+STREAM_WINDOWS = 2
+# A stream with a longer memory is not followed to its end: 128 frames of 224 x 224 are 77 MB on the device.
+MAX_STREAM_FRAMES = 128
+# For loading and as many frames as a clip has.
+_CLIP_LIMIT_S = 120.0
 
 
 @dataclass(frozen=True)
 class Verification:
-    """Logits of a device against those of this machine, over ``inputs`` clips of noise; as ``ParityRecord``."""
+    """Logits of a device against those of this machine, over ``inputs`` clips of noise; as ``ParityRecord``.
+
+    Attributes:
+        frames: Answers to each clip: of a stream one behind each frame, of other files 1.
+        differs_from: The first frame (1, 2, ...) behind which the answers differ by more than they may; None where the
+            device agrees, and of files that are no stream.
+    """
 
     inputs: int
+    frames: int
+    differs_from: int | None
     max_abs_error: float
     mean_abs_error: float
     max_relative_error: float
@@ -45,7 +63,7 @@ def verify(
     Args:
         model: The file, its digest checked (``DeployedModel.open``).
         bench: The device.
-        inputs: Clips of normal noise.
+        inputs: Clips of normal noise; those for a stream have ``stream_frames`` frames.
         seed: Of the noise.
         progress: Told (clips done, clips in all).
 
@@ -54,32 +72,54 @@ def verify(
         CheckFailed: It does not run, on the device or here, or gives numbers that are not finite.
         DeviceError: The device went away.
     """
+    stream = model.manifest.stream
+    frames = stream_frames(stream) if stream else 1
+    limit_s = _CLIP_LIMIT_S * (frames / stream.checked_frames if stream else 1)
     chance = np.random.default_rng(seed)
     here, there = [], []
-    with served(model.path, window=1) as file:
+    with served(model.path, window=frames) as file:
+        shape = (frames, *file.input_shape[1:]) if stream else file.input_shape
         for done in range(inputs):
-            values = chance.standard_normal(file.input_shape).astype(np.float32)
-            here.append(torch.from_numpy(file(values).copy()).double())
-            output = check_artifact(model.path, values, bench=bench).output
-            there.append(torch.from_numpy(output.copy()).double())
+            values = chance.standard_normal(shape).astype(np.float32)
+            here.append(torch.from_numpy(np.concatenate(file.answers(values) if stream else [file(values)])))
+            output = check_artifact(model.path, values, bench=bench, timeout_s=limit_s).output
+            there.append(torch.from_numpy(output.copy()))
+            _check_answer(here[-1], there[-1])
             progress(done + 1, inputs)
-    return _compared(torch.cat(here), torch.cat(there), model.manifest.precision)
+    return _compared(torch.stack(here).double(), torch.stack(there).double(), model.manifest.precision, bool(stream))
 
 
-def _compared(here: torch.Tensor, there: torch.Tensor, precision: Precision) -> Verification:
+def stream_frames(stream: StreamRecord) -> int:
+    """Frames of a clip that a stream is verified on: two windows, or twice its memory where that is longer."""
+    return min(STREAM_WINDOWS * max(stream.checked_frames, stream.remembers or 0), MAX_STREAM_FRAMES)
+
+
+def _check_answer(here: torch.Tensor, there: torch.Tensor) -> None:
     if here.shape != there.shape or not bool(torch.isfinite(there).all()):
         raise CheckFailed(
             f"the device gives {tuple(there.shape)} logits, not all finite numbers, this machine {tuple(here.shape)}"
         )
-    difference, relative, noise = (here - there).abs(), relative_error(here, there), sqnr_db(here, there)
-    least = MIN_HALF_SQNR_DB.get(precision, MIN_DEVICE_SQNR_DB)
-    agrees = relative <= MAX_RELATIVE_ERROR if precision is Precision.FP32 else noise >= least
+
+
+def _compared(here: torch.Tensor, there: torch.Tensor, precision: Precision, is_stream: bool) -> Verification:
+    """Both (clips, answers to each, classes)."""
+    agrees = _agrees(here, there, precision)
+    apart = (at for at in range(1, here.shape[1] + 1) if not _agrees(here[:, at - 1], there[:, at - 1], precision))
+    difference, rows = (here - there).abs(), (here.flatten(0, 1), there.flatten(0, 1))
     return Verification(
-        inputs=len(here),
+        inputs=here.shape[0],
+        frames=here.shape[1],
+        differs_from=next(apart, None) if is_stream and not agrees else None,
         max_abs_error=difference.max().item(),
         mean_abs_error=difference.mean().item(),
-        max_relative_error=relative,
-        sqnr_db=noise,
-        same_top1=same_top1(here, there),
+        max_relative_error=relative_error(here, there),
+        sqnr_db=sqnr_db(here, there),
+        same_top1=same_top1(*rows),
         agrees=agrees,
     )
+
+
+def _agrees(here: torch.Tensor, there: torch.Tensor, precision: Precision) -> bool:
+    if precision is Precision.FP32:
+        return relative_error(here, there) <= MAX_RELATIVE_ERROR
+    return sqnr_db(here, there) >= MIN_HALF_SQNR_DB.get(precision, MIN_DEVICE_SQNR_DB)

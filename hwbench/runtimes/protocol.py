@@ -21,7 +21,8 @@ A runner is one process on the device which takes many files. Arguments, times i
     --memory-ppm N         the memory_ppm of memory that nothing else uses, where it is known; 0: none is waited for
     --profile              per-operation times instead of samples; never both, for the tracer adds to each operation
     --check FILE [--input FILE] [--output FILE]
-                           no timing: load, run once on raw float32 input, write the first output as raw float32
+                           no timing: load, run once on raw float32 input, write the first output as raw float32; a
+                           stream runs once for each frame of its input, its answers follow each other along axis N
 
 A file is loaded anew for each of its visits: something that loading settles, most likely where memory comes to lie,
 moves small files by up to several per cent (experiment 010), so that the sessions of one loading agree with each other

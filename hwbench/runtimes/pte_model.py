@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, float_array, tensors
+from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, arrays, float_array, tensors
 
 if TYPE_CHECKING:
     import torch
@@ -31,7 +31,8 @@ class PteModel(TensorFed):
     """A ``.pte`` file in the ExecuTorch runtime.
 
     ``hands_on``: It is a stream: what comes out behind the first output are the states for the next frame. They are
-    handed on inside the time of an execution.
+    handed on inside the time of an execution. ``later_frames``: Of a stream, what its input file holds behind the first
+    frame.
     """
 
     def __init__(self, path: str, options: Options) -> None:
@@ -49,9 +50,12 @@ class PteModel(TensorFed):
                 raise ModelFailure("load", f"input {i} is not float32")
         self.hands_on = _is_stream(meta)
         shapes = [info.sizes() for info in infos]
-        self._inputs = tensors(shapes[:1] if self.hands_on else shapes, options.input)
+        self.later_frames: npt.NDArray[np.float32] = np.empty((0,), np.float32)
         if self.hands_on:
-            self._inputs += [torch.zeros(*shape) for shape in shapes[1:]]
+            first, self.later_frames = _frames(shapes[0], options.input)
+            self._inputs = [torch.from_numpy(first), *(torch.zeros(*shape) for shape in shapes[1:])]
+        else:
+            self._inputs = tensors(shapes, options.input)
         if options.check or self.hands_on:  # layout matters to the values, not to the time
             known = pte_layout(Path(path)).inputs
             self._inputs = [_stored(value, order) for value, (_, order) in zip(self._inputs, known, strict=True)]
@@ -106,6 +110,23 @@ class PteLayout:
 
     inputs: tuple[tuple[tuple[int, ...], list[int]], ...]
     outputs: tuple[tuple[tuple[int, ...], list[int]], ...]
+
+
+def _frames(shape: Sequence[int], input_file: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    """The first frame for a stream, and all later ones (frames, *shape); none of them where no file is given.
+
+    Raises:
+        ModelFailure: The file holds no whole number of frames.
+    """
+    if not input_file:
+        return arrays([shape], "")[0], np.empty((0, *shape), np.float32)
+    values = np.fromfile(input_file, dtype=np.float32)
+    if not values.size or values.size % int(np.prod(shape)):
+        raise ModelFailure(
+            "load", f"the input needs {4 * int(np.prod(shape))} bytes a frame, the file has {4 * values.size}"
+        )
+    frames = values.reshape(-1, *shape)
+    return frames[0].copy(), frames[1:]
 
 
 def _is_stream(method: Any) -> bool:

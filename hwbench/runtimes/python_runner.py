@@ -21,6 +21,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from hwbench.runtimes import get, names
 from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
@@ -234,7 +236,9 @@ class RunnerSession:
         yield _answer("end")
 
     def check(self) -> Iterator[Answer]:
-        """One execution of one file; the output goes to a file as raw float32 in the order of its axes."""
+        """One execution of one file, of a stream one for each frame of its input; the outputs go to a file one after
+        the other, as raw float32 in the order of their axes.
+        """
         options, machine = self.options, self.machine
         machine.load_engine(options.check, options.threads)
         machine.limit(options.timeout_s)
@@ -243,7 +247,12 @@ class RunnerSession:
             model = machine.load(options.check, options)
             load_ns = machine.now_ns() - start
             first_ns = model.run()
-            output = model.output()
+            outputs = [model.output().copy()]
+            for frame in getattr(model, "later_frames", ()):
+                model.feed(frame)
+                model.run()
+                outputs.append(model.output().copy())
+            output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
         except ModelFailure as failure:
             self.status = 1
             yield _answer("error", id="check", stage=failure.stage, reason=str(failure))

@@ -1,7 +1,9 @@
 """24: an exported stream is checked, says its states, runs by its own page, and is timed with them."""
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,6 +19,7 @@ from hwbench.deploy.clips import open_calibration
 from hwbench.deploy.file_names import RUN
 from hwbench.deploy.manifest import Manifest
 from hwbench.deploy.model_process import served
+from hwbench.deploy.run_page import run_page
 from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
 from hwbench.models import streamed
 from hwbench.runtimes import get
@@ -90,8 +93,8 @@ def test_served_stream_begins_anew_behind_its_window(stream: DeployedModel) -> N
 def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) -> None:
     frames = np.random.default_rng(1).standard_normal((3, 3, SIZE, SIZE)).astype(np.float32)
     with served(stream.path) as file:
-        one, expected = file(frames[:1]), file.replay(frames[1:])
-    assert check_file(stream.path, frames[:1], runner=python_runner()).output.tolist() == one.tolist()
+        expected = np.concatenate(file.answers(frames))
+    assert check_file(stream.path, frames, runner=python_runner()).output.tolist() == expected.tolist()
     try:
         native = Runner("native", (str(build_runner(tmp_path)),))
     except MissingDependency as error:
@@ -99,20 +102,93 @@ def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) 
     np.testing.assert_allclose(check_file(stream.path, frames, runner=native).output, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_python_program_of_the_page_prints_an_answer_for_each_frame(stream: DeployedModel, tmp_path: Path) -> None:
-    page = (stream.path.parent / RUN).read_text()
-    assert "@" not in re.sub(r"`[^`]*`", "", page.split("## Python")[0])
-    (program,) = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    (tmp_path / "run.py").write_text(program)
-    pixels = np.random.default_rng(2).integers(0, 256, (5, SIZE, SIZE, 3), dtype=np.uint8)
-    pixels.tofile(tmp_path / "frames.rgb")
-    words = [sys.executable, "-W", "ignore", str(tmp_path / "run.py"), str(stream.path), str(tmp_path / "frames.rgb")]
-    done = subprocess.run([*words, str(stream.path.parent / MANIFEST)], capture_output=True, text=True, check=True)
-    form = stream.manifest.input
+def programs(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Frames as the programs of the page read them: two windows and one more."""
+    path = tmp_path_factory.mktemp("film") / "frames.rgb"
+    np.random.default_rng(2).integers(0, 256, (2 * FRAMES + 1, SIZE, SIZE, 3), dtype=np.uint8).tofile(path)
+    return path
+
+
+def expected_answers(model: DeployedModel, film: Path, window: int) -> np.ndarray:
+    """Logits behind each frame, normalised by what the manifest says."""
+    form = model.manifest.input
+    pixels = np.fromfile(film, dtype=np.uint8).reshape(-1, SIZE, SIZE, 3)
     values = (pixels / np.float32(form.value_scale) - np.float32(form.mean)) / np.float32(form.std)
-    with served(stream.path) as file:
-        expected = [int(file(frame[None]).argmax()) for frame in values.transpose(0, 3, 1, 2).astype(np.float32)]
-    assert [int(line) for line in done.stdout.split()] == expected
+    with served(model.path, window=window) as file:
+        return np.concatenate(file.answers(values.transpose(0, 3, 1, 2).astype(np.float32)))
+
+
+def assert_printed(words: list[str], folder: Path, answers: np.ndarray) -> None:
+    """A line for each answer: the number of a logit that no other one exceeds, and the logit."""
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    numbers, largest = [int(number) for number, _ in lines], [float(logit) for _, logit in lines]
+    np.testing.assert_allclose(largest, answers.max(1), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(answers[range(len(answers)), numbers], largest, rtol=1e-4, atol=1e-5)
+
+
+def test_python_program_of_the_page_prints_an_answer_for_each_frame(
+    stream: DeployedModel, film: Path, tmp_path: Path
+) -> None:
+    page = (stream.path.parent / RUN).read_text()
+    assert not re.search(r"@[A-Z_]+@", page)
+    (program,) = programs(page, "python")
+    (tmp_path / "run.py").write_text(program)
+    manifest = str(stream.path.parent / MANIFEST)
+    words = [sys.executable, "-W", "ignore", "run.py", str(stream.path), str(film), manifest, str(FRAMES)]
+    assert_printed(words, tmp_path, expected_answers(stream, film, FRAMES))
+
+
+def test_cpp_program_of_the_page_compiles_and_prints_what_python_computes(
+    stream: DeployedModel, film: Path, tmp_path: Path
+) -> None:
+    if not shutil.which("c++"):
+        pytest.skip("no C++ compiler: apt-get install g++")
+    page = (stream.path.parent / RUN).read_text()
+    (program,) = programs(page, "cpp")
+    (build,) = (commands for commands in programs(page, "bash") if "c++" in commands)
+    (tmp_path / "run.cpp").write_text(program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    built = subprocess.run(
+        ["sh", "-ec", build.replace("-O2", "-O0 -Wall -Wextra -Werror")],  # compiled sooner; the libraries do the work
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    endless, anew = (expected_answers(stream, film, window) for window in (0, FRAMES))
+    assert not np.allclose(endless[FRAMES:].max(1), anew[FRAMES:].max(1), rtol=1e-3)
+    assert_printed(["./run", str(stream.path), str(film)], tmp_path, endless)
+    assert_printed(["./run", str(stream.path), str(film), str(FRAMES)], tmp_path, anew)
+    (tmp_path / "torn.rgb").write_bytes(film.read_bytes()[:-1])
+    for words, status, said in (
+        ([str(stream.path)], 2, "usage: ./run model.pte frames.rgb [WINDOW]"),
+        ([str(stream.path), "torn.rgb"], 2, f"torn.rgb: no whole frames of {SIZE} x {SIZE}"),
+        ([str(stream.path), "none.rgb"], 2, "none.rgb: no whole frames"),
+        (["run.cpp", str(film)], 1, "run.cpp does not load"),
+    ):
+        done = subprocess.run(["./run", *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stderr) == (status, True), done.stderr
+
+
+def test_page_takes_frames_as_far_apart_as_clips_have_them(stream: DeployedModel) -> None:
+    def page(clip: ClipSpec) -> str:
+        return run_page(replace(stream.manifest, input=replace(stream.manifest.input, clip=clip)))
+
+    assert '-vf "crop=' in page(ClipSpec(FRAMES, stride=1))
+    assert "middle" not in page(ClipSpec(FRAMES, stride=1))
+    assert '-vf "framestep=5,crop=' in page(ClipSpec(FRAMES, stride=5))
+    assert "trained on: 4 of them in 2 s." in page(ClipSpec(FRAMES, span_s=2))
+    assert '-vf "fps=2,crop=' in page(ClipSpec(FRAMES, span_s=2))
+    assert '-vf "fps=7.5,crop=' in page(ClipSpec(FRAMES, stride=4, convention="pyslowfast", target_fps=30))
 
 
 def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: Path) -> None:

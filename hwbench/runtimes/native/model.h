@@ -109,15 +109,15 @@ class Model {
     return std::max<int64_t>(end - start, 1);
   }
 
-  // Executes once, or for a stream once for every frame that the input file holds. As `run`, of the last one.
-  int64_t run_all() {
-    if (given_.empty() || !streams_) return run();
-    int64_t ns = 0;
-    for (size_t at = 0; at < given_.size(); at += 4 * places_.size()) {
-      for (size_t k = 0; k < places_.size(); ++k) std::memcpy(&values_[0][places_[k]], given_.data() + at + 4 * k, 4);
-      ns = run();
-    }
-    return ns;
+  // How often the input file feeds the model: for a stream once for each frame that it holds, else once.
+  size_t frames() const { return streams_ && !given_.empty() ? given_.size() / (4 * places_.size()) : 1; }
+
+  // Executes a stream on the frame of that number of its input file, with the states behind the one before. As `run`.
+  int64_t run_frame(size_t frame) {
+    const char* values = given_.data() + 4 * places_.size() * frame;
+    for (size_t k = 0; streams_ && !given_.empty() && k < places_.size(); ++k)
+      std::memcpy(&values_[0][places_[k]], values + 4 * k, 4);
+    return run();
   }
 
   executorch::aten::Tensor output() const {

@@ -334,18 +334,25 @@ int run_rounds(const Options& o, std::vector<Entry> entries) {
   return 0;
 }
 
-// One execution of one file; the output goes to a file as raw float32 in the order of its axes.
+// One execution of one file, of a stream one for each frame; the outputs go to a file one after the other, as raw
+// float32 in the order of their axes.
 int run_check(const Options& o) {
   try {
     alarm(static_cast<unsigned>(o.timeout_s));
     const int64_t start = now_ns();
     Model model(o.check, o.input, nullptr);
-    const int64_t load_ns = now_ns() - start, first_ns = model.run_all();
-    auto tensor = model.output();
-    et::Span<const int32_t> sizes(tensor.sizes().data(), tensor.sizes().size());
-    et::Span<const uint8_t> order(tensor.dim_order().data(), tensor.dim_order().size());
+    const int64_t load_ns = now_ns() - start, first_ns = model.run_frame(0);
     std::vector<float> values;
-    for (size_t at : offsets(sizes, order)) values.push_back(tensor.const_data_ptr<float>()[at]);
+    std::vector<int> shape;
+    for (size_t frame = 0; frame < model.frames(); ++frame) {
+      if (frame > 0) model.run_frame(frame);
+      auto tensor = model.output();
+      et::Span<const int32_t> sizes(tensor.sizes().data(), tensor.sizes().size());
+      et::Span<const uint8_t> order(tensor.dim_order().data(), tensor.dim_order().size());
+      for (size_t at : offsets(sizes, order)) values.push_back(tensor.const_data_ptr<float>()[at]);
+      shape.assign(sizes.begin(), sizes.end());
+    }
+    if (!shape.empty()) shape[0] *= static_cast<int>(model.frames());
     if (!o.output.empty()) {
       std::ofstream file(o.output, std::ios::binary);
       file.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(4 * values.size()));
@@ -353,7 +360,7 @@ int run_check(const Options& o) {
       if (!file) usage("--output: cannot write " + o.output);
     }
     Line("check")
-        .integers("shape", std::vector<int>(sizes.begin(), sizes.end()))
+        .integers("shape", shape)
         .integer("load_ns", load_ns)
         .integer("first_ns", first_ns)
         .write();
