@@ -160,8 +160,8 @@ class RowCutting:
         from hwbench.latency import LatencyTable, table_path
         from hwbench.measure.store import MeasurementStore
 
-        precision = rows[0].precision
-        table = LatencyTable.read(table_path(self.workspace.root, target, precision))
+        precision, variant = rows[0].precision, self.request.variant
+        table = LatencyTable.read(table_path(self.workspace.root, target, precision, variant))
         watch = campaigns.CampaignProgress(self.listener)
         with (
             MeasurementStore(self.workspace.store) as store,
@@ -187,10 +187,10 @@ class RowCutting:
             store.claim(rows, target)
             try:
                 missing = campaign.missing(rows)
-                begin_occasion(self.workspace, campaign, missing, [precision], watch)
+                begin_occasion(self.workspace, campaign, missing, [precision], watch, variant)
                 result: CampaignResult = campaign.run(rows, watch)
             finally:
-                publish(self.workspace, campaign, precision, self.listener)
+                publish(self.workspace, campaign, precision, self.listener, variant=variant)
         campaigns.say_failures(result.failed, self.listener)
         return _MeasuredRows(len(missing), sum(one.outcome is not Outcome.OK for one in result.measurements))
 
