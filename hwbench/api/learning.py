@@ -1,4 +1,4 @@
-"""Trainings that ``--evaluator fitted`` learns from: of studies, and of folders of ground truth."""
+"""Trainings that a study begins from (``--learn-from``): of other studies, and of folders of ground truth."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hwbench.spaces.protocols import NetworkSums, SearchedSpace
     from hwbench.studies.fidelities import ScoreObservation
     from hwbench.studies.fitted_scores import FittedScores
+    from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
 
 # Networks that are left out one by one, at most, to say what the model is worth: each is a fit of its own.
@@ -26,25 +27,85 @@ _GIVEN_UP = frozenset(("architecture", "score", "epochs"))
 
 @dataclass(frozen=True)
 class _Trained:
-    """What one training said of a network, and how long it was."""
+    """What one training said of a network, and how long it was.
+
+    ``made`` is how a study trained it, ``Settings`` without what is about latency; None: not by a study that goes on.
+    """
 
     architecture: str
     score: float
     fidelity: Fidelity
     training: int
+    made: _Made | None = None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a score of a study follows from, besides the network: the same training again would give the same."""
+
+    evaluator: str
+    scoring: int
+    data: str
+    effort: str
+    seed: int
+    num_classes: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> _Made:
+        return cls(*(getattr(settings, name) for name in cls.__dataclass_fields__))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """Trainings of the networks of one space.
+    """Trainings of the networks of one space, or of a union of some.
 
     Attributes:
         sources: Where they are from.
-        observations: What they said; the longest trainings are at full length.
+        unit: What their scores are, as ``_unit_of`` names it.
+        trained: What they said.
     """
 
     sources: tuple[str, ...]
-    observations: tuple[ScoreObservation, ...]
+    unit: str
+    trained: tuple[_Trained, ...]
+
+    @property
+    def observations(self) -> tuple[ScoreObservation, ...]:
+        """What they said; the longest trainings are at full length."""
+        return self.at(max((one.fidelity for one in self.trained), key=_amount))
+
+    def at(self, full: Fidelity) -> tuple[ScoreObservation, ...]:
+        """What they said, beside trainings of this length."""
+        from hwbench.specs import Architecture
+        from hwbench.studies.fidelities import ScoreObservation, doublings
+
+        found = []
+        for one in self.trained:
+            amounts = (
+                doublings(one.fidelity.epochs, full.epochs),
+                doublings(one.fidelity.frames_share, full.frames_share),
+                doublings(one.fidelity.resolution_share, full.resolution_share),
+            )
+            apart = amounts if any(amounts) else ()
+            found.append(ScoreObservation(Architecture.parse(one.architecture), one.score, apart, -1 - one.training))
+        return tuple(found)
+
+    def same_as(self, settings: Settings) -> dict[str, float]:
+        """Scores by architecture of the trainings that a study of these settings would only repeat."""
+        made = _Made.of(settings)
+        return {one.architecture: one.score for one in self.trained if one.made == made}
+
+    def check_unit(self, evaluator: str) -> None:
+        """Refuses scores of another unit than a study's own.
+
+        Raises:
+            InvalidValue: They are.
+        """
+        if (wanted := _unit_of(evaluator)) != self.unit:
+            raise InvalidValue(
+                f"--learn-from {', '.join(self.sources)}: scores there are {self.unit}, those of --evaluator "
+                f"{evaluator} are {wanted}; what is learned from together is of one unit"
+            )
 
     @property
     def effort(self) -> str:
@@ -97,7 +158,6 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
         InvalidFile: A file is damaged.
     """
     from hwbench.specs import Architecture
-    from hwbench.studies.fidelities import ScoreObservation, doublings
     from hwbench.studies.ground_truth import NETWORKS
 
     units, trained = {}, list[_Trained]()
@@ -115,17 +175,17 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     learned = {Architecture.parse(one.architecture).space for one in trained}
     if lacking := [one.name for one in space.members if one.name not in learned]:
         raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}")
-    full = max((one.fidelity for one in trained), key=lambda f: f.epochs * f.frames_share * f.resolution_share**2)
-    observations = []
-    for one in trained:
-        amounts = [
-            doublings(one.fidelity.epochs, full.epochs),
-            doublings(one.fidelity.frames_share, full.frames_share),
-            doublings(one.fidelity.resolution_share, full.resolution_share),
-        ]
-        apart = tuple(amounts) if any(amounts) else ()
-        observations.append(ScoreObservation(Architecture.parse(one.architecture), one.score, apart, one.training))
-    return Learned(tuple(sources), tuple(observations))
+    return Learned(tuple(sources), next(iter(units.values())), tuple(trained))
+
+
+def _amount(fidelity: Fidelity) -> float:
+    """What a training of this length costs, relative to others."""
+    return fidelity.epochs * fidelity.frames_share * fidelity.resolution_share**2
+
+
+def _unit_of(evaluator: str) -> str:
+    """What scores of an evaluator are; those of one unit are learned from together."""
+    return evaluator if evaluator == "curve" else _TOP1
 
 
 def _of_folder(folder: Path, spaces: Set[str], first: int) -> list[_Trained]:
@@ -167,12 +227,14 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     same = {one.name for one in space.members if result.settings.spaces.get(one.name) == choices_digest(one)}
     if not same:
         return evaluator, []
-    fidelity, rows = Fidelity.parse(result.settings.effort), list[_Trained]()
-    trainings = [(one.architecture, one.score, fidelity) for one in result.history]
+    fidelity, made, rows = Fidelity.parse(result.settings.effort), _Made.of(result.settings), list[_Trained]()
+    trainings: list[tuple[str, float, Fidelity, _Made | None]] = [
+        (one.architecture, one.score, fidelity, made) for one in result.history
+    ]
     for one in _given_up(workspace, name):
         begun = replace(fidelity, epochs=int(one["epochs"]))
-        trainings.append((str(one["architecture"]), float(one["score"]), begun))
-    for architecture, score, length in trainings:
+        trainings.append((str(one["architecture"]), float(one["score"]), begun, None))
+    for architecture, score, length, how in trainings:
         if architecture.partition(":")[0] in same:
-            rows.append(_Trained(architecture, score, length, first + len(rows)))
-    return evaluator if evaluator == "curve" else _TOP1, rows
+            rows.append(_Trained(architecture, score, length, first + len(rows), how))
+    return _unit_of(evaluator), rows

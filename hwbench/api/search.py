@@ -20,6 +20,7 @@ from hwbench.units import format_duration, format_rate
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hwbench.api.learning import Learned
     from hwbench.api.search_devices import DevicePredictors
     from hwbench.latency import AdditivePredictor
     from hwbench.measure.builder import Builder
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hwbench.spaces.sums import SpaceSums
     from hwbench.specs import Target
     from hwbench.studies.confirmation import MeasureNetworks
+    from hwbench.studies.earlier import EarlierTrainings
     from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.pruning import Pruning
     from hwbench.studies.race import Race
@@ -70,6 +72,8 @@ def search(
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
+    if learned is not None and request.trains:
+        learned.check_unit(request.evaluator)
     settings = filled(request, known).settings(
         space,
         targets[0],
@@ -92,6 +96,9 @@ def search(
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
+    earlier = _earlier(request, settings, learned)
+    if earlier is not None:
+        listener.say(_begun_from(earlier, [*smaller, feasible]))
 
     def measure_on(target: Target) -> MeasureNetworks:
         return measuring(workspace, target, request.runtime, builder, listener=listener)
@@ -112,7 +119,8 @@ def search(
         clips=data.clips,
         inherited=supernet.top1 if supernet else None,
         tested=data.tested,
-        fitted=learned.scores(feasible.sums) if learned else None,
+        fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
+        earlier=earlier,
         watch=_watch(listener),
         latencies=None if settings.by_prediction else first.latencies,
         further=further,
@@ -126,6 +134,28 @@ def search(
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:
+    """What the study knows before its first trial; None: nothing."""
+    from hwbench.studies.earlier import EarlierTrainings
+    from hwbench.studies.evaluators import get, scoring_of
+
+    if learned is None:
+        return None
+    if not request.trains:
+        return EarlierTrainings(learned.observations)
+    settings = replace(settings, scoring=scoring_of(get(request.evaluator)))
+    return EarlierTrainings(learned.at(request.fidelity), learned.same_as(settings))
+
+
+def _begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> str:
+    """What of the trainings of before a study uses, for people."""
+    known = {one.architecture for one in earlier.observations}
+    within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
+    text = f"{within} of {len(known)} networks trained before are within the budget; the best {first} are tried first"
+    repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
+    return f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
 
 
 def _supernet(
@@ -198,7 +228,7 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         InvalidValue: The study cannot be called so, or the evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
-    from hwbench.studies.evaluators import describe, get
+    from hwbench.studies.evaluators import describe, get, judgement
     from hwbench.studies.sampler import samplers
     from hwbench.studies.settings import check_name
 
@@ -217,6 +247,8 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
         if request.data != SYNTHETIC:  # which is made when it is read
             open_splits(workspace, request.data)
     listener.say(f"score: {describe(evaluator)}")
+    if not request.finalists and (doubt := judgement(evaluator)):
+        listener.say(doubt)
 
 
 def _tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:

@@ -90,7 +90,8 @@ class SearchRequest:
     learn_from: tuple[str, ...] = option(
         default=(),
         metavar="STUDY|FOLDER",
-        help="For fitted: a study of curve or short-train, or a folder of ground truth (repeatable).",
+        help="Trainings to begin from: a study of curve or short-train, or a folder of ground truth (repeatable). "
+        "fitted scores by them alone; curve and short-train try the best networks of them first, and repeat none.",
     )
     supernet_epochs: int = option(
         default=SUPERNET_EPOCHS,
@@ -152,8 +153,10 @@ class SearchRequest:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
         if self.pruner != NO_PRUNER:
             self._check_pruner()
-        if self.learn_from and self.evaluator != FITTED:
-            raise InvalidValue(f"--learn-from goes with --evaluator {FITTED}, got --evaluator {self.evaluator}")
+        if self.learn_from and self.evaluator != FITTED and not self.trains:
+            raise InvalidValue(
+                f"--learn-from goes with --evaluator {FITTED}, short-train or curve, got --evaluator {self.evaluator}"
+            )
         if self.evaluator == FITTED and not self.learn_from:
             raise InvalidValue(
                 f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
@@ -293,7 +296,7 @@ class SearchRequest:
             further: The same on further devices.
             num_classes: Classes of the heads.
             emulated: Whether the table was taken under emulation.
-            learned: What the evaluator is learned from.
+            learned: What the evaluator, or the sampler of one that trains, is learned from.
         """
         from hwbench.specs import Precision
         from hwbench.studies.latencies import choices_digest
@@ -310,7 +313,7 @@ class SearchRequest:
             sampler=self.sampler,
             objective=self.objective,
             data=self.data if self.reads else "",
-            effort=learned or self.effort,
+            effort=self.effort if self.trains else learned or self.effort,
             seed=self.seed,
             missing_rows=missing_rows(self.interpolate, self.transfer_from),
             emulated=emulated,
@@ -320,6 +323,7 @@ class SearchRequest:
             max_file_bytes=self.max_file_bytes,
             max_activation_bytes=self.max_activation_bytes,
             pruner="" if self.pruner == NO_PRUNER else self.pruner,
+            begun_from=learned if self.trains else "",
         )
 
 

@@ -45,6 +45,7 @@ def search(result: StoredResult) -> str:
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
+    words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
     if s.sustained:
         words.append("--sustained")
     if s.max_file_bytes:

@@ -33,6 +33,7 @@ from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec, Workload
 from hwbench.studies.candidates import candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
+from hwbench.studies.evaluators import judgement
 from hwbench.studies.journal import JOURNAL
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.scoreboard import Scoreboard
@@ -173,6 +174,7 @@ def gather(workspace: Workspace, study: str, models: Sequence[Path] = (), truth:
         doubts=(
             *_doubts(result, space, own, winner, stored),
             *board_doubts(board),
+            *_judgements(result, board),
             *_model_doubts(result, exported),
         ),
         board=board,
@@ -188,6 +190,17 @@ def _unit(evaluator: str) -> str:
         return get_evaluator(evaluator).unit
     except HwbenchError:
         return f"score ({evaluator})"
+
+
+def _judgements(result: StoredResult, board: Scoreboard | Missing) -> list[str]:
+    """What is known against the evaluator, where no training of the study says better and none chose its winner."""
+    if not isinstance(board, Missing) or result.races:
+        return []
+    try:
+        doubt = judgement(get_evaluator(result.settings.evaluator))
+    except HwbenchError:
+        return []
+    return [doubt] if doubt else []
 
 
 def _profiled(

@@ -8,6 +8,7 @@ import numpy as np
 
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
+from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.settings import Settings
 
 # The sampler that does nothing but draw.
@@ -18,22 +19,32 @@ _FRONT = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
 _OF_EACH = 2
 
 
-def first_networks(sets: Sequence[NetworkSet], settings: Settings, scores: NetworkSums | None) -> list[Architecture]:
-    """Optima of an additive score; of several spaces networks of each, as draws from all hardly meet a small one.
+def first_networks(
+    sets: Sequence[NetworkSet],
+    settings: Settings,
+    scores: NetworkSums | None,
+    earlier: EarlierTrainings | None = None,
+) -> list[Architecture]:
+    """Optima of an additive score, and the best of what was trained before; of several spaces networks of each.
+
+    Draws from several spaces hardly meet a small one, so it has some of its own.
 
     Args:
         sets: The networks within each budget, ascending.
         settings: What is searched for.
         scores: The scores of all networks, where they are sums.
+        earlier: Trainings that the study begins from.
     """
+    known = earlier.best(sets) if earlier else []
     largest = sets[-1]
     parts = largest.parts if len(largest.parts) > 1 else ()
     if scores is not None:
-        return list(dict.fromkeys([*_optima(sets, scores), *(one.best(scores).architecture for one in parts)]))
+        optima = [*_optima(sets, scores), *(one.best(scores).architecture for one in parts)]
+        return list(dict.fromkeys([*optima, *known]))
     if settings.sampler == DRAWS_ONLY:
-        return []
+        return known
     rng = np.random.default_rng([settings.seed, 3])
-    return list(dict.fromkeys(one.draw(rng) for _ in range(_OF_EACH) for one in parts))
+    return list(dict.fromkeys([*known, *(one.draw(rng) for _ in range(_OF_EACH) for one in parts)]))
 
 
 def _optima(sets: Sequence[NetworkSet], scores: NetworkSums) -> list[Architecture]:

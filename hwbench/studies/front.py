@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.studies.candidates import Candidate
+from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.journal import finished_trials
 from hwbench.studies.sampler import Base, FeasibleSampler
 from hwbench.studies.space_shares import SpaceShare
@@ -64,14 +65,23 @@ class FrontSampler(BaseSampler):
         base: What proposes networks (``hwbench.studies.sampler``).
         seed: Of the study.
         startup: Draws of all budgets together, before the sampler takes over.
+        known: What is learned from as well.
     """
 
-    def __init__(self, sets: Sequence[NetworkSet], base: Base, *, seed: int, startup: int) -> None:
+    def __init__(
+        self,
+        sets: Sequence[NetworkSet],
+        base: Base,
+        *,
+        seed: int,
+        startup: int,
+        known: Sequence[ScoreObservation] = (),
+    ) -> None:
         self._sets = sets
         limits = [one.budget_s for one in sets]
         bands = [_band(one, smaller / one.budget_s) for one, smaller in zip(sets, [0.0, *limits[:-1]], strict=True)]
         self._samplers = [
-            FeasibleSampler(one, base, seed=seed, startup=startup, band=band)
+            FeasibleSampler(one, base, seed=seed, startup=startup, band=band, known=known)
             for one, band in zip(sets, bands, strict=True)
         ]
         self._current = self._samplers[-1]

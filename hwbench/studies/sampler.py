@@ -58,6 +58,7 @@ class FeasibleSampler(BaseSampler):
     and networks of their own.
 
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
+    ``Thompson`` learns from ``known`` observations as well, which are no trials of the study.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class FeasibleSampler(BaseSampler):
         seed: int,
         startup: int,
         band: tuple[float, float] = (0.0, 1.0),
+        known: Sequence[ScoreObservation] = (),
     ) -> None:
         self._feasible = feasible
         self._space = feasible.space
@@ -79,6 +81,7 @@ class FeasibleSampler(BaseSampler):
         self._seed = seed
         self._startup = startup
         self._band = band
+        self._known = tuple(known)
         self._base: BaseSampler | None = None
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -123,7 +126,7 @@ class FeasibleSampler(BaseSampler):
         """A network within the budget; None where every trial is a draw, or nothing is there to learn from."""
         if self._base is not None:
             return self._feasible.repair(self._propose(study, trial, self._base))
-        if self._thompson is not None and (scored := self._scored(study)):
+        if self._thompson is not None and (scored := [*self._known, *self._scored(study)]):
             running = len(_others_running(study, trial))
             return self._thompson.propose(
                 scored, rng, attempt=attempt, running=running, front=len(study.directions) > 1

@@ -13,9 +13,14 @@ from hwbench.units import format_bytes, format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
+# What ``hwbench.api.learning`` says that a study begins from.
+_LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
 # Left out of what is stored where a study has none, as before there were any.
-_LATER = ("further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained")
+_LATER = (
+    "further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained",
+    "begun_from",
+)  # fmt: skip
 
 # The confidence of a prediction alone: measured above it as often as below.
 EVEN = 0.5
@@ -67,6 +72,7 @@ class Settings:
         max_activation_bytes: Upper limit of the activations; 0: none.
         pruner: Name of what gives networks up that are behind; empty: nothing does.
         sustained: Where budgets were to hold for minutes, the ratio by device through which they were divided.
+        begun_from: Trainings of other studies that the sampler knows from the beginning; empty: none.
     """
 
     space: str
@@ -92,6 +98,7 @@ class Settings:
     max_activation_bytes: int = 0
     pruner: str = ""
     sustained: Mapping[str, float] = field(default_factory=dict)
+    begun_from: str = ""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")
@@ -104,6 +111,12 @@ class Settings:
     def spaces(self) -> Mapping[str, str]:
         """The digests of choices by space."""
         return dict(zip(self.space.split(","), self.choices.split(","), strict=False))
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Studies and folders whose trainings the study begins from, as ``--learn-from`` named them."""
+        match = _LEARNED.fullmatch(self.begun_from or self.effort)
+        return tuple(match[1].split(", ")) if match else ()
 
     @property
     def budget_s(self) -> float:

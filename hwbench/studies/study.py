@@ -19,6 +19,7 @@ from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, candidates_frame, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm
 from hwbench.studies.course import SearchCourse, note_draws
+from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import (
     AdditiveEvaluator,
@@ -166,6 +167,7 @@ class Search:
         inherited: Top-1 with the weights of a supernet.
         fitted: What trainings of other networks say.
         tested: Short training with a test after each epoch.
+        earlier: Trainings of other studies that this one begins from.
         watch: Hears of every trial.
         occasion: Standard deviation of what all networks share today, relative; by space where there are several.
     """
@@ -184,6 +186,7 @@ class Search:
     inherited: Callable[[Network], float] | None = None
     fitted: FittedScores | None = None
     tested: TestedTrainer | None = None
+    earlier: EarlierTrainings | None = None
     further: Sequence[DeviceBudget] = ()
     sizes: Mapping[str, Callable[[Architecture], float]] = field(default_factory=dict)
     workers: WorkerPlan | None = None
@@ -217,7 +220,7 @@ class Search:
         folder = self.workspace.studies / self.name
         make = get_evaluator(self.settings.evaluator)
         self.settings = replace(self.settings, scoring=scoring_of(make))
-        startup = min(_STARTUP, trials // 2)
+        startup = max(0, min(_STARTUP, trials // 2) - (self.earlier.networks if self.earlier else 0))
         sampler = self._sampler(samplers.get(self.settings.sampler), startup)
         num_choices = len(self.feasible.space.choices)
         with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
@@ -234,9 +237,10 @@ class Search:
         return result
 
     def _sampler(self, base: Base, startup: int) -> BaseSampler:
+        known = self.earlier.observations if self.earlier else ()
         if self.smaller:
-            return FrontSampler(self._sets, base, seed=self.settings.seed, startup=startup)
-        return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup)
+            return FrontSampler(self._sets, base, seed=self.settings.seed, startup=startup, known=known)
+        return FeasibleSampler(self.feasible, base, seed=self.settings.seed, startup=startup, known=known)
 
     @property
     def _sets(self) -> list[NetworkSet]:
@@ -257,14 +261,15 @@ class Search:
         )
         setup = EvaluatorSetup(make, context)
         if not study.get_trials(deepcopy=False):
-            first = first_networks(self._sets, self.settings, self._score_sums(make, context))
+            first = first_networks(self._sets, self.settings, self._score_sums(make, context), self.earlier)
             for architecture in first[:trials]:
                 study.enqueue_trial(self.feasible.space.params(architecture))
         left = trials - len(finished_trials(study))
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
-            Trials(study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning).run(
-                trials
-            )
+            known = self.earlier.scores if self.earlier else {}
+            Trials(
+                study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning, known
+            ).run(trials)
 
     def _score_sums(self, make: type[Evaluator], context: Context) -> NetworkSums | None:
         """The scores of all networks, where they are sums; None where they are not."""

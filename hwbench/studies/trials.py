@@ -68,6 +68,7 @@ class Trials:
         evaluations: Scores the networks.
         watch: Hears of every trial.
         pruning: How networks are given up; None: none is.
+        known: Scores by architecture that need no evaluation.
     """
 
     study: Study
@@ -77,6 +78,7 @@ class Trials:
     evaluations: Evaluations
     watch: SearchWatch
     pruning: Pruning | None = None
+    known: Mapping[str, float] = field(default_factory=dict)
     _running: dict[int, _Running] = field(default_factory=dict, init=False)
     _deaths: Counter[str] = field(default_factory=Counter, init=False)
     # Whose worker died: they go first.
@@ -135,6 +137,8 @@ class Trials:
             self._tell(running, self._scores[architecture.key])
         elif architecture.key in self._given_up:
             self._give_up(running)
+        elif architecture.key in self.known:
+            self._tell(running, self.known[architecture.key])
         else:
             self._assign(running)
 

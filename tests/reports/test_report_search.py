@@ -22,6 +22,8 @@ from hwbench.workspace import Workspace
 
 VIDEOS = 64
 
+LEARNED = "learned from 24 networks of first, ../my truth (0123456789ab)"
+
 
 class Trained:
     """Networks whose accuracy falls with their place in a list, by two videos each; which ones they are is chance."""
@@ -99,6 +101,9 @@ def test_the_page_of_a_race(raced, parse):
     command = commands.search(replace(report.result, settings=hot))
     assert float(command.partition("--budget ")[2].partition("ms")[0]) == pytest.approx(float(asked))
     assert " --sustained " in command
+    for learned in ({"effort": LEARNED}, {"effort": "2 epochs", "begun_from": LEARNED}):
+        command = commands.search(replace(report.result, settings=replace(settings, **learned)))
+        assert " --learn-from first --learn-from '../my truth' " in command
 
 
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):
@@ -131,6 +136,7 @@ def test_what_is_not_known_is_said(workspace, stored, parse):
     assert "--finalists 8" in text
     assert "no network of the study was trained, so what its score is worth is not known" in text
     assert "no network was." in text
+    assert "entropy: 48 trained networks of one budget were ranked no better than by chance" in text
     # the queued optima of an additive score are no draws
     assert set(report.result.course.draws).isdisjoint(range(3))
     stored(lambda values: values.pop("course"))

@@ -20,7 +20,7 @@ from hwbench.reports import commands
 from hwbench.reports.result import read_result
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate, candidates_frame
-from hwbench.studies.evaluators import describe, get, zero_cost
+from hwbench.studies.evaluators import describe, get, judgement, zero_cost
 from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.settings import Settings
@@ -210,6 +210,8 @@ def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
     assert len({candidate.score for candidate in result.history}) == 2
     assert result.settings.data == data
     assert f"score: {describe(get(evaluator))}" in listener.lines
+    doubt = judgement(get(evaluator))
+    assert [line for line in listener.lines if "no better than by chance" in line] == [doubt] * (evaluator != "curve")
     with pytest.raises(InvalidValue, match=r"data was .*, now 'synthetic'"):
         ask(workspace, evaluator=evaluator, study=result.study, **how)
 

@@ -175,7 +175,10 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     ("changes", "message"),
     [
         ({"evaluator": "fitted"}, "--evaluator fitted needs --learn-from: a study of curve or short-train"),
-        ({"learn_from": ("mine",)}, "--learn-from goes with --evaluator fitted, got --evaluator entropy"),
+        (
+            {"learn_from": ("mine",)},
+            "--learn-from goes with --evaluator fitted, short-train or curve, got --evaluator entropy",
+        ),
     ],
 )
 def test_options_that_go_together(changes, message):

@@ -15,6 +15,7 @@ from hwbench.studies.evaluators.base import (
     Trainer,
     describe,
     evaluators,
+    judgement,
     scoring_of,
 )
 
@@ -57,5 +58,6 @@ __all__ = [
     "describe",
     "evaluators",
     "get",
+    "judgement",
     "scoring_of",
 ]

@@ -79,8 +79,8 @@ class Context:
 class Evaluator(Protocol):
     """Made once for a study. ``unit`` says what a score is, for people.
 
-    Optional: ``scoring``, the version of what scores mean (``scoring_of``), and ``basis``, what a score rests on and
-    what it costs, in a few words.
+    Optional: ``scoring``, the version of what scores mean (``scoring_of``), ``basis``, what a score rests on and costs,
+    in a few words, and ``judged``, what is known against it (``judgement``).
     """
 
     name: ClassVar[str]
@@ -132,6 +132,17 @@ def describe(evaluator: type[Evaluator]) -> str:
     """Unit and basis of a score, for people."""
     basis = getattr(evaluator, "basis", "")
     return f"{evaluator.unit}; {basis}" if basis else evaluator.unit
+
+
+def judgement(evaluator: type[Evaluator]) -> str | None:
+    """What speaks against the scores of an evaluator, by experiment 018, for people; None: nothing that is known."""
+    judged = getattr(evaluator, "judged", "")
+    if not judged:
+        return None
+    return (
+        f"{evaluator.name}: {judged}, experiment 018; train what it finds (--finalists 4), or score by training "
+        "(--evaluator short-train --data DATA)"
+    )
 
 
 evaluators: Registry[type[Evaluator]] = Registry("evaluator", entry_points="hwbench.evaluators")

@@ -57,6 +57,9 @@ class Entropy:
     unit: ClassVar[str] = "entropy (nats)"
     scoring: ClassVar[int] = 2
     basis: ClassVar[str] = "from shapes alone, without training or data"
+    judged: ClassVar[str] = (
+        "48 trained networks of one budget were ranked no better than by chance (tau -0.18, 95 % -0.38 to 0.04)"
+    )
 
     def __init__(self, context: Context) -> None:
         del context  # a closed form: nothing is drawn, nothing is trained

@@ -22,6 +22,9 @@ class SupernetScore:
     name: ClassVar[str] = "supernet"
     unit: ClassVar[str] = "top-1 with inherited weights"
     basis: ClassVar[str] = "one training for all networks within the budget, then a test of each"
+    judged: ClassVar[str] = (
+        "48 trained networks of one budget were ranked no better than by chance (tau 0.03, 95 % -0.16 to 0.22)"
+    )
 
     def __init__(self, context: Context) -> None:
         if context.inherited is None:

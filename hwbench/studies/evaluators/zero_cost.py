@@ -63,6 +63,9 @@ class ZeroCost:
     unit: ClassVar[str] = "standard deviations above the mean of feasible networks"
     scoring: ClassVar[int] = 2
     basis: ClassVar[str] = "untrained networks on a batch of the data, about a second each"
+    judged: ClassVar[str] = (
+        "48 trained networks of one budget were ranked no better than by chance (tau 0.07, 95 % -0.13 to 0.29)"
+    )
 
     def __init__(self, context: Context) -> None:
         if context.clips is None:

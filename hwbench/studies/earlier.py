@@ -1,0 +1,51 @@
+"""Trainings of other studies that a study begins from: another budget, another precision, another device."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+
+import numpy as np
+
+from hwbench.spaces.protocols import NetworkSet
+from hwbench.specs import Architecture
+from hwbench.studies.fidelities import Levels, ScoreObservation
+
+# The best of the networks that are known, for each budget: a study tries them first.
+BEST = 4
+
+
+@dataclass(frozen=True)
+class EarlierTrainings:
+    """What is known of networks before the first trial.
+
+    Attributes:
+        observations: What trainings said, beside those of the study; their ``training`` are negative numbers.
+        scores: By architecture the scores of trainings that the study would only repeat: they are taken as they are.
+    """
+
+    observations: tuple[ScoreObservation, ...]
+    scores: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> int:
+        """How many networks were trained."""
+        return len({one.architecture for one in self.observations})
+
+    def best(self, sets: Sequence[NetworkSet], count: int = BEST) -> list[Architecture]:
+        """The best networks within each budget, those of the largest budget first.
+
+        A network goes by the mean of its trainings, each in standard deviations from the mean of those of its length.
+        """
+        if not self.observations:
+            return []
+        scores = np.array([one.score for one in self.observations], np.float64)
+        values, _, _ = Levels.of(self.observations).standardised(scores)
+        by_network = defaultdict[Architecture, list[float]](list)
+        for one, value in zip(self.observations, values.tolist(), strict=True):
+            by_network[one.architecture].append(value)
+        ranked = sorted(by_network, key=lambda one: -fmean(by_network[one]))
+        found = [[one for one in ranked if one in within][:count] for within in reversed(sets)]
+        return list(dict.fromkeys(one for networks in found for one in networks))

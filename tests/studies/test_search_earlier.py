@@ -1,0 +1,161 @@
+"""``--learn-from`` of a study that trains: what others trained is proposed, learned from, and not trained again."""
+
+import numpy as np
+import pytest
+
+import hwbench
+import hwbench.api.search
+from hwbench import Listener, SearchRequest
+from hwbench.api.learning import learn_from
+from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.errors import InvalidValue
+from hwbench.specs import Architecture
+from hwbench.studies.earlier import BEST, EarlierTrainings
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.first_networks import first_networks
+from hwbench.studies.posterior import Posterior
+from hwbench.studies.posterior_union import layout_of
+from hwbench.studies.sampler import FeasibleSampler, samplers
+
+SMALL, LARGE = 4.2e-3, 6e-3
+
+
+class Keeper(Listener):
+    def __init__(self):
+        self.lines = []
+
+    def say(self, message):
+        self.lines.append(message)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """The networks that are trained, with a score that follows from what is in them."""
+    seen = []
+
+    def top1(self, network, seed):
+        seen.append(network.name)
+        return len(network.blocks) / 40 + len(seen) % 3 / 100
+
+    monkeypatch.setattr(StudyData, "top1", top1)
+    return seen
+
+
+@pytest.fixture
+def run(workspace, make_search, monkeypatch, trained):
+    """Runs ``hwbench search`` on the simulated device."""
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+
+    def run(budget, study, *sources, listener=None, **changes):
+        request = SearchRequest(
+            **{"budget": budget, "study": study, "evaluator": "short-train", "trials": 12, "learn_from": sources}
+            | changes
+        )
+        return hwbench.search(request, listener or Keeper(), workspace=workspace)
+
+    return run
+
+
+def test_a_second_budget_trains_nothing_twice(run, trained, workspace, space):
+    first = run("4.2 ms", "first")
+    before, keeper = len(trained), Keeper()
+    second = run("6 ms", "second", "first", listener=keeper)
+    known = {one.architecture: one.score for one in first.history}
+    assert not known.keys() & set(trained[before:])
+    ranked = sorted(known, key=lambda key: -known[key])
+    assert [one.architecture for one in second.history[:BEST]] == ranked[:BEST]
+    assert {one.architecture: one.score for one in second.history if one.architecture in known}.items() <= known.items()
+    assert len(trained) - before == len(second.history) - BEST
+    assert second.course.draws == ()  # twelve networks are known: nothing is drawn
+    (said,) = (line for line in keeper.lines if "trained before" in line)
+    assert said == (
+        "12 of 12 networks trained before are within the budget; the best 4 are tried first; 12 were trained just as "
+        "here, and are not trained again"
+    )
+
+
+def test_a_smaller_budget_takes_what_fits(run, trained, space, make_search):
+    first = run("6 ms", "first")
+    before, feasible = len(trained), make_search(budget_s=SMALL).feasible
+    second = run("4.2 ms", "second", "first")
+    fits = [one for one in first.history if feasible.sums.total(Architecture.parse(one.architecture)) <= SMALL]
+    taken = [one.architecture for one in second.history if one.architecture in {one.architecture for one in fits}]
+    assert len(taken) >= min(BEST, len(fits))
+    assert len(trained) - before == len(second.history) - len(taken)
+
+
+def test_trainings_of_another_length_are_learned_from_and_repeated(run, trained):
+    first = run("6 ms", "first", epochs=2)
+    before = len(trained)
+    second = run("6 ms", "second", "first", epochs=4)
+    best = max(first.history, key=lambda one: one.score).architecture
+    assert second.history[0].architecture == best
+    assert trained[before] == best
+    assert len(trained) - before == len(second.history)
+
+
+def test_the_same_command_goes_on_and_another_source_is_another_study(run, trained):
+    run("4.2 ms", "first")
+    run("6 ms", "second", "first")
+    before = len(trained)
+    again = run("6 ms", "second", "first")
+    assert again.settings.sources == ("first",)
+    assert len(again.history) == 12
+    assert len(trained) == before
+    with pytest.raises(InvalidValue, match="begun_from was 'learned from 12 networks of first"):
+        run("6 ms", "second")
+
+
+def test_scores_of_another_unit_are_refused(run, monkeypatch):
+    monkeypatch.setattr(StudyData, "losses", lambda self, network, seed, report: report(0, 1.0))
+    run("4.2 ms", "curves", evaluator="curve")
+    with pytest.raises(InvalidValue, match="scores there are curve, those of --evaluator short-train are top-1"):
+        run("6 ms", "second", "curves")
+    with pytest.raises(
+        InvalidValue, match="--learn-from goes with --evaluator fitted, short-train or curve, got --evaluator zero-cost"
+    ):
+        SearchRequest(budget="6ms", evaluator="zero-cost", learn_from=("curves",))
+
+
+def test_thompson_begins_with_what_is_known(make_search, space):
+    import optuna
+
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(0)
+    drawn = list(dict.fromkeys(space.random(rng) for _ in range(40)))
+    known = [ScoreObservation(a, float(a["s3.width"]), (), -1 - n) for n, a in enumerate(drawn)]
+    study = optuna.create_study(
+        direction="maximize",
+        sampler=FeasibleSampler(feasible, samplers.get("thompson"), seed=0, startup=0, known=known),
+    )
+    proposed = space.sample(study.ask())
+    expected = Posterior.fit(layout_of(feasible.sums), known).expected()
+    assert proposed == feasible.best(expected).architecture
+    assert float(proposed["s3.width"]) == max(float(value) for value in space.values["s3.width"])
+
+
+def test_the_best_of_several_lengths_go_by_how_they_stand_among_their_like(make_search, space):
+    feasible, rng = make_search(budget_s=LARGE).feasible, np.random.default_rng(1)
+    a, b, c, d = (feasible.draw(rng) for _ in range(4))
+    short, whole = (-2.0, 0.0, 0.0), ()
+    earlier = EarlierTrainings(
+        (
+            ScoreObservation(a, 0.2, short, -1),  # the best of the short ones, though its number is the smallest
+            ScoreObservation(b, 0.1, short, -2),
+            ScoreObservation(c, 0.5, whole, -3),
+            ScoreObservation(d, 0.55, whole, -4),
+        )
+    )
+    assert set(earlier.best([feasible], 2)) == {a, d}
+    assert EarlierTrainings(()).best([feasible]) == []
+    first = first_networks([feasible], make_search(budget_s=LARGE, sampler="random").settings, None, earlier)
+    assert set(first) == {a, b, c, d}
+
+
+def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_search):
+    run("4.2 ms", "first")
+    learned = learn_from(workspace, space, ["first"])
+    assert len(learned.at(Fidelity(2))) == 12
+    assert {one.fidelity for one in learned.at(Fidelity(2))} == {()}
+    assert {one.fidelity for one in learned.at(Fidelity(8))} == {(-2.0, 0.0, 0.0)}
+    settings = make_search(evaluator="short-train", effort="2 epochs", data="synthetic").settings
+    assert len(learned.same_as(settings)) == 12
