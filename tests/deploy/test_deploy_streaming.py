@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,14 @@ from hwbench.deploy.clips import open_calibration
 from hwbench.deploy.file_names import RUN
 from hwbench.deploy.manifest import Manifest, StreamRecord
 from hwbench.deploy.model_process import served
+from hwbench.deploy.parity import relative_error
 from hwbench.deploy.run_page import run_page
 from hwbench.deploy.verification import stream_frames
 from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
 from hwbench.models import streamed
 from hwbench.runtimes import get
 from hwbench.runtimes.native.build import build_runner
+from hwbench.runtimes.pte_model import engine
 from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
@@ -276,3 +278,33 @@ def test_verify_follows_a_memory_and_knows_an_end() -> None:
     assert stream_frames(StreamRecord((), None, 16)) == 32
     assert stream_frames(StreamRecord((), 20, 16)) == 40
     assert stream_frames(StreamRecord((), 5000, 16)) == 128
+
+
+def test_one_loaded_file_takes_two_streams_in_turns_and_a_lost_frame_is_a_clip_without_it(
+    stream: DeployedModel,
+) -> None:
+    """The calls that the programs of the page make, each stream with its own set of states."""
+    program = engine(1)._load_program(str(stream.path))
+    method, form = program.load_method("forward"), streamed(source().module, network().input)
+
+    def step(frame: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        method.set_inputs([frame.contiguous(memory_format=torch.channels_last), *states])
+        method.execute()
+        logits, *renewed = method.get_outputs()
+        return logits, renewed
+
+    clips = torch.randn(2, FRAMES + 2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(5))
+    with served(stream.path, window=FRAMES + 2) as file:
+        alone = [np.concatenate(file.answers(clip.numpy())) for clip in clips]
+        kept = [0, 1, 3, 4, 5]
+    with served(stream.path) as file:
+        lost = file.replay(clips[0, kept].numpy())
+    states: list[Sequence[torch.Tensor]] = [form.start(), form.start()]
+    for at in range(FRAMES + 2):
+        for number, clip in enumerate(clips):
+            logits, states[number] = step(clip[at : at + 1], states[number])
+            np.testing.assert_array_equal(logits[0].numpy(), alone[number][at])
+    with torch.inference_mode():
+        expected = source().module(clips[0, kept].transpose(0, 1)[None])
+    bound = {Precision.FP32: 1e-3, Precision.FP16: 1e-2, Precision.INT8: 1.0}[stream.manifest.precision]
+    assert relative_error(expected, torch.from_numpy(lost.copy())) <= bound
