@@ -288,7 +288,8 @@ def test_one_loaded_file_takes_two_streams_in_turns_and_a_lost_frame_is_a_clip_w
     method, form = program.load_method("forward"), streamed(source().module, network().input)
 
     def step(frame: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        method.set_inputs([frame.contiguous(memory_format=torch.channels_last), *states])
+        given = [frame.contiguous(memory_format=torch.channels_last), *states]  # read while it executes, not before
+        method.set_inputs(given)
         method.execute()
         logits, *renewed = method.get_outputs()
         return logits, renewed
