@@ -6,25 +6,34 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+import hwbench.cli.commands  # registers the commands
+import hwbench.deploy.verification
+import hwbench.measure.device_runner
+from hwbench.cli.main import main
 from hwbench.data import ClipSpec
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
 from hwbench.deploy.clips import open_calibration
 from hwbench.deploy.file_names import RUN
-from hwbench.deploy.manifest import Manifest
+from hwbench.deploy.manifest import Manifest, StreamRecord
 from hwbench.deploy.model_process import served
+from hwbench.deploy.parity import relative_error
 from hwbench.deploy.run_page import run_page
+from hwbench.deploy.verification import stream_frames
 from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
 from hwbench.models import streamed
 from hwbench.runtimes import get
 from hwbench.runtimes.native.build import build_runner
-from hwbench.runtimes.runners import Runner, check_file, python_runner
+from hwbench.runtimes.pte_model import engine
+from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
 from hwbench.workspace import Workspace
@@ -215,3 +224,88 @@ def test_memory_stands_in_the_manifest_and_the_file_counts_no_further(tmp_path: 
             states = tuple(renewed)
             np.testing.assert_allclose(file(frame.numpy()), answer.numpy(), rtol=1e-3, atol=1e-5)
     assert float(states[0]) == 4
+
+
+@pytest.fixture
+def verified(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[Path], tuple[int, dict[str, Any], str]]:
+    """``hwbench verify`` of one clip on this machine, in the Python runner: exit status, printed object, talk."""
+    monkeypatch.setattr(hwbench.measure.device_runner, "choose_runner", lambda *_: python_runner())
+    monkeypatch.chdir(workspace.root)
+
+    def run(model: Path) -> tuple[int, dict[str, Any], str]:
+        status: Any = 0
+        try:
+            main(["verify", str(model), "--inputs", "1", "--json"])
+        except SystemExit as end:
+            status = end.code
+        said = capsys.readouterr()
+        return int(status or 0), json.loads(said.out), said.err
+
+    return run
+
+
+def test_verify_compares_the_answers_behind_all_frames_of_two_windows(
+    stream: DeployedModel, verified: Callable[[Path], tuple[int, dict[str, Any], str]]
+) -> None:
+    status, found, _ = verified(stream.path)
+    assert (status, found["inputs"], found["frames"], found["differs_from"]) == (0, 1, 2 * FRAMES, None)
+    assert found["max_relative_error"] < 1e-5
+    assert found["same_top1"] == 1
+
+
+@pytest.mark.parametrize("kept", [pytest.param(1, marks=pytest.mark.long), FRAMES])
+def test_verify_names_the_frame_from_which_a_device_has_other_states(
+    stream: DeployedModel,
+    verified: Callable[[Path], tuple[int, dict[str, Any], str]],
+    monkeypatch: pytest.MonkeyPatch,
+    kept: int,
+) -> None:
+    """A device that keeps states for so many frames and then begins anew: the first answers are right."""
+
+    def forgetful(path: Path, clip: Any, **_: Any) -> CheckResult:
+        with served(path, window=kept) as file:
+            return CheckResult(np.concatenate(file.answers(clip)), 0.0, 0.0)
+
+    monkeypatch.setattr(hwbench.deploy.verification, "check_artifact", forgetful)
+    status, found, said = verified(stream.path.parent)
+    assert (status, found["agrees"], found["differs_from"]) == (5, False, kept + 1)
+    assert f"than here from frame {kept + 1} of {2 * FRAMES} on: largest error" in said
+
+
+def test_verify_follows_a_memory_and_knows_an_end() -> None:
+    assert stream_frames(StreamRecord((), None, 16)) == 32
+    assert stream_frames(StreamRecord((), 20, 16)) == 40
+    assert stream_frames(StreamRecord((), 5000, 16)) == 128
+
+
+def test_one_loaded_file_takes_two_streams_in_turns_and_a_lost_frame_is_a_clip_without_it(
+    stream: DeployedModel,
+) -> None:
+    """The calls that the programs of the page make, each stream with its own set of states."""
+    program = engine(1)._load_program(str(stream.path))
+    method, form = program.load_method("forward"), streamed(source().module, network().input)
+
+    def step(frame: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        given = [frame.contiguous(memory_format=torch.channels_last), *states]  # read while it executes, not before
+        method.set_inputs(given)
+        method.execute()
+        logits, *renewed = method.get_outputs()
+        return logits, renewed
+
+    clips = torch.randn(2, FRAMES + 2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(5))
+    with served(stream.path, window=FRAMES + 2) as file:
+        alone = [np.concatenate(file.answers(clip.numpy())) for clip in clips]
+        kept = [0, 1, 3, 4, 5]
+    with served(stream.path) as file:
+        lost = file.replay(clips[0, kept].numpy())
+    states: list[Sequence[torch.Tensor]] = [form.start(), form.start()]
+    for at in range(FRAMES + 2):
+        for number, clip in enumerate(clips):
+            logits, states[number] = step(clip[at : at + 1], states[number])
+            np.testing.assert_array_equal(logits[0].numpy(), alone[number][at])
+    with torch.inference_mode():
+        expected = source().module(clips[0, kept].transpose(0, 1)[None])
+    bound = {Precision.FP32: 1e-3, Precision.FP16: 1e-2, Precision.INT8: 1.0}[stream.manifest.precision]
+    assert relative_error(expected, torch.from_numpy(lost.copy())) <= bound
