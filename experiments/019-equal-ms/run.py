@@ -93,7 +93,7 @@ def choose(searches: Sequence[Path]) -> None:
     for path in searches:
         told = json.loads(path.read_text())
         precision = "fp32" if "fp32" in path.name else "int8"
-        role = "entropy" if "entropy" in path.name else "search"
+        role = next((role for role in ("entropy", "fitted") if role in path.name), "search")
         for point in told["front"]:
             budgets.append((precision, point["budget_ms"], role, point["best"]["architecture"]))
     rows = []
@@ -189,13 +189,13 @@ def measured_ms(searches: Sequence[Path]) -> dict[str, dict[str, float]]:
 def summary() -> None:
     """Top-1 over seeds by role, and what the search is better by, resampled over videos and seeds."""
     rows = json.loads(NETWORKS.read_text())["networks"]
-    ms = measured_ms(sorted([*HERE.glob("search-*.json"), *HERE.glob("entropy-*.json")]))
+    ms = measured_ms(sorted(HERE.glob("*-*.json")))
     results = []
     for at in dict.fromkeys(row["at"] for row in rows):
         here = [row for row in rows if row["at"] == at]
         times = ms[at.partition("-")[0]]
         winner = next(row for row in here if row["role"] == "search")
-        for role in ("search", "x3d", "random", "entropy"):
+        for role in ("search", "fitted", "x3d", "random", "entropy"):
             named = [row for row in here if row["role"] == role and taken(row)]
             if not named:
                 continue
