@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from hwbench.training.run import Data
     from hwbench.workspace import Workspace
 
+# Of OMP_NUM_THREADS, which may be empty, or have a number for each level of nesting.
+_THREADS = re.compile(r"[1-9][0-9]*")
 _FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
@@ -184,7 +186,8 @@ class StudyData:
         with PYAV.open(videos.source(0)) as first:
             info = first.info
         decoded_bytes = len(videos) * info.num_frames * info.height * info.width * 3
-        threads = int(os.environ.get("OMP_NUM_THREADS", "0")) or None  # what a worker of a search is given
+        given = _THREADS.match(os.environ.get("OMP_NUM_THREADS", ""))  # what a worker of a search is given
+        threads = int(given[0]) if given else None
         return resources_for(self.source, threads=threads, workers=0 if decoded_bytes <= CACHE_BYTES else None)
 
     def sized(self, input: TensorSpec, seed: int, span_s: float | None = None) -> Data:

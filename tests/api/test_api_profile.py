@@ -150,13 +150,13 @@ def test_names_are_looked_up_before_anything_is_measured(workspace, fake):
 
 FIELDS = {
     "space": "x3d-mobile", "precision": "int8", "threads": 2, "runtime": "onnx", "limit": 7,
-    "accuracy": "3%", "all_rows": True, "refresh": False, "budget": "9 ms",
+    "accuracy": "3%", "all_rows": True, "refresh": False, "budget": "9 ms", "streaming": False,
     "classes": 5, "calibrate": 0, "networks_only": False, "processes": 2, "retry": True, "remeasure": True,
     "variants": "all", "conditions": "stock", "aa": False,
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fields", [{}, FIELDS, {"networks_only": True}])
+@pytest.mark.parametrize("fields", [{}, FIELDS, {"networks_only": True}, {"streaming": True}])
 def test_a_process_of_its_own_gets_the_whole_request(fields):
     request = hwbench.ProfileRequest(device="pi,s9", **fields)
     command = typer.main.get_command(app).commands["profile"]

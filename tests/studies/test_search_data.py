@@ -116,6 +116,12 @@ def test_trainings_have_the_threads_of_this_machine_and_read_here_what_fits(data
         with pytest.raises(Stop):
             run()
     assert used == 2 * [Resources("auto", cores(), 0)]
+    for given, threads in (("", cores()), ("1,2", 1), ("x", cores())):
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+        with pytest.raises(Stop):
+            StudyData(data.workspace, data.source, data.fidelity).top1(network(), 0)
+        assert used[-1].threads == threads
+    monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr(hwbench.data.sources, "CACHE_BYTES", 1000)
     with pytest.raises(Stop):
         StudyData(data.workspace, data.source, data.fidelity).top1(network(), 0)
