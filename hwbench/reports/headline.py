@@ -55,24 +55,25 @@ def headline(report: StudyReport) -> Iterator[Html]:
 
 def _sentence(report: StudyReport) -> str:
     result, best = report.result, report.result.best
+    each = " a frame" if result.settings.streaming else ""
     found = (
         f"The best network of {' and '.join(result.settings.spaces)} for {' and '.join(result.settings.budgets_ms)} in "
         f"{result.precision} within {_budget(result.settings)}"
     )
     if best.measured_s is None:
-        return f"{found} is predicted to take {ms(best.predicted_s)}; it was not measured."
+        return f"{found} is predicted to take {ms(best.predicted_s)}{each}; it was not measured."
     if best.further:
         measured = best.measured(result.target.device)
-        return f"{found} takes {' and '.join(f'{ms(t)} on {name}' for name, t in measured.items())} as measured."
+        return f"{found} takes {' and '.join(f'{ms(t)}{each} on {name}' for name, t in measured.items())} as measured."
     room = 1 - best.measured_s / result.settings.budget_s
     words = f"{room:.1%} below the budget" if room >= 0 else f"{-room:.1%} above the budget"
-    return f"{found} takes {ms(best.measured_s)} as measured on the device: {words}."
+    return f"{found} takes {ms(best.measured_s)}{each} as measured on the device: {words}."
 
 
 def _budget(settings: Settings) -> str:
     """All upper limits of a study."""
     if list(settings.budgets_ms) == [settings.device] and not settings.max_file_bytes | settings.max_activation_bytes:
-        return f"{settings.budget_ms:g} ms"
+        return f"{settings.budget_ms:g} ms" + (" a frame" if settings.streaming else "")
     return settings.budgets_text()
 
 
@@ -91,7 +92,8 @@ def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:
         yield f"measured on {other.device}", time, f"budget {result.settings.budgets_ms[other.device]:g} ms"
     for name, num_bytes in best.sizes:
         yield _SIZES[name], format_bytes(num_bytes), "by the operations of its blocks"
-    yield "budget", f"{result.settings.budget_ms:g} ms", f"{result.precision}, {_threads(result.target.threads)}"
+    how = f"{result.precision}, {_threads(result.target.threads)}"
+    yield "budget", f"{result.settings.budget_ms:g} ms", how + (", of a new frame" if result.settings.streaming else "")
     yield "score", f"{best.score:.5g}", report.unit
     for model in report.models:
         top1 = DASH if model.top1_after is None else f"{model.top1_after:.1%}"

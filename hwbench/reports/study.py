@@ -36,7 +36,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
 from hwbench.studies.journal import JOURNAL
 from hwbench.studies.latencies import choices_digest
-from hwbench.studies.scoreboard import Scoreboard
+from hwbench.studies.scoreboard import FEWEST, Scoreboard
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
 
@@ -194,7 +194,8 @@ def _unit(evaluator: str) -> str:
 
 def _judgements(result: StoredResult, board: Scoreboard | Missing) -> list[str]:
     """What is known against the evaluator, where no training of the study says better and none chose its winner."""
-    if not isinstance(board, Missing) or result.races:
+    judged_here = not isinstance(board, Missing) and any(one.networks >= FEWEST for one in board.standings)
+    if judged_here or result.races:
         return []
     try:
         doubt = judgement(get_evaluator(result.settings.evaluator))

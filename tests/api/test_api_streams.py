@@ -134,6 +134,8 @@ def test_search_keeps_the_budget_of_one_frame_and_says_so(workspace, fake, monke
     page = (workspace.root / str(shown["report"])).read_text()
     assert "a frame" in page
     assert "--streaming" in page
+    assert "ms a frame as measured on the device" in page
+    assert "of a new frame" in page
     line = failed(capfd, 2, "search", *MICRO, "--budget", budget, "--study", found["study"], "--trials", "6")
     assert "no latency table of" in line
     space_table(load_space(workspace, "micro"), FP32).write(table_path(workspace.root, TARGET, FP32))
