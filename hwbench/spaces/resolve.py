@@ -24,7 +24,7 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
     Args:
         workspace: Where spaces, cards and studies are looked up.
         text: A printed key such as ``x3d-tiny:frames=8,...``, ``STUDY:best``, ``STUDY:5ms`` (the best within that
-            budget of a front), ``zoo:NAME``, or
+            budget of a front; both causal where the study is one of streams), ``zoo:NAME``, or
             ``package.module:function`` of a model that the user wrote, which is imported: never text from a file.
         num_classes: Width of the logits. A zoo card knows its own, as does a function that does not take
             ``num_classes``; for a space it must be given.
@@ -74,7 +74,8 @@ def load_result(workspace: Workspace, study: str) -> dict[str, object]:
 def _of_study(workspace: Workspace, study: str, which: str, num_classes: int | None) -> Network:
     architecture = _from_study(workspace, study, which)
     try:
-        return _member(workspace, architecture, num_classes)
+        network = _member(workspace, architecture, num_classes)
+        return network.causal() if load_result(workspace, study).get("streaming") is True else network
     except InvalidFile:
         raise
     except (InvalidValue, UnknownName) as error:

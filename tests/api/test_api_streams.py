@@ -129,6 +129,7 @@ def test_search_keeps_the_budget_of_one_frame_and_says_so(workspace, fake, monke
     assert "--streaming --precision fp32" in err
     assert {(one.variant, one.is_network) for one in fake.visits} == {(STREAM, True)}
     best = resolve(workspace, f"{found['study']}:best", 8)
+    assert best == best.causal()  # train and bench take it as it was found
     assert found["best"]["measured_ms"]["local"] == pytest.approx(1e3 * work(best.workload(FP32, STREAM)), rel=0.01)
     shown = as_json(monkeypatch, workspace, "report", found["study"])
     page = (workspace.root / str(shown["report"])).read_text()
