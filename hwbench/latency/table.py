@@ -1,65 +1,44 @@
-"""The latency table of one target at one precision: a sorted CSV that reads well in a diff.
-
-    # hwbench latency table; schema=1; target=local/executorch-1.5.1/t1; precision=int8; emulated=no
-    role,key,outcome,median_s,p10_s,p90_s,ci_low_s,ci_high_s,sessions,samples,measured_on,conditions,reason
-
-``role`` says what a row is for: ``block`` (one block alone), ``chain`` (a boundary probe alone or in a row, in older
-tables blocks in a row: what a boundary between blocks costs) or ``network`` (a whole network, for calibration). A row
-that failed has an outcome and a reason and no numbers. ``conditions`` is a digest of the state of the device; all rows
-of a table were taken under the same.
-
-A reason is what a device said, and tables are opened in spreadsheets: one that would be a formula there (``=``, ``+``,
-``-``, ``@`` in front) has an apostrophe before it in the file, which reading takes away again.
-
-The first line may also hold what the A/A test found there and then (see ``Repeatability``), relative:
-
-    ; aa=0.0012; aa_low=-0.003; aa_high=0.005; aa_pairs=8; aa_median_s=0.00207; aa_on=2026-01-31
-
-and ``; between_runs=0.005``: the relative standard deviation that the intervals allow for what another hour changes
-(``hwbench.latency.intervals``); without it they hold what the sessions of a row tell.
-
-The rows stand in the file as measured, on the scale of the day on which most of them were. The day that predictions
-speak of is a factor on all of them, with its 95 % interval (``hwbench.latency.occasions``):
-
-    ; scale:1.062; scale_low:1.051; scale_high:1.073; scale_at:2026-01-31T22:15Z; occasion_sd:0.043; occasions:3
-
-``occasion_sd`` is what all latencies together change by from one occasion to another, relative, as far as so many
-``occasions`` tell. These have colons so that versions of hwbench which do not know them pass over them. So has
-``; rows:adaptive``, which says that rows were chosen (``hwbench.studies.profiling_walk``): those that the table lacks
-are filled in when it is read for a prediction; and ``; form:stream``, which says that each row takes one new frame of a
-stream: the name of such a table ends in ``.stream.csv``, and no row of a clip is in it.
-"""
+"""The latency table of one target at one precision; its file is described in ``hwbench.latency.table_text``."""
 
 from __future__ import annotations
 
 import csv
-import enum
 import heapq
 import io
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.frames import NUMBER, WHOLE, frame
 from hwbench.latency.distance import distance
-from hwbench.latency.occasions import BETWEEN_OCCASIONS, Scale
-from hwbench.latency.probes import is_boundary_probe
-from hwbench.latency.uncertainty import Uncertainty
-from hwbench.printable import printable
+from hwbench.latency.occasions import Scale
+from hwbench.latency.table_rows import COLUMNS, NUMBERS
+from hwbench.latency.table_rows import LatencyRow as LatencyRow
+from hwbench.latency.table_rows import Role as Role
+from hwbench.latency.table_rows import SelfCheck as SelfCheck
+from hwbench.latency.table_text import (
+    BETWEEN,
+    SCHEMA,
+    TITLE,
+    aa_values,
+    cells,
+    parse_aa,
+    parse_between,
+    parse_header,
+    parse_lines,
+    parse_row,
+    parse_scale,
+    scale_values,
+)
 from hwbench.specs import (
     AUTO,
     LOCAL,
     STREAM,
     LatencyStats,
-    Measurement,
-    Outcome,
     Precision,
-    Repeatability,
     Target,
     Workload,
 )
@@ -69,90 +48,13 @@ from hwbench.workspace import Workspace, shipped, write_text
 if TYPE_CHECKING:
     import pandas
 
-SCHEMA = 1
 # The one that commands take where none is named.
 DEFAULT_RUNTIME = "executorch"
-_TITLE = "# hwbench latency table"
 _AGAIN = "restore it or remove it and run hwbench profile again"
-_NUMBERS = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
-_COUNTS = ("num_sessions", "num_samples")
-_HEADER = {"schema", "target", "precision", "emulated"}
-_AA = ("aa", "aa_low", "aa_high", "aa_pairs", "aa_median_s", "aa_on")
-_BETWEEN = "between_runs"
 _ROWS, _ADAPTIVE, _FORM = "rows", "adaptive", "form"
-_SCALE = ("scale", "scale_low", "scale_high", "scale_at", "occasion_sd", "occasions")
-_COLUMNS = ("role", "key", "outcome", *_NUMBERS, "sessions", "samples", "measured_on", "conditions", "reason")
-# The same columns of a frame, with their types.
-FRAME: dict[str, str | None] = dict.fromkeys(_COLUMNS) | dict.fromkeys(_NUMBERS, NUMBER)
+# The columns as those of a frame, with their types.
+FRAME: dict[str, str | None] = dict.fromkeys(COLUMNS) | dict.fromkeys(NUMBERS, NUMBER)
 FRAME |= dict.fromkeys(("sessions", "samples"), WHOLE)
-_DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_REASON_CHARACTERS = 200
-# What begins so is a formula to spreadsheets, also in full width; ``'`` in front makes it text.
-_FORMULA = re.compile(r"'*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-
-
-class Role(enum.StrEnum):
-    """What a row is for: a block of networks, what their boundaries cost (chains), or the calibration."""
-
-    BLOCK = "block"
-    CHAIN = "chain"
-    NETWORK = "network"
-
-    @classmethod
-    def of(cls, workload: Workload) -> Role:
-        """The role of the row of a workload."""
-        if is_boundary_probe(workload):
-            return cls.CHAIN
-        if len(workload.blocks) == 1:
-            return cls.BLOCK
-        return cls.NETWORK if workload.is_network else cls.CHAIN
-
-
-@dataclass(frozen=True)
-class LatencyRow:
-    """One line of a table. ``stats`` is there exactly when the outcome is ``ok``; ``measured_on`` is a date (UTC)."""
-
-    role: Role
-    workload: Workload
-    outcome: Outcome
-    stats: LatencyStats | None
-    measured_on: str
-    conditions: str = ""
-    reason: str = ""
-
-    def __post_init__(self) -> None:
-        if (self.outcome is Outcome.OK) != (self.stats is not None):
-            raise InvalidValue(f"latency row: {self.workload.key}: an ok row has numbers, a failed one has none")
-        if _DATE.fullmatch(self.measured_on) is None:
-            raise InvalidValue(f"latency row: expected a date such as 2026-01-31, got {self.measured_on!r}")
-        if (self.role is Role.BLOCK) != (Role.of(self.workload) is Role.BLOCK):
-            raise InvalidValue(f"latency row: {self.workload.key} cannot have the role {self.role}")
-
-    @classmethod
-    def of(cls, one: Measurement, measured_on: str, conditions: str = "") -> LatencyRow:
-        """A measurement as a row, with its date (UTC) and the digest of its conditions."""
-        stats = one.stats if one.outcome is Outcome.OK else None
-        return cls(Role.of(one.workload), one.workload, one.outcome, stats, measured_on, conditions, one.reason)
-
-    def values(self) -> dict[str, Any]:
-        """The row by the columns of a table; None for each number of a row that failed."""
-        numbers = {name: getattr(self.stats, name, None) for name in (*_NUMBERS, *_COUNTS)}
-        counts = {"sessions": numbers.pop("num_sessions"), "samples": numbers.pop("num_samples")}
-        first = {"role": self.role.value, "key": self.workload.key, "outcome": self.outcome.value}
-        last = {"measured_on": self.measured_on, "conditions": self.conditions, "reason": self.reason}
-        return first | numbers | counts | last
-
-
-@dataclass(frozen=True)
-class SelfCheck:
-    """The A/A test that was made when a table was published, and its date (UTC)."""
-
-    found: Repeatability
-    made_on: str
-
-    def __post_init__(self) -> None:
-        if _DATE.fullmatch(self.made_on) is None:
-            raise InvalidValue(f"A/A test: expected a date such as 2026-01-31, got {self.made_on!r}")
 
 
 class LatencyTable:
@@ -320,15 +222,15 @@ class LatencyTable:
         file = io.StringIO()
         emulated = "yes" if self.emulated else "no"
         values = {"schema": SCHEMA, "target": self.target.key, "precision": self.precision, "emulated": emulated}
-        values |= _aa_values(self.aa) if self.aa else {}
-        values |= {_BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
-        day = [f"{key}:{value}" for key, value in _scale_values(self.scale).items()] if self.scale else []
+        values |= aa_values(self.aa) if self.aa else {}
+        values |= {BETWEEN: f"{self.between_runs:.2g}"} if self.between_runs else {}
+        day = [f"{key}:{value}" for key, value in scale_values(self.scale).items()] if self.scale else []
         day += [f"{_ROWS}:{_ADAPTIVE}"] if self.adaptive else []
         day += [f"{_FORM}:{self.variant}"] if self.variant == STREAM else []
-        file.write("; ".join([_TITLE, *(f"{key}={value}" for key, value in values.items()), *day]) + "\n")
+        file.write("; ".join([TITLE, *(f"{key}={value}" for key, value in values.items()), *day]) + "\n")
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(_COLUMNS)
-        writer.writerows(_cells(row) for row in self)
+        writer.writerow(COLUMNS)
+        writer.writerows(cells(row) for row in self)
         return file.getvalue()
 
     def to_frame(self) -> pandas.DataFrame:
@@ -368,13 +270,13 @@ class LatencyTable:
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidFile(f"{path}: cannot be read as a latency table: {error}; {_AGAIN}") from None
         try:
-            header = _parse_header(lines)
+            header = parse_header(lines)
             found, at = Target.parse(header["target"]), Precision.parse(header["precision"])
-            rows = [_parse_row(number, cells) for number, cells in _parse_lines(lines)]
+            rows = [parse_row(number, cells) for number, cells in parse_lines(lines)]
             emulated = header["emulated"] == "yes"
             table = cls(
-                found, at, rows, emulated=emulated, aa=_parse_aa(header), between_runs=_parse_between(header),
-                scale=_parse_scale(lines[0]), adaptive=f"{_ROWS}:{_ADAPTIVE}" in lines[0].split("; "),
+                found, at, rows, emulated=emulated, aa=parse_aa(header), between_runs=parse_between(header),
+                scale=parse_scale(lines[0]), adaptive=f"{_ROWS}:{_ADAPTIVE}" in lines[0].split("; "),
             )  # fmt: skip
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
@@ -441,127 +343,3 @@ def profile_command(
     classes = f" --classes {last.out_channels}" if head else ""
     variants = f" --variants {workload.variant}" if workload.variant not in (AUTO, STREAM) else ""
     return f"{command}{threads}{runtime}{form}{classes}{variants}"
-
-
-def _cells(row: LatencyRow) -> list[str]:
-    numbers, counts = [""] * len(_NUMBERS), [""] * len(_COUNTS)
-    if row.stats is not None:
-        numbers = [f"{getattr(row.stats, name):.4g}" for name in _NUMBERS]
-        counts = [str(getattr(row.stats, name)) for name in _COUNTS]
-    # As long as ever, so that a table which is read and written again stays the same.
-    reason = printable(row.reason)[:_REASON_CHARACTERS].rstrip()
-    ends = [row.measured_on, _as_text(printable(row.conditions)), _as_text(reason)]
-    return [row.role.value, row.workload.key, row.outcome.value, *numbers, *counts, *ends]
-
-
-def _as_text(cell: str) -> str:
-    return f"'{cell}" if _FORMULA.match(cell) else cell
-
-
-def _from_text(cell: str) -> str:
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
-
-
-def _aa_values(aa: SelfCheck) -> dict[str, object]:
-    numbers = [getattr(aa.found, field.name) for field in fields(aa.found)]
-    return dict(zip(_AA, [*(n if isinstance(n, int) else f"{n:.4g}" for n in numbers), aa.made_on]))
-
-
-def _parse_aa(values: dict[str, str]) -> SelfCheck | None:
-    if not any(key in values for key in _AA):
-        return None
-    try:
-        difference, low, high, median = (float(values[_AA[at]]) for at in (0, 1, 2, 4))
-        found = Repeatability(difference, low, high, int(values["aa_pairs"]), median)
-        made_on = values["aa_on"]
-    except (KeyError, ValueError):
-        raise InvalidValue(f"expected the A/A test as {'=..., '.join(_AA)}=...") from None
-    if not (-1 < low <= difference <= high < float("inf") and found.pairs >= 2 and 0 < median < float("inf")):
-        raise InvalidValue(f"expected an A/A test with its difference inside its interval, got {found}")
-    return SelfCheck(found, made_on)
-
-
-def _parse_between(values: dict[str, str]) -> float:
-    text = values.get(_BETWEEN, "0")
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < 1:
-        raise InvalidValue(f"expected {_BETWEEN} as a share such as 0.005, got {text!r}")
-    return found
-
-
-def _scale_values(scale: Scale) -> dict[str, object]:
-    factors = (f"{factor:.4f}" for factor in (scale.factor, scale.low, scale.high))
-    return dict(zip(_SCALE, [*factors, scale.at, f"{scale.between.deviation:.2g}", scale.occasions]))
-
-
-def _parse_scale(title: str) -> Scale | None:
-    """The scale in the first line, whose parts of other names are passed over."""
-    values = dict(pair.split(":", 1) for pair in title.split("; ")[1:] if "=" not in pair and ":" in pair)
-    if not set(values) & set(_SCALE):
-        return None
-    try:
-        factor, low, high, deviation = (float(values[_SCALE[at]]) for at in (0, 1, 2, 4))
-        occasions = int(values["occasions"])
-        if not (0 < deviation < 1 and 1 <= occasions < 10**6):
-            raise ValueError
-    except (KeyError, ValueError):
-        raise InvalidValue(f"expected the scale as {':..., '.join(_SCALE)}:...") from None
-    between = Uncertainty.of_deviation(deviation, BETWEEN_OCCASIONS.degrees + occasions - 1)
-    return Scale(factor, low, high, values["scale_at"], between, occasions)
-
-
-def _parse_header(lines: list[str]) -> dict[str, str]:
-    title, *pairs = lines[0].split("; ") if lines else [""]
-    values = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
-    if title != _TITLE or set(values) - {*_AA, _BETWEEN} != _HEADER:
-        raise InvalidValue(f"expected a first line '{_TITLE}; schema=...; target=...', got {title[:60]!r}")
-    if values["schema"] != str(SCHEMA):
-        raise InvalidValue(f"expected schema {SCHEMA}, got {values['schema']!r}; a newer hwbench may read it")
-    if values["emulated"] not in ("yes", "no"):
-        raise InvalidValue(f"expected emulated=yes or no, got {values['emulated']!r}")
-    return values
-
-
-def _parse_lines(lines: list[str]) -> Iterator[tuple[int, list[str]]]:
-    try:
-        records = list(csv.reader(lines[1:], strict=True))
-    except csv.Error as error:
-        raise InvalidValue(f"not a CSV: {error}") from None
-    if not records or tuple(records[0]) != _COLUMNS:
-        got = records[0] if records else []
-        unknown = [c for c in got if c not in _COLUMNS] or got
-        raise InvalidValue(f"expected the columns {','.join(_COLUMNS)}; got {','.join(unknown)[:80]!r}")
-    yield from enumerate(records[1:], start=3)
-
-
-def _parse_row(number: int, cells: list[str]) -> LatencyRow:
-    if len(cells) != len(_COLUMNS):
-        raise InvalidValue(f"line {number}: expected {len(_COLUMNS)} columns, got {len(cells)}")
-    values = dict(zip(_COLUMNS, cells))
-    try:
-        outcome = Outcome(values["outcome"])
-        return LatencyRow(
-            role=Role(values["role"]),
-            workload=Workload.parse(values["key"]),
-            outcome=outcome,
-            stats=_parse_stats(values) if outcome is Outcome.OK else None,
-            measured_on=values["measured_on"],
-            conditions=_from_text(values["conditions"]),
-            reason=_from_text(values["reason"]),
-        )
-    except (ValueError, HwbenchError) as error:
-        raise InvalidValue(f"line {number}: {error}") from None
-
-
-def _parse_stats(values: dict[str, str]) -> LatencyStats:
-    seconds = [float(values[name]) for name in _NUMBERS]
-    counts = [int(values[name]) for name in ("sessions", "samples")]
-    median, p10, p90, low, high = seconds
-    if not (0 < p10 <= p90 < float("inf") and 0 < median < float("inf") and 0 <= low <= high < float("inf")):
-        raise InvalidValue(f"expected latencies above zero in ascending order, got {', '.join(map(str, seconds))}")
-    if min(counts) < 1:
-        raise InvalidValue("expected at least one session and one sample")
-    return LatencyStats(median, p10, p90, low, high, *counts)

@@ -17,12 +17,9 @@ from hwbench.deploy.file_names import RUN, is_our_page
 from hwbench.deploy.model_process import served
 from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import names
+from hwbench.testing.run_pages import build_page_program, page_programs
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def programs(text: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +53,7 @@ def test_19_27_the_program_in_python_runs_the_file(
     precision: str, film: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     model: DeployedModel = request.getfixturevalue(precision)
-    (program,) = programs((model.path.parent / RUN).read_text(), "python")
+    (program,) = page_programs((model.path.parent / RUN).read_text(), "python")
     (tmp_path / "run.py").write_text(program)
     logits = printed([sys.executable, "-P", "run.py", str(model.path), str(film)], tmp_path)
     np.testing.assert_allclose(logits, expected(model, film), rtol=1e-4, atol=1e-4 if precision == "fp32" else 2e-2)
@@ -65,20 +62,7 @@ def test_19_27_the_program_in_python_runs_the_file(
 def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedModel, film: Path, tmp_path: Path) -> None:
     if not shutil.which("c++"):
         pytest.skip("no C++ compiler: apt-get install g++")
-    text = (int8.path.parent / RUN).read_text()
-    (program,) = programs(text, "cpp")
-    (build,) = (commands for commands in programs(text, "bash") if "c++" in commands)
-    (tmp_path / "run.cpp").write_text(program)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["sh", "-ec", build.replace("-O2", "-O0")],  # compiled sooner; the libraries do the work
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    build_page_program((int8.path.parent / RUN).read_text(), tmp_path)
     logits = printed(["./run", str(int8.path), str(film)], tmp_path)
     np.testing.assert_allclose(logits, expected(int8, film), rtol=1e-4, atol=2e-2)
     short = subprocess.run(["./run", str(int8.path), "/dev/null"], cwd=tmp_path, capture_output=True, check=False)
@@ -102,14 +86,14 @@ def test_19_27_the_page_has_the_numbers_of_the_model(int8: DeployedModel) -> Non
 def test_19_27_every_runtime_has_its_page(runtime: str, int8: DeployedModel) -> None:
     text = run_page(replace(int8.manifest, runtime=runtime))
     assert not re.search(r"@[A-Z_]+@", text)
-    (program,) = programs(text, "python")
+    (program,) = page_programs(text, "python")
     compile(program, "run.py", "exec")
 
 
 def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
     labels = ("a`b", "```\n# heading", "\x1b[31mred", "x" * 500)
     text = run_page(replace(int8.manifest, labels=labels))
-    assert len(programs(text, "python")) == 1
+    assert len(page_programs(text, "python")) == 1
     assert "\x1b" not in text
     assert "\n# heading" not in text
     assert max(map(len, text.splitlines())) < 1000
@@ -145,7 +129,7 @@ def test_19_27_the_page_in_docs_has_the_same_programs(int8: DeployedModel) -> No
     text = (ROOT / "docs" / "run-model.md").read_text()
     made = (int8.path.parent / RUN).read_text()
     for language in ("python", "cpp", "kotlin", "swift"):
-        (shown,), (written,) = programs(text, language), programs(made, language)
+        (shown,), (written,) = page_programs(text, language), page_programs(made, language)
         assert numbers_out(shown) == numbers_out(written)
 
 

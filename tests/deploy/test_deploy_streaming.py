@@ -1,7 +1,6 @@
 """24: an exported stream is checked, says its states, runs by its own page, and is timed with them."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -36,6 +35,7 @@ from hwbench.runtimes.pte_model import engine
 from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
+from hwbench.testing.run_pages import build_page_program, page_programs
 from hwbench.workspace import Workspace
 
 SIZE, FRAMES = 32, 4
@@ -111,10 +111,6 @@ def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) 
     np.testing.assert_allclose(check_file(stream.path, frames, runner=native).output, expected, rtol=1e-4, atol=1e-5)
 
 
-def programs(page: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-
-
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Frames as the programs of the page read them: two windows and one more."""
@@ -147,7 +143,7 @@ def test_python_program_of_the_page_prints_an_answer_for_each_frame(
 ) -> None:
     page = (stream.path.parent / RUN).read_text()
     assert not re.search(r"@[A-Z_]+@", page)
-    (program,) = programs(page, "python")
+    (program,) = page_programs(page, "python")
     (tmp_path / "run.py").write_text(program)
     manifest = str(stream.path.parent / MANIFEST)
     words = [sys.executable, "-W", "ignore", "run.py", str(stream.path), str(film), manifest, str(FRAMES)]
@@ -160,19 +156,7 @@ def test_cpp_program_of_the_page_compiles_and_prints_what_python_computes(
     if not shutil.which("c++"):
         pytest.skip("no C++ compiler: apt-get install g++")
     page = (stream.path.parent / RUN).read_text()
-    (program,) = programs(page, "cpp")
-    (build,) = (commands for commands in programs(page, "bash") if "c++" in commands)
-    (tmp_path / "run.cpp").write_text(program)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    built = subprocess.run(
-        ["sh", "-ec", build.replace("-O2", "-O0 -Wall -Wextra -Werror")],  # compiled sooner; the libraries do the work
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
+    build_page_program(page, tmp_path, "-O0 -Wall -Wextra -Werror")
     endless, anew = (expected_answers(stream, film, window) for window in (0, FRAMES))
     assert not np.allclose(endless[FRAMES:].max(1), anew[FRAMES:].max(1), rtol=1e-3)
     assert_printed(["./run", str(stream.path), str(film)], tmp_path, endless)

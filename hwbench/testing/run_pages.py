@@ -1,0 +1,40 @@
+"""The programs that a file's ``RUN.md`` shows, taken from the page as a reader would take them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+
+def page_programs(page: str, language: str) -> list[str]:
+    """The blocks of code of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+
+
+def build_page_program(page: str, folder: Path, options: str = "-O0") -> None:
+    """Builds the C++ program of a page as ``run`` in a folder, with the command of the page.
+
+    Args:
+        page: Has one program in C++, and one command that builds it.
+        folder: Gets the source and the program.
+        options: In the place of ``-O2``: compiled sooner, and the libraries do the work.
+
+    Raises:
+        AssertionError: It does not compile; the compiler's words.
+    """
+    (program,) = page_programs(page, "cpp")
+    (build,) = (commands for commands in page_programs(page, "bash") if "c++" in commands)
+    (folder / "run.cpp").write_text(program)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", build.replace("-O2", options)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PATH": path},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
