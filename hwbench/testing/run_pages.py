@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
+import sysconfig
 from pathlib import Path
 
 
@@ -28,7 +28,7 @@ def build_page_program(page: str, folder: Path, options: str = "-O0") -> None:
     (program,) = page_programs(page, "cpp")
     (build,) = (commands for commands in page_programs(page, "bash") if "c++" in commands)
     (folder / "run.cpp").write_text(program)
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{sysconfig.get_path('scripts')}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["sh", "-ec", build.replace("-O2", options)],
         cwd=folder,
