@@ -113,9 +113,12 @@ def test_both_runners_hand_the_states_on(stream: DeployedModel, tmp_path: Path) 
 
 @pytest.fixture(scope="module")
 def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Frames as the programs of the page read them: two windows and one more."""
+    """Frames as the programs of the page read them: two windows and one more, ever darker, so that what a window
+    remembers is seen in the largest logit of int8 as well.
+    """
     path = tmp_path_factory.mktemp("film") / "frames.rgb"
-    np.random.default_rng(2).integers(0, 256, (2 * FRAMES + 1, SIZE, SIZE, 3), dtype=np.uint8).tofile(path)
+    noise = np.random.default_rng(2).integers(0, 256, (2 * FRAMES + 1, SIZE, SIZE, 3))
+    (noise * np.linspace(1, 0.1, len(noise))[:, None, None, None]).astype(np.uint8).tofile(path)
     return path
 
 
