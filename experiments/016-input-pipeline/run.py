@@ -1,12 +1,14 @@
 """Clips per second for training, ours and others, on the same files with the same processes. See README.md.
 
-python experiments/016-input-pipeline/run.py [--source FILE] [--seconds 10] [--rounds 5] [--out results.json]
+python experiments/016-input-pipeline/run.py [--source FILE] [--prepared ENCODER] [--seconds 10] [--rounds 5]
+                                             [--out results.json]
 """
 
 import argparse
 import importlib.util
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -87,6 +89,15 @@ def write_videos(root: Path, source: Path | None) -> None:
             for picture in drawn(rng) if source is None else filmed(source, rng):
                 file.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             file.mux(stream.encode(None))
+
+
+def prepare_videos(root: Path, encoder: str) -> None:
+    """Puts what ``hwbench data prepare`` makes of the files in their place, for every pipeline."""
+    made = root / "prepared"
+    words = ["data", "prepare", str(root / "videos"), str(made), "--short-side", str(HEIGHT), "--encoder", encoder]
+    subprocess.run([sys.executable, "-P", "-m", "hwbench", *words], check=True)
+    shutil.rmtree(root / "videos")
+    made.rename(root / "videos")
 
 
 def batches_of(dataset: Any, **how: Any) -> Iterator[Any]:
@@ -234,7 +245,7 @@ PIPELINES = {
 
 
 def videos_of(root: Path) -> list[Path]:
-    return sorted((root / "videos" / "train").rglob("*.mp4"))
+    return sorted(path for path in (root / "videos" / "train").rglob("*") if path.suffix in (".mp4", ".mkv", ".avi"))
 
 
 def one(name: str, root: Path, seconds: float) -> dict[str, float]:
@@ -278,6 +289,7 @@ def apart(*words: str) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--source", type=Path, help="a real video to make the files from; default: drawn ones")
+    options.add_argument("--prepared", metavar="ENCODER", help="read what `data prepare --encoder ENCODER` makes of them")
     options.add_argument("--seconds", type=float, default=10.0)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--out", type=Path, default=HERE / "results.json")
@@ -296,6 +308,8 @@ def main() -> None:
         root = Path(folder)
         write_videos(root / "videos", given.source)
         Workspace.create(root / "workspace")
+        if given.prepared:
+            prepare_videos(root, given.prepared)
         size = statistics.mean(path.stat().st_size for path in videos_of(root))
         for number in range(given.rounds):
             for name in names if number % 2 == 0 else names[::-1]:
@@ -309,6 +323,7 @@ def main() -> None:
     }
     results = {
         "source": "a real video" if given.source else "drawn",
+        "prepared": given.prepared,
         "mean_file_kib": round(size / 1024),
         "workers": WORKERS,
         "clips_per_s": medians,
