@@ -289,7 +289,7 @@ def apart(*words: str) -> dict[str, Any]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--source", type=Path, help="a real video to make the files from; default: drawn ones")
-    options.add_argument("--prepared", metavar="ENCODER", help="read what `data prepare --encoder ENCODER` makes of them")
+    options.add_argument("--prepared", metavar="ENCODER", help="read what `data prepare --encoder` makes")
     options.add_argument("--seconds", type=float, default=10.0)
     options.add_argument("--rounds", type=int, default=5)
     options.add_argument("--out", type=Path, default=HERE / "results.json")
