@@ -198,8 +198,7 @@ def _battery(state: DeviceState) -> Iterator[Finding]:
 
 def _load(probe: Probe, state: DeviceState, busy: Busy | None) -> Iterator[Finding]:
     if busy is not None and busy.cores:
-        shared = {cpu: share for cpu, share in busy.cores.items() if cpu in probe.allowed and share > BUSY_SHARE}
-        if shared:
+        if shared := _shared(probe, busy):
             cores = ", ".join(f"{cpu} for {share:.0%}" for cpu, share in sorted(shared.items()))
             most = f"; most of it by {busy.name!r} ({busy.share:.0%} of a core)" if busy.share > BUSY_SHARE else ""
             yield Finding("cores", Level.WARNING, f"in use by others: {cores} of the time{most}", "end what runs there")
@@ -207,12 +206,30 @@ def _load(probe: Probe, state: DeviceState, busy: Busy | None) -> Iterator[Findi
             yield Finding("cores", Level.OK, "nobody else uses them")
     if state.load is None or probe.android:
         return
-    count = max(1, len(probe.allowed))
-    if state.load > LOAD_PER_CORE * count:
-        sentence = f"{state.load:.1f} over the last minute on {count} cores: others use them too"
-        yield Finding("load", Level.WARNING, sentence, "end what runs there, or wait")
-    else:
+    free_now = busy is not None and bool(busy.cores) and not _shared(probe, busy)
+    if not crowded(probe, state):
         yield Finding("load", Level.OK, f"{state.load:.2f}")
+    elif free_now:  # such as what was built for this very measurement
+        yield Finding("load", Level.OK, f"{state.load:.1f} over the last minute, of programs that rest now")
+    else:
+        sentence = f"{state.load:.1f} over the last minute on {_count(probe)} cores: others use them too"
+        yield Finding("load", Level.WARNING, sentence, "end what runs there, or wait")
+
+
+def crowded(probe: Probe, state: DeviceState) -> bool:
+    """Whether the load of the last minute was more than the usable cores carry unnoticed; ``read_busy`` says what is
+    so now.
+    """
+    return state.load is not None and not probe.android and state.load > LOAD_PER_CORE * _count(probe)
+
+
+def _count(probe: Probe) -> int:
+    return max(1, len(probe.allowed))
+
+
+def _shared(probe: Probe, busy: Busy) -> dict[int, float]:
+    """The usable cores that others use, and for what share of the time."""
+    return {cpu: share for cpu, share in busy.cores.items() if cpu in probe.allowed and share > BUSY_SHARE}
 
 
 def _room(state: DeviceState) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hwbench.devices import Conditions, Device, DeviceState, probe_device, read_state
-from hwbench.devices.preflight import Level, passing, wait_until_cool
+from hwbench.devices.preflight import Level, crowded, passing, read_busy, wait_until_cool
 from hwbench.errors import DeviceLost
 from hwbench.measure.bench import Bench, open_bench
 from hwbench.measure.builder import Builder
@@ -226,7 +226,9 @@ class _State:
         report = self._bench.report
         if report is None:
             return state
-        for finding in passing(self._device, probe_device(self._bench.transport), state):
+        probe = probe_device(self._bench.transport)
+        busy = read_busy(self._bench.transport) if crowded(probe, state) else None
+        for finding in passing(self._device, probe, state, busy):
             if finding.level is not Level.OK:
                 report(str(finding))
         return wait_until_cool(self._device, self._bench.transport, state, report)

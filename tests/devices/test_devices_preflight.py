@@ -86,6 +86,17 @@ def test_the_load_of_a_phone_says_nothing():
     assert "load" not in levels(passing(PHONE, phone, now))
 
 
+def test_a_load_of_the_last_minute_is_no_fault_where_nobody_uses_the_cores_now():
+    """What was built for this very measurement is in it as well."""
+    board, _ = recorded("pi5")
+    loaded = replace(GOOD, load=3.0)
+    rests = levels(passing(PHONE, board, loaded, Busy({0: 0.0, 3: 0.02})))
+    assert (rests["cores"], rests["load"]) == (Level.OK, Level.OK)
+    works = levels(passing(PHONE, board, loaded, Busy({0: 0.0, 3: 0.9}, "make", 0.9)))
+    assert (works["cores"], works["load"]) == (Level.WARNING, Level.WARNING)
+    assert levels(passing(PHONE, board, loaded, Busy({})))["load"] is Level.WARNING  # nothing is known of now
+
+
 def test_the_kind_of_a_machine():
     server, _ = recorded("server")
     assert levels(lasting(PHONE, server))["hardware"] is Level.WARNING
