@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hwbench.api.listener import Listener
 from hwbench.api.occasions import anchors, describe_day, measure_anchors
 from hwbench.api.prediction import installed_target
-from hwbench.api.tables import publish, published_aa
+from hwbench.api.tables import publish, published_aa, rows_left_out
 from hwbench.errors import NotMeasured
 from hwbench.latency import LatencyTable, Role, profile_command, table_path
 from hwbench.measure.store import MeasurementStore
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwbench.api.profile_request import ProfileRequest
     from hwbench.devices import Device
     from hwbench.measure.builder import Builder
+    from hwbench.measure.campaign import Campaign
     from hwbench.specs import Precision, Target
     from hwbench.workspace import Workspace
 
@@ -57,7 +58,7 @@ def refresh_device(
     ):
         for precision in precisions:
             path = table_path(workspace.root, target, precision, request.variant)
-            _check_conditions(path, campaign.fingerprint, request)
+            _check_conditions(path, campaign, request)
         workloads = anchors(workspace, campaign, precisions, request.variant)
         measure_anchors(campaign, workloads, CampaignProgress(listener))
         tables = tuple(
@@ -107,9 +108,9 @@ def _published(request: ProfileRequest, workspace: Workspace, target: Target) ->
     return published
 
 
-def _check_conditions(path: Path, conditions: str, request: ProfileRequest) -> None:
-    """Refuses a table whose anchors cannot tell by how much the device changed."""
-    table = LatencyTable.read(path)
+def _check_conditions(path: Path, campaign: Campaign, request: ProfileRequest) -> None:
+    """Refuses a table whose anchors cannot tell by how much the device changed, or which would lose rows."""
+    table, conditions = LatencyTable.read(path), campaign.fingerprint
     command = table.command(request.space)
     if table.conditions and table.conditions != conditions:
         raise NotMeasured(
@@ -118,3 +119,8 @@ def _check_conditions(path: Path, conditions: str, request: ProfileRequest) -> N
         )
     if not table.rows(Role.NETWORK):
         raise NotMeasured(f"{path.name} has no whole network to tell the scale by; measure some: {command}")
+    if lost := rows_left_out(campaign, table):
+        raise NotMeasured(
+            f"{path.name} has {lost} rows of an earlier version of hwbench, which a refresh would leave out; "
+            f"what builds other files today is measured again by {command}"
+        )

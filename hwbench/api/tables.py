@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -59,7 +59,7 @@ def publish(
         LatencyTable.read(path, target=campaign.target, precision=precision, variant=variant) if path.exists() else None
     )
     old = list(published or ())
-    kept = [row for row in old if row.workload not in known and row.conditions == campaign.fingerprint]
+    kept = [row for row in old if _stays(row, campaign, known)]
     dropped = [row for row in old if row.workload not in rows and row not in kept]
     if dropped:
         listener.say(
@@ -84,6 +84,18 @@ def publish(
     if apart is not None:
         listener.say(apart)
     return path
+
+
+def rows_left_out(campaign: Campaign, table: LatencyTable) -> int:
+    """How many rows of a published table ``publish`` leaves out: of an earlier version or other conditions."""
+    stored = _stored_rows(campaign, table.precision, _one_exponent(campaign), table.variant)
+    known = set(campaign.store.workloads(campaign.target))
+    return sum(row.workload not in stored and not _stays(row, campaign, known) for row in table)
+
+
+def _stays(row: LatencyRow, campaign: Campaign, known: Collection[Workload]) -> bool:
+    """Whether a published row without a valid one in the store is kept: nothing is known about its workload."""
+    return row.workload not in known and row.conditions == campaign.fingerprint
 
 
 def publish_aa(

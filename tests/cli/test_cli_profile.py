@@ -29,7 +29,7 @@ def fake(workspace, monkeypatch):
 
     @contextmanager
     def place(
-        store, workspace, place, *, runtime, threads, processes, retry, builder=None, listener=None, precisions=()
+        store, workspace, place, *, runtime, threads, processes, retry=False, builder=None, listener=None, precisions=()
     ):
         again = tuple(set(Outcome) - {Outcome.OK}) if retry else (Outcome.LOST,)
         sources = device.sources
@@ -284,6 +284,24 @@ def test_rows_of_other_spaces_and_classes_stay_in_the_table(workspace, fake, cap
     run(capsys, "--precision", "fp32", "--classes", "8")
     run(capsys, "--precision", "fp32", "--classes", "12")
     assert {row.workload for row in table(workspace)} == needed(workspace) | needed(workspace, classes=12)
+
+
+def test_a_refresh_does_not_cost_a_table_the_rows_of_an_earlier_version(workspace, fake, capsys):
+    run(capsys, "--precision", "fp32")
+    path = table_path(workspace.root, TARGET, Precision.FP32)
+    before, visits = path.read_bytes(), len(fake.visits)
+    fake.sources = "2"
+    status, _, err = run(capsys, "--precision", "fp32", "--refresh")
+    assert status == 2
+    assert f"{len(table(workspace))} rows of an earlier version of hwbench" in err
+    assert "measured again by hwbench profile --device local --space x3d-tiny --precision fp32" in err
+    assert (path.read_bytes(), len(fake.visits)) == (before, visits)
+    run(capsys, "--precision", "fp32")  # the same files come of it: their rows are taken over
+    assert len(fake.visits) == visits
+    status, out, _ = run(capsys, "--precision", "fp32", "--refresh", "--json")
+    assert status == 0
+    assert 0 < json.loads(out)["ok"] < len(table(workspace))
+    assert {row.workload for row in table(workspace)} == needed(workspace)
 
 
 def test_rows_stay_when_the_store_is_gone(workspace, fake, capsys):
