@@ -35,7 +35,8 @@ def refresh_device(
         The fields of a ``DeviceProfile``.
 
     Raises:
-        NotMeasured: There is no table, or none has whole networks, or its rows were taken under other conditions.
+        NotMeasured: There is no table, or none has whole networks, or its rows were taken under other conditions or
+            by an earlier version of hwbench.
         DeviceError: The device does not answer; the same command goes on with what is left.
     """
     from hwbench.api.campaigns import CampaignProgress, place_campaign
