@@ -47,7 +47,7 @@ class Calibration:
     with (nested cross-validation: Varma and Simon 2006; the errors are those of the jackknife+, Barber et al. 2021).
 
     Attributes:
-        form: ratio, affine, blocks, operators, weights, caches or families.
+        form: ratio, shrunk, free or families.
         gain: Factor on the rows of a family without a gain of its own.
         constant_s: What every network costs on top of its blocks; below zero where weights cost, for those that stay in
             the caches.
@@ -75,7 +75,7 @@ class Calibration:
 
     @classmethod
     def fit(cls, pairs: Pairs, nominal: float = NOMINAL) -> Calibration:
-        """Fits sums of rows; without the blocks there are only the forms ``ratio`` and ``affine``."""
+        """Fits sums of rows; without the blocks there is nothing to tell the terms of a form by but its constant."""
         return cls.of([Observation(measured, (Piece("", rows),)) for rows, measured in pairs], nominal)
 
     @classmethod

@@ -4,23 +4,20 @@ Every form is a sum over blocks and a constant, so that the set of networks with
 
     seconds = sum over blocks of (gain of the family * row + what its terms cost) + constant
 
-    form        free                                                  tried from
-    ratio       one gain (the median)                                 3 networks
-    shrunk      the gain, the constant, per block, weight and byte    4, up to 19
-    affine      the gain, the constant                                20
-    blocks      the gain, the constant, per block                     20
-    operators   the gain, the constant, per operator                  20
-    weights     the gain, the constant, per weight                    20
-    caches      the gain, the constant, per weight, per byte          20
-    families    a gain for each family, the constant, per block       5 for each of them, at least 35
+    form        free                                                               tried from
+    ratio       one gain (the median)                                              3 networks
+    shrunk      the gain, the constant, per block, operator, weight and byte       4
+    free        the same with a prior that holds little                            20
+    families    a gain for each family, the constant, per block                    5 for each of them, at least 35
 
 A block that is timed alone finds its weights in the caches, where it left them, and so much of its activations as the
-caches hold; inside a network they were displaced by those of the others. ``weights`` is for the first, and ``caches``
-for both: its bytes are those of the working set, up to 4 MiB, for what is larger is fetched from memory either way
-(experiment 006).
+caches hold; inside a network they were displaced by those of the others. Weights and bytes are for that: bytes are
+those of the working set, up to 4 MiB, for what is larger is fetched from memory either way (experiment 006).
 
-``shrunk`` has all of these terms, held near zero by a prior: from eight networks it is off by 0.7 to 2.0 % where a
-ratio is off by 1.2 to 4.1 % (experiment 015). It is taken unless networks that are left out speak for the ratio.
+All terms of ``shrunk`` are held near zero by a prior that the networks outweigh: from eight networks it is off by 0.7 to
+2.0 % where a ratio is off by 1.2 to 4.1 %, and from 20 to 150 networks by no more than forms with some of the terms
+and no prior, of which one had to be chosen (experiment 015). It is taken unless networks that are left out speak for
+another one.
 """
 
 from __future__ import annotations
@@ -35,20 +32,18 @@ from numpy.typing import NDArray
 
 from hwbench.latency.pieces import TERMS, Observation
 
-# A second parameter is only tried from here on (the median ratio was better in published data until about 20 networks).
-_MORE_NETWORKS = 20
 _FAMILY_NETWORKS = 35
 _NETWORKS_PER_TERM = 5
 # A richer form must lower the leave-one-out error by this share of it, and by one standard error of the difference.
 _GAIN = 0.05
 # Errors below this one are of arithmetic.
 _ROUNDING = 1e-6
-# Ridge: networks scatter by about 2 % around any form, and terms beyond the ratio are worth about 10 % of a network.
-_RIDGE = (0.02 / 0.1) ** 2
-# Likewise of ``shrunk``: each of its terms is worth about 2 % of a network, beside a scatter of 1.5 %. Of 0.5, 1, 2 and
-# 4 % for each, 1 to 2 are best for the machines of experiment 006, from 4, 8 and 20 networks alike.
-_SHRUNK_RIDGE = (0.015 / 0.02) ** 2
+# Ridges: networks scatter by about 1.5 to 2 % around any form, and the terms beyond the ratio are worth so much of a
+# network each: 2 % in ``shrunk`` (of 0.5, 1, 2 and 4 %, 1 to 2 are best for the machines of experiment 006, from 4, 8 and
+# 20 networks alike), about 10 % in the others, for devices that are further from the sum of their blocks.
+_RIDGES = {"shrunk": (0.015 / 0.02) ** 2, "free": (0.02 / 0.1) ** 2, "families": (0.02 / 0.1) ** 2}
 _SHRUNK_NETWORKS = 4
+_FREE_NETWORKS = 20
 # Residuals beyond so many standard deviations count less (Huber 1964), which costs 5 % of efficiency.
 _HUBER = 1.345
 _ROUNDS = 5
@@ -58,12 +53,8 @@ LEAST_SHARE = 0.2
 _STAYING = ("weights", "bytes")
 # The terms that are free in each form beside the gain and the constant; the ratio has neither.
 _FORMS: Mapping[str, tuple[str, ...]] = {
-    "shrunk": ("blocks", "weights", "bytes"),
-    "affine": (),
-    "blocks": ("blocks",),
-    "operators": ("operators",),
-    "weights": ("weights",),
-    "caches": ("weights", "bytes"),
+    "shrunk": tuple(TERMS),
+    "free": tuple(TERMS),
     "families": ("blocks",),
 }
 
@@ -191,15 +182,12 @@ class NetworkFeatures:
 
     @property
     def forms(self) -> tuple[str, ...]:
-        """The forms that there are enough networks for, and that differ between these networks; simplest first."""
+        """The forms that there are enough networks for; simplest first."""
         forms = ["ratio"]
-        differ = np.ptp(self.features, axis=0) > 0
-        differing = any(differ[self._column(term)] for term in _FORMS["shrunk"])
-        if differing and _SHRUNK_NETWORKS <= self.total < _MORE_NETWORKS:
+        if self.total >= _SHRUNK_NETWORKS:
             forms.append("shrunk")
-        if self.total >= _MORE_NETWORKS:
-            several = [form for form in _FORMS if form not in ("shrunk", "families")]
-            forms += [form for form in several if all(differ[self._column(term)] for term in _FORMS[form])]
+        if self.total >= _FREE_NETWORKS:
+            forms.append("free")
         present = int(self.counted[:, : len(self.families)].any(axis=0).sum())
         enough = max(_FAMILY_NETWORKS, _NETWORKS_PER_TERM * (present + 2))
         if self.total >= enough and present > 1:
@@ -240,10 +228,11 @@ class NetworkFeatures:
         thetas[:, : len(self.families)] = ratio[:, None]
         if form == "ratio":
             return thetas
-        free = [self._column(term) for term in _FORMS[form]]
+        # What all networks have alike is the constant.
+        free = [column for column in map(self._column, _FORMS[form]) if np.ptp(self.features[:, column]) > 0]
         free += range(len(self.families)) if form == "families" else ()
         counts = masks * weights
-        ridge = _SHRUNK_RIDGE if form == "shrunk" else _RIDGE
+        ridge = _RIDGES[form]
         fitted = self._refined(thetas, counts, rows, [*free, thetas.shape[1] - 1], ridge)
         below = fitted[:, -1] < 0  # a constant below zero is no cost of anything
         if below.any():
@@ -285,16 +274,12 @@ def _medians(values: Floats, masks: Masks) -> Floats:
 
 
 def _choose(errors: Mapping[str, Floats]) -> str:
-    """The simplest form that no richer one beats clearly: by 5 % of the error, and by one standard error.
-
-    Of few networks it is ``shrunk``, whose prior is the ratio, unless the ratio beats it clearly or is exact.
-    """
-    (chosen, *richer) = errors
-    if "shrunk" in errors and float(np.mean(errors["ratio"])) <= _ROUNDING:
+    """``shrunk``, whose prior is the ratio, unless another form beats it clearly: by 5 % of the error, and by one
+    standard error. Of fewer networks than it takes, and where the ratio is exact, it is the ratio."""
+    if "shrunk" not in errors or float(np.mean(errors["ratio"])) <= _ROUNDING:
         return "ratio"
-    if "shrunk" in errors:
-        chosen, richer = "shrunk", [form for form in errors if form != "shrunk"]
-    for form in richer:
+    chosen = "shrunk"
+    for form in errors:
         gained = errors[chosen] - errors[form]
         standard_error = np.std(gained, ddof=1) / math.sqrt(len(gained))
         if float(np.mean(gained)) > max(_GAIN * float(np.mean(errors[chosen])), float(standard_error)):
