@@ -6,8 +6,8 @@ Every form is a sum over blocks and a constant, so that the set of networks with
 
     form        free                                                               tried from
     ratio       one gain (the median)                                              3 networks
-    shrunk      the gain, the constant, per block, operator, weight and byte       4
-    free        the same with a prior that holds little                            20
+    shrunk      the gain, the constant, per block, weight and byte                 4
+    free        the same, per operator as well, with a prior that holds little     20
     families    a gain for each family, the constant, per block                    5 for each of them, at least 35
 
 A block that is timed alone finds its weights in the caches, where it left them, and so much of its activations as the
@@ -53,7 +53,7 @@ LEAST_SHARE = 0.2
 _STAYING = ("weights", "bytes")
 # The terms that are free in each form beside the gain and the constant; the ratio has neither.
 _FORMS: Mapping[str, tuple[str, ...]] = {
-    "shrunk": tuple(TERMS),
+    "shrunk": ("blocks", "weights", "bytes"),
     "free": tuple(TERMS),
     "families": ("blocks",),
 }
