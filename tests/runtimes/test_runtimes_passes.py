@@ -1,8 +1,11 @@
 """The passes inside the delegate: each does its part, and none changes what is computed."""
 
+import contextlib
+
 import pytest
 import torch
 from torch import nn
+from torch.export import exported_program
 from torch.fx.traceback import NodeSource
 
 from hwbench.models import workload_module
@@ -48,6 +51,25 @@ def counted(monkeypatch):
     for name in OURS:
         monkeypatch.setattr(inject, name, counting(getattr(inject, name)))
     return found
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_the_rules_of_all_composite_operations_give_the_same_bytes(tmp_path, monkeypatch, precision):
+    registered = []
+    override = exported_program._override_composite_implicit_decomp
+
+    def counting(rules):
+        registered.append(len(rules))
+        return override(rules)
+
+    monkeypatch.setattr(exported_program, "_override_composite_implicit_decomp", counting)
+    _, fewer = build(precision, tmp_path / "fewer.pte")
+    assert max(registered) < 10
+    registered.clear()
+    monkeypatch.setattr(inject, "rules_of_the_graph", contextlib.nullcontext)
+    _, whole = build(precision, tmp_path / "whole.pte")
+    assert min(registered) > 100
+    assert fewer.path.read_bytes() == whole.path.read_bytes()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "int8"])

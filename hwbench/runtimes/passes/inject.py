@@ -23,6 +23,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.traceback import NodeSource
 
 from hwbench.runtimes.passes.casts import is_cast
+from hwbench.runtimes.passes.decompositions import rules_of_the_graph
 from hwbench.runtimes.passes.edge import value
 from hwbench.runtimes.passes.free_reshape import free_reshapes, is_free
 from hwbench.runtimes.passes.implicit_moves import implicit_moves
@@ -36,7 +37,7 @@ _lock = threading.Lock()
 @contextlib.contextmanager
 def delegate_passes() -> Iterator[None]:
     """While it is entered, XNNPACK lowers with our passes; for one thread at a time."""
-    with _lock, _shared_provenance(), recorded_operations():
+    with _lock, _shared_provenance(), rules_of_the_graph(), recorded_operations():
         before = xnnpack_preprocess.XNNPACKPassManager
         xnnpack_preprocess.XNNPACKPassManager = _Passes
         try:
