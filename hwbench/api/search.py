@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
+from hwbench.api.score_plan import WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
+from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
 from hwbench.units import format_rate
 
@@ -73,18 +75,18 @@ def search(
     known, num_classes = predictors(request, workspace, space, listener)
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
+
+    def settings_of(request: SearchRequest, learned: str) -> Settings:
+        asked = filled(request, known).settings(
+            space, targets[0], num_classes, emulated=emulated, further=targets[1:], learned=learned
+        )
+        return replace(asked, sustained=ratios)
+
+    request = _going_on(request, workspace, settings_of(request, ""), listener)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
     if learned is not None and request.trains:
-        learned.check_unit(request.evaluator)
-    settings = filled(request, known).settings(
-        space,
-        targets[0],
-        num_classes,
-        emulated=emulated,
-        further=targets[1:],
-        learned=learned.effort if learned else "",
-    )
-    settings = replace(settings, sustained=ratios)
+        learned.check_unit(request.plan.evaluator)
+    settings = settings_of(request, learned.effort if learned else "")
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
         _tell_predictions(one, settings, listener, of_device=len(known) > 1)
@@ -94,7 +96,7 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.data, request.fidelity, request.decoder)
+    data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder)
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
@@ -104,6 +106,7 @@ def search(
 
     name = request.study or settings.default_study
     race = _race(request, workspace, name, space, data, listener)
+    forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
         first, *further = device_budgets(
@@ -125,7 +128,7 @@ def search(
             tested=data.tested,
             fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
             earlier=earlier,
-            watch=_watch(listener),
+            watch=_watch(listener, forecast),
             latencies=None if settings.by_prediction else first.latencies,
             further=further,
             sizes=sizes(feasible),
@@ -146,10 +149,40 @@ def search(
     cutting = RowCutting.of(request, known, workspace, builder, listener)
     if cutting is not None:
         study, cut = cutting.run(study, known, again)
-    result = study.run(request.trials, request.measure, cut)
+    result = study.run(request.plan.trials, request.measure, cut)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, listener: Listener) -> SearchRequest:
+    """The request, with what it leaves open as the study of its name has it; says where that is not the default.
+
+    Args:
+        request: What is asked for.
+        workspace: Has the studies.
+        settings: Of the request as it is, which name the study where the request does not.
+        listener: Hears which study there is besides.
+
+    Raises:
+        InvalidValue: The evaluator of the study does not go with the rest of the request.
+    """
+    from hwbench.studies.stored_settings import stored_settings
+
+    if request.evaluator is not None and request.epochs is not None:
+        return request
+    stored = stored_settings(workspace.studies / (request.study or settings.default_study), request.study_storage)
+    going, default = going_on(request, stored), request.plan.evaluator
+    if going.plan.evaluator != default:
+        listener.say(
+            f"study {request.study} goes on as it began, with --evaluator {going.plan.evaluator}; {default}, the "
+            f"default {'with' if request.data else 'without'} --data, takes another --study"
+        )
+    other = replace(settings, evaluator=WITHOUT_DATA).default_study
+    begins = not (request.study or request.evaluator or stored)
+    if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
+        listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
+    return going
 
 
 def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:
@@ -161,7 +194,7 @@ def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None
         return None
     if not request.trains:
         return EarlierTrainings(learned.observations)
-    settings = replace(settings, scoring=scoring_of(get(request.evaluator)))
+    settings = replace(settings, scoring=scoring_of(get(request.plan.evaluator)))
     return EarlierTrainings(learned.at(request.fidelity), learned.same_as(settings))
 
 
@@ -180,7 +213,7 @@ def _supernet(
     """The supernet of the study, trained; None where no score needs one. It is of one space."""
     from hwbench.spaces.feasible import FeasibleSet
 
-    if request.evaluator != SUPERNET:
+    if request.plan.evaluator != SUPERNET:
         return None
     assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
     supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
@@ -205,7 +238,7 @@ def _race(
     from hwbench.runtimes import DEFAULT, exporting
     from hwbench.studies.race import Race
 
-    if not request.finalists:
+    if not request.plan.finalists:
         return None
     if request.finalist_score == INT8 and request.runtime not in exporting():
         raise InvalidValue(
@@ -216,7 +249,7 @@ def _race(
         workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
         request.runtime, listener,
     )  # fmt: skip
-    return Race(request.finalists, train, request.seed, watch)
+    return Race(request.plan.finalists, train, request.seed, watch)
 
 
 def _workers(request: SearchRequest) -> WorkerPlan | None:
@@ -233,7 +266,7 @@ def _pruning(request: SearchRequest) -> Pruning | None:
     """How networks are given up; None: none is."""
     from hwbench.studies.pruning import Pruning
 
-    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.epochs)
+    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.plan.epochs)
 
 
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
@@ -248,25 +281,25 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     from hwbench.studies.sampler import samplers
     from hwbench.studies.settings import check_name
 
-    evaluator = get(request.evaluator)
+    evaluator = get(request.plan.evaluator)
     if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
         raise InvalidValue(
-            f"--pruner {request.pruner}: evaluator {request.evaluator!r} tells no score before its end; take curve or "
-            "short-train"
+            f"--pruner {request.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
+            "curve or short-train"
         )
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
-    if request.reads or request.finalists:
+    if request.reads or request.plan.finalists:
         from hwbench.data import SYNTHETIC, open_splits
         from hwbench.data.decoders import get as get_decoder
 
         get_decoder(request.decoder)
 
-        if request.data != SYNTHETIC:  # which is made when it is read
-            open_splits(workspace, request.data)
+        if request.plan.data != SYNTHETIC:  # which is made when it is read
+            open_splits(workspace, request.plan.data)
     listener.say(f"score: {describe(evaluator)}")
-    if not request.finalists and (doubt := judgement(evaluator)):
+    if not request.plan.finalists and (doubt := judgement(evaluator)):
         listener.say(doubt)
 
 
@@ -313,12 +346,16 @@ def _number(count: float) -> str:
     return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
 
 
-def _watch(listener: Listener) -> SearchWatch:
-    """Tells a listener of trials, with the best score so far."""
+def _watch(listener: Listener, forecast: TrainingForecast | None) -> SearchWatch:
+    """Tells a listener of trials, with the best score so far, and before the first of how long they will take."""
     from hwbench.studies.candidates import Candidate
     from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
+        def planned(self, networks: int) -> None:
+            if forecast is not None:
+                forecast.tell(networks, listener)
+
         def started(self, trials: int, finished: int) -> None:
             self.total, self.first, self.done = trials, finished, finished
             self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0

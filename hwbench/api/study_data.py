@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import math
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
     from hwbench.specs import Network, TensorSpec
     from hwbench.studies.evaluators import Report
     from hwbench.training import Recipe, Resources
-    from hwbench.training.loop import Fit
+    from hwbench.training.loop import Fit, TrainingProgress
     from hwbench.training.run import Data
     from hwbench.workspace import Workspace
 
 # Of OMP_NUM_THREADS, which may be empty, or have a number for each level of nesting.
 _THREADS = re.compile(r"[1-9][0-9]*")
+# Of a training that is timed: steps, unless fewer take so many seconds.
+_STEPS, _FEWEST_STEPS, _TIMED_S = 8, 2, 3.0
 _FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
@@ -67,6 +71,33 @@ class Fidelity:
         t = max(1, round(input.t * self.frames_share))
         h, w = (max(1, round(side * self.resolution_share)) for side in (input.h, input.w))
         return input.with_(t=t, h=h, w=w)
+
+
+class _TimedEnough(Exception):
+    """Raised through a training that is timed."""
+
+
+class _StepWatch:
+    """Times the steps of a training after the first one, and ends it after eight more, or two that take long."""
+
+    def __init__(self) -> None:
+        self._began, self._ends, self._last = time.monotonic(), list[float](), 0
+        self._of_an_epoch = 0.0
+
+    def __call__(self, at: TrainingProgress) -> None:
+        if at.step == self._last:  # the end of an epoch
+            return
+        self._last, self._of_an_epoch = at.step, at.steps / at.epochs
+        self._ends.append(time.monotonic())
+        timed = len(self._ends) - 1
+        if timed >= _STEPS or (timed >= _FEWEST_STEPS and self._ends[-1] - self._ends[0] > _TIMED_S):
+            raise _TimedEnough
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch; of one step alone with what came before it."""
+        times = self._ends if len(self._ends) > 1 else [self._began, *self._ends]
+        return self._of_an_epoch * (times[-1] - times[0]) / max(1, len(times) - 1)
 
 
 class StudyData:
@@ -151,21 +182,46 @@ class StudyData:
         validate: bool,
         losses: Callable[[int, float], None] | None = None,
         tested: Report | None = None,
+        progress: Callable[[TrainingProgress], None] | None = None,
+        threads: int | None = None,
     ) -> Fit:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
         recipe = self.recipe(seed) if tested is None else replace(self.recipe(seed), eval_every=1)
         data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        resources = self.resources(seed)
         return fit(
             initial(network.with_classes(len(data.training.classes)), recipe),
             data.training,
             data.validation if validate else None,
             recipe,
-            resources=self.resources(seed),
+            resources=resources if threads is None else replace(resources, threads=threads),
+            progress=progress,
             losses=losses,
             validated=None if tested is None else lambda epoch, scores: tested(epoch - 1, scores.top1),
         )
+
+    def epoch_s(self, network: Network, seed: int, threads: int | None = None) -> float:
+        """Seconds of a pass over the training videos, by the first steps of a training that is given up.
+
+        Args:
+            network: Trained.
+            seed: Of the study; the first steps of all networks read the same videos.
+            threads: Of torch; None: as many as trainings of the study have.
+
+        Raises:
+            VideoError: A video cannot be read.
+        """
+        watch = _StepWatch()
+        with contextlib.suppress(_TimedEnough, CheckFailed):
+            self._fit(network, seed, validate=False, progress=watch, threads=threads)
+        return watch.epoch_s
+
+    def test_share(self, network: Network, seed: int) -> float:
+        """Clips of a test by those of an epoch."""
+        data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        return len(data.validation) / max(1, len(data.training))
 
     def recipe(self, seed: int) -> Recipe:
         """How networks of the study are trained."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
 from hwbench.specs import Precision
+from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
 
 _SYNTHETIC = "synthetic"
@@ -72,8 +73,8 @@ def _filling(missing_rows: str) -> str:
 def _race(result: StoredResult) -> list[str]:
     """The options of the race of the finalists, where one was run."""
     race = next((one for one in result.races.values() if one.rounds), None)
-    if race is None:
-        return []
+    if race is None:  # where networks are trained, a race is the default
+        return ["--finalists 0"] if result.settings.evaluator in TRAINING else []
     finalists = max(len(one.rounds[0].standings) for one in result.races.values() if one.rounds)
     words = [f"--finalists {finalists} --finalist-epochs {race.rounds[0].epochs} --finalist-score {race.score}"]
     return words if result.settings.data else [f"--data {shlex.quote(race.data)}", *words]

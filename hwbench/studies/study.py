@@ -230,6 +230,8 @@ class Search:
 
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
         left = total - len(finished_trials(study))
+        if left > 0:
+            self.watch.planned(left)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             known = self.earlier.scores if self.earlier else {}
             Trials(
