@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.prediction import measuring
+from hwbench.api.reading import RGB
 from hwbench.api.score_plan import WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
@@ -18,6 +19,7 @@ from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
+from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -96,7 +98,8 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder)
+    data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder, request.modality)
+    _check_modality(data, feasible, listener)
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
@@ -137,6 +140,7 @@ def search(
             smaller=smaller,
             race=race,
             pruning=_pruning(request),
+            channels=data.channels,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:
@@ -183,6 +187,23 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
     if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
         listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
     return going
+
+
+def _check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:
+    """Says what times are of networks that see no pictures.
+
+    Raises:
+        InvalidValue: No such modality, or a space has networks of pictures alone.
+    """
+    if data.modality == RGB:
+        return
+    for part in feasible.parts:
+        _, smallest = part.smallest()
+        data.trained(feasible.space.network(smallest, 1))
+    listener.say(
+        f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
+        f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
+    )
 
 
 def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:

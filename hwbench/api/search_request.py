@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
-from hwbench.api.reading import DECODER, DECODER_HELP
+from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
 from hwbench.api.requests import option, request
 from hwbench.api.score_plan import TRAINED_EPOCHS, TRAINED_FINALISTS, TRAINED_TRIALS, TRIALS, ScorePlan
 from hwbench.api.search_rows import MEASURE_ROWS
@@ -27,6 +27,8 @@ SUPERNET = "supernet"
 # Passes of the one training of all networks within a budget.
 SUPERNET_EPOCHS = 30
 NO_PRUNER = "none"
+# Evaluators that look at pictures, whatever a network is trained on later.
+PICTURES_ALONE = (SUPERNET, "zero-cost")
 # Its networks are predicted from trainings of others.
 FITTED = "fitted"
 
@@ -97,6 +99,7 @@ class SearchRequest:
         help="For finalists, and for all evaluators but entropy: synthetic (default), synthetic:NAME, or a path.",
     )
     decoder: str = option(default=DECODER, help=DECODER_HELP)
+    modality: str = option(default=RGB, help=MODALITY_HELP + " For curve, short-train and finalists.")
     epochs: int | None = option(
         default=None, min=1, help=f"For curve and short-train: epochs of a training; default: {TRAINED_EPOCHS}."
     )
@@ -181,6 +184,8 @@ class SearchRequest:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
         if self.pruner != NO_PRUNER:
             self._check_pruner()
+        if self.modality != RGB:
+            self._check_modality()
         if self.learn_from and evaluator != FITTED and not self.trains:
             raise InvalidValue(
                 f"--learn-from goes with --evaluator {FITTED}, short-train or curve, got --evaluator {evaluator}"
@@ -199,6 +204,16 @@ class SearchRequest:
             raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.plan.epochs}")
         if self.ray is not None:
             raise InvalidValue(f"--pruner {self.pruner} goes with --workers on this machine, not with --ray")
+
+    def _check_modality(self) -> None:
+        """Raises InvalidValue where nothing is trained on what networks see."""
+        if self.streaming:
+            raise InvalidValue(f"--streaming: frames of a stream are pictures; leave out --modality {self.modality}")
+        if self.plan.evaluator in PICTURES_ALONE or not (self.trains or self.plan.finalists):
+            raise InvalidValue(
+                f"--modality {self.modality} goes with --evaluator short-train or curve, or with --finalists, got "
+                f"--evaluator {self.plan.evaluator}"
+            )
 
     @property
     def variant(self) -> str:
@@ -359,6 +374,7 @@ class SearchRequest:
             max_activation_bytes=self.max_activation_bytes,
             pruner="" if self.pruner == NO_PRUNER else self.pruner,
             begun_from=learned if self.trains else "",
+            modality="" if self.modality == RGB else self.modality,
         )
 
 

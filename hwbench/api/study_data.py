@@ -13,14 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.reading import DECODER, reading_of
+from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.printable import printable
+from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     import torch
 
+    from hwbench.data import Reading
     from hwbench.specs import Network, TensorSpec
     from hwbench.studies.evaluators import Report
     from hwbench.training import Recipe, Resources
@@ -113,16 +115,42 @@ class StudyData:
         source: Data by name.
         fidelity: How short a training is.
         decoder: Who decodes videos; the frames are the same.
+        modality: What networks see: ``rgb``, or a form of optical flow, for trainings alone.
     """
 
-    def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER) -> None:
+    def __init__(
+        self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER, modality: str = RGB
+    ) -> None:
         self.workspace, self.source, self.fidelity, self.decoder = workspace, source, fidelity, decoder
+        self.modality = modality
         self._opened = functools.cache(self._open)
         self.resources = functools.cache(self._resources_of)
 
-    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str]]:
+    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str, str]]:
         """Other processes read the data for themselves."""
-        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder)
+        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder, self.modality)
+
+    @property
+    def reading(self) -> Reading:
+        """How videos are read.
+
+        Raises:
+            InvalidValue: No such modality.
+        """
+        return reading_of(self.decoder, modality=self.modality)
+
+    @property
+    def channels(self) -> int:
+        """Of the clips that networks are trained on."""
+        return CLIP_CHANNELS if self.modality == RGB else self.reading.channels
+
+    def trained(self, network: Network) -> Network:
+        """A network as it is trained: its first block takes the channels of what it sees.
+
+        Raises:
+            InvalidValue: It takes pictures alone.
+        """
+        return network.with_channels(self.channels)
 
     def top1(self, network: Network, seed: int) -> float:
         """Top-1 on the validation videos after a short training, a fraction; not a number where it diverges."""
@@ -192,7 +220,7 @@ class StudyData:
         data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
         resources = self.resources(seed)
         return fit(
-            initial(network.with_classes(len(data.training.classes)), recipe),
+            initial(self.trained(network).with_classes(len(data.training.classes)), recipe),
             data.training,
             data.validation if validate else None,
             recipe,
@@ -232,7 +260,7 @@ class StudyData:
     def _open(self, seed: int) -> Data:
         from hwbench.training.run import open_data
 
-        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=reading_of(self.decoder))
+        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=self.reading)
 
     def _resources_of(self, seed: int) -> Resources:
         from hwbench.data.decoders import PYAV

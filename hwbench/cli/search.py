@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from hwbench.api.reading import RGB
 from hwbench.api.search import search
 from hwbench.api.search_request import SearchRequest
 from hwbench.cli.app import app
@@ -35,9 +37,9 @@ def _run(request: SearchRequest, as_json: bool) -> None:
 
 
 def _form(request: SearchRequest) -> str:
-    """What a stream is trained with, and what follows."""
+    """What a network of flow or a stream is trained with, and what follows."""
     if not request.streaming:
-        return ""
+        return "" if request.modality == RGB else f" --modality {shlex.quote(request.modality)}"
     return f" --causal --out RUN, then: hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
 
 

@@ -46,6 +46,7 @@ def search(result: StoredResult) -> str:
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
+    words += _modality(result)
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
     if s.sustained:
         words.append("--sustained")
@@ -60,6 +61,11 @@ def search(result: StoredResult) -> str:
         words.append(f"--confidence {s.confidence:g}")
     words += _race(result)
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def _modality(result: StoredResult) -> list[str]:
+    """The option that says what networks see, where these are no pictures."""
+    return [f"--modality {shlex.quote(result.settings.modality)}"] if result.settings.modality else []
 
 
 def _filling(missing_rows: str) -> str:
@@ -104,7 +110,7 @@ _RECIPE = {
 def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
     """Trains the winner, as a recipe says where one is known."""
     known = recipe or {}
-    causal = ["--causal"] if result.settings.streaming else []
+    causal = _modality(result) + (["--causal"] if result.settings.streaming else [])
     options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
     return " ".join(
         [f"hwbench train {_best(result)} --data {_data(result)}", *causal, *options, f"--out {_run(result)}"]
