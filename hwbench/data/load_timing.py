@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from hwbench.data.datasets import Sample, TrainingClips, collate
+from hwbench.data.datasets import TrainingClips
 from hwbench.data.decoding import Frames, VideoFile
 from hwbench.data.flow_stream import FlowTransform
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.loading import Loader, shuffled
 from hwbench.data.media import FileSource, OpenVideo
+from hwbench.data.samples import Sample, collate
 from hwbench.errors import VideoError
 
 # In the order in which a clip goes through them.
