@@ -67,6 +67,7 @@ class TrainingForecast:
         if self._told:
             return
         self._told = True
+        networks = int(min(networks, self.feasible.count))
         drawn = self._drawn(networks)
         epoch_s = self._epoch_s(drawn)
         trainings_s, race_s = self._trainings_s(networks, drawn[0], epoch_s), self._races_s(epoch_s)
@@ -74,11 +75,15 @@ class TrainingForecast:
         told = f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(trainings_s)}"
         if race_s:
             each = f" within each of {self.races} budgets" if self.races > 1 else ""
-            told += f", and the race of the best {plan.finalists}{each} at most {format_duration(race_s)}"
+            told += f", and the race of the best {self._finalists}{each} at most {format_duration(race_s)}"
         listener.say(
             f"{told}, by the first steps of {len(drawn)} networks ({format_duration(epoch_s)} for an epoch); "
             "--trials, --epochs and --finalists say how much is trained"
         )
+
+    @property
+    def _finalists(self) -> int:
+        return int(min(self.request.plan.finalists, self.feasible.count))
 
     def _drawn(self, networks: int) -> Sequence[Network]:
         from hwbench.studies.evaluations import ReferenceNetworks
@@ -107,7 +112,7 @@ class TrainingForecast:
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""
         first, whole = self.request.finalist_epochs, self.request.frames_share * self.request.resolution_share**2
-        return self.races * race_epochs(self.request.plan.finalists, first) * epoch_s / whole / self.request.workers
+        return self.races * race_epochs(self._finalists, first) * epoch_s / whole / self.request.workers
 
 
 def race_epochs(finalists: int, first: int) -> int:
