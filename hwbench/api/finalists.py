@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.reading import RGB
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class StudyFinalists:
         from hwbench.studies.race import FinalistRun
         from hwbench.training import load_scores
 
-        network = self.space.network(Architecture.parse(architecture), 1)
+        network = self.data.trained(self.space.network(Architecture.parse(architecture), 1))
         data = self.data.sized(network.input, self.seed)
         network = network.with_classes(len(data.training.classes))
         trained = self._train(network, data, architecture, number)
@@ -88,8 +89,12 @@ class StudyFinalists:
 
     def run_dir(self, architecture: str, number: int) -> Path:
         """The folder of a training: other data, seeds or lengths have another one."""
-        facts = json.dumps([architecture, self.data.source, self.seed, self.epochs])
+        facts = json.dumps([architecture, self.data.source, self.seed, self.epochs, *self._modality])
         return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
+
+    @property
+    def _modality(self) -> list[str]:
+        return [] if self.data.modality == RGB else [self.data.modality]
 
     def _train(self, network: Network, data: Data, architecture: str, number: int) -> Trained:
         from hwbench.training import train

@@ -49,6 +49,7 @@ class _Made:
     effort: str
     seed: int
     num_classes: int
+    modality: str
 
     @classmethod
     def of(cls, settings: Settings) -> _Made:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +43,7 @@ class DeviceProfile:
         seconds: How long it took.
         aa: The A/A test that stands in the tables.
         accuracies: How good each table is.
+        scales_before: Of a refresh, by precision: the factor of the table before it.
     """
 
     device: str
@@ -55,6 +56,7 @@ class DeviceProfile:
     seconds: float
     aa: SelfCheck | None
     accuracies: tuple[TableAccuracy, ...] = ()
+    scales_before: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], root: Path) -> DeviceProfile:
@@ -65,7 +67,15 @@ class DeviceProfile:
         tables = tuple(root / name for name in values["tables"])
         accuracies = tuple(TableAccuracy(**one) for one in values["precisions"])
         fields = {name: values[name] for name in names}
-        return cls(**fields, tables=tables, root=root, aa=published_aa(tables), accuracies=accuracies)
+        before = {one["precision"]: one["scale_before"] for one in values["scales"] if "scale_before" in one}
+        return cls(
+            **fields,
+            tables=tables,
+            root=root,
+            aa=published_aa(tables),
+            accuracies=accuracies,
+            scales_before=before,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench profile --json`` prints."""
@@ -82,7 +92,7 @@ class DeviceProfile:
             "table": names[0],
             "tables": names,
             "seconds": self.seconds,
-            "scales": [scale_values(LatencyTable.read(path)) for path in self.tables],
+            "scales": [scale_values(LatencyTable.read(path), self.scales_before) for path in self.tables],
             "aa": self.aa and {**self.aa.found.as_json(), "made_on": self.aa.made_on},
             **worst(self.accuracies),
         }

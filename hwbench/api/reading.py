@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from hwbench.training import Checkpoint
 
 DECODER = "pyav"
+# The modality that is no flow.
+RGB = "rgb"
 DECODER_HELP = "Who decodes videos: pyav, torchcodec, or one of another package."
 MODALITY_HELP = (
     "What a network sees: rgb, flow (files beside the videos), flow:FOLDER, or flow:tvl1, flow:dis, flow:raft=FILE, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +61,7 @@ def refresh_device(
         for precision in precisions:
             path = table_path(workspace.root, target, precision, request.variant)
             _check_conditions(path, campaign, request)
+        before = {one.value: _factor(table_path(workspace.root, target, one, request.variant)) for one in precisions}
         workloads = anchors(workspace, campaign, precisions, request.variant)
         measure_anchors(campaign, workloads, CampaignProgress(listener))
         tables = tuple(
@@ -79,22 +81,36 @@ def refresh_device(
         "root": workspace.root,
         "seconds": round(time.monotonic() - started, 1),
         "aa": published_aa(tables),
+        "scales_before": before,
     }
 
 
-def scale_values(table: LatencyTable) -> dict[str, Any]:
-    """The scale of a table as ``hwbench profile --json`` prints it."""
-    scale = table.scale
+def scale_values(table: LatencyTable, before: Mapping[str, float]) -> dict[str, Any]:
+    """The scale of a table as ``hwbench profile --json`` prints it.
+
+    Args:
+        table: As it is now.
+        before: The factor before a refresh by precision; empty: there was none.
+    """
+    scale, precision = table.scale, table.precision.value
+    moved = {"scale_before": round(before[precision], 5)} if precision in before else {}
     if scale is None:
-        return {"precision": table.precision.value, "scale": None}
+        return {"precision": precision, "scale": None, **moved}
     return {
-        "precision": table.precision.value,
+        "precision": precision,
+        **moved,
         "scale": round(scale.factor, 5),
         "scale_low": round(scale.low, 5),
         "scale_high": round(scale.high, 5),
         "scale_at": scale.at,
         "occasions": scale.occasions,
     }
+
+
+def _factor(path: Path) -> float:
+    """What the rows of a table are multiplied by in a prediction; 1 where nothing has told a scale yet."""
+    scale = LatencyTable.read(path).scale
+    return 1.0 if scale is None else scale.factor
 
 
 def _published(request: ProfileRequest, workspace: Workspace, target: Target) -> list[Precision]:

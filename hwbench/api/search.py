@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hwbench.api.learning import learn_from
-from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
-from hwbench.api.search_devices import SpaceListener, device_budgets, filled, front_within, predictors
+from hwbench.api.reading import RGB
+from hwbench.api.score_plan import WITH_DATA, WITHOUT_DATA, going_on
+from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
 from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
+from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
+from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
-from hwbench.units import format_rate
+from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hwbench.api.learning import Learned
     from hwbench.api.search_devices import DevicePredictors
-    from hwbench.latency import AdditivePredictor
     from hwbench.measure.builder import Builder
     from hwbench.spaces.protocols import NetworkSet, SearchedSpace
-    from hwbench.spaces.sums import SpaceSums
     from hwbench.studies.earlier import EarlierTrainings
     from hwbench.studies.evaluations import WorkerPlan
     from hwbench.studies.pruning import Pruning
     from hwbench.studies.race import Race
     from hwbench.studies.search_result import SearchResult
     from hwbench.studies.settings import Settings
-    from hwbench.studies.trials import SearchWatch
     from hwbench.workspace import Workspace
 
 
@@ -73,37 +73,39 @@ def search(
     known, num_classes = predictors(request, workspace, space, listener)
     targets = [one.target for one in known]
     emulated = any(one.emulated for one in known)
+
+    def settings_of(request: SearchRequest, learned: str) -> Settings:
+        asked = filled(request, known).settings(
+            space, targets[0], num_classes, emulated=emulated, further=targets[1:], learned=learned
+        )
+        return replace(asked, sustained=ratios)
+
+    request = _going_on(request, workspace, settings_of(request, ""), listener)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
     if learned is not None and request.trains:
-        learned.check_unit(request.evaluator)
-    settings = filled(request, known).settings(
-        space,
-        targets[0],
-        num_classes,
-        emulated=emulated,
-        further=targets[1:],
-        learned=learned.effort if learned else "",
-    )
-    settings = replace(settings, sustained=ratios)
+        learned.check_unit(request.plan.evaluator)
+    settings = settings_of(request, learned.effort if learned else "")
     *smaller, feasible = front_within(space, known, settings)
     for one in known:
-        _tell_predictions(one, settings, listener, of_device=len(known) > 1)
-    _tell_feasible([*smaller, feasible], settings, listener)
+        tell_predictions(one, settings, listener, of_device=len(known) > 1)
+    tell_feasible([*smaller, feasible], settings, listener)
     _check_names(workspace, request, listener)  # loads Optuna and torch, which an impossible budget does not wait for
 
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.data, request.fidelity, request.decoder)
+    data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder, request.modality)
+    _check_modality(data, feasible, listener)
     supernet = _supernet(request, workspace, data, feasible, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
     earlier = _earlier(request, settings, learned)
     if earlier is not None:
-        listener.say(_begun_from(earlier, [*smaller, feasible]))
+        listener.say(begun_from(earlier, [*smaller, feasible]))
 
     name = request.study or settings.default_study
     race = _race(request, workspace, name, space, data, listener)
+    forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
         first, *further = device_budgets(
@@ -125,7 +127,7 @@ def search(
             tested=data.tested,
             fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
             earlier=earlier,
-            watch=_watch(listener),
+            watch=search_watch(listener, forecast),
             latencies=None if settings.by_prediction else first.latencies,
             further=further,
             sizes=sizes(feasible),
@@ -134,6 +136,7 @@ def search(
             smaller=smaller,
             race=race,
             pruning=_pruning(request),
+            channels=data.channels,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:
@@ -146,10 +149,57 @@ def search(
     cutting = RowCutting.of(request, known, workspace, builder, listener)
     if cutting is not None:
         study, cut = cutting.run(study, known, again)
-    result = study.run(request.trials, request.measure, cut)
+    result = study.run(request.plan.trials, request.measure, cut)
     if result.emulated:
         listener.say("every time here was taken under emulation: it says nothing about a device")
     return result
+
+
+def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, listener: Listener) -> SearchRequest:
+    """The request, with what it leaves open as the study of its name has it; says where that is not the default.
+
+    Args:
+        request: What is asked for.
+        workspace: Has the studies.
+        settings: Of the request as it is, which name the study where the request does not.
+        listener: Hears which study there is besides.
+
+    Raises:
+        InvalidValue: The evaluator of the study does not go with the rest of the request.
+    """
+    from hwbench.studies.stored_settings import stored_settings
+
+    if request.evaluator is not None and request.epochs is not None:
+        return request
+    stored = stored_settings(workspace.studies / (request.study or settings.default_study), request.study_storage)
+    going, default = going_on(request, stored), request.plan.evaluator
+    if going.plan.evaluator != default:
+        listener.say(
+            f"study {request.study} goes on as it began, with --evaluator {going.plan.evaluator}; {default}, the "
+            f"default {'with' if request.data else 'without'} --data, takes another --study"
+        )
+    other = replace(settings, evaluator=WITHOUT_DATA).default_study
+    begins = not (request.study or request.evaluator or stored)
+    if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
+        listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
+    return going
+
+
+def _check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:
+    """Says what times are of networks that see no pictures.
+
+    Raises:
+        InvalidValue: No such modality, or a space has networks of pictures alone.
+    """
+    if data.modality == RGB:
+        return
+    for part in feasible.parts:
+        _, smallest = part.smallest()
+        data.trained(feasible.space.network(smallest, 1))
+    listener.say(
+        f"networks see {data.modality}: predictions are those of networks that see pictures, whose first block takes "
+        f"{CLIP_CHANNELS} channels; the best are measured as they are trained, with {data.channels}"
+    )
 
 
 def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None) -> EarlierTrainings | None:
@@ -161,17 +211,8 @@ def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None
         return None
     if not request.trains:
         return EarlierTrainings(learned.observations)
-    settings = replace(settings, scoring=scoring_of(get(request.evaluator)))
+    settings = replace(settings, scoring=scoring_of(get(request.plan.evaluator)))
     return EarlierTrainings(learned.at(request.fidelity), learned.same_as(settings))
-
-
-def _begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> str:
-    """What of the trainings of before a study uses, for people."""
-    known = {one.architecture for one in earlier.observations}
-    within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
-    text = f"{within} of {len(known)} networks trained before are within the budget; the best {first} are tried first"
-    repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
-    return f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
 
 
 def _supernet(
@@ -180,7 +221,7 @@ def _supernet(
     """The supernet of the study, trained; None where no score needs one. It is of one space."""
     from hwbench.spaces.feasible import FeasibleSet
 
-    if request.evaluator != SUPERNET:
+    if request.plan.evaluator != SUPERNET:
         return None
     assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
     supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
@@ -205,7 +246,7 @@ def _race(
     from hwbench.runtimes import DEFAULT, exporting
     from hwbench.studies.race import Race
 
-    if not request.finalists:
+    if not request.plan.finalists:
         return None
     if request.finalist_score == INT8 and request.runtime not in exporting():
         raise InvalidValue(
@@ -216,7 +257,7 @@ def _race(
         workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
         request.runtime, listener,
     )  # fmt: skip
-    return Race(request.finalists, train, request.seed, watch)
+    return Race(request.plan.finalists, train, request.seed, watch)
 
 
 def _workers(request: SearchRequest) -> WorkerPlan | None:
@@ -233,7 +274,7 @@ def _pruning(request: SearchRequest) -> Pruning | None:
     """How networks are given up; None: none is."""
     from hwbench.studies.pruning import Pruning
 
-    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.epochs)
+    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.plan.epochs)
 
 
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:
@@ -248,104 +289,23 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     from hwbench.studies.sampler import samplers
     from hwbench.studies.settings import check_name
 
-    evaluator = get(request.evaluator)
+    evaluator = get(request.plan.evaluator)
     if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
         raise InvalidValue(
-            f"--pruner {request.pruner}: evaluator {request.evaluator!r} tells no score before its end; take curve or "
-            "short-train"
+            f"--pruner {request.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
+            "curve or short-train"
         )
     samplers.get(request.sampler)
     if request.study is not None:
         check_name(request.study)
-    if request.reads or request.finalists:
+    if request.reads or request.plan.finalists:
         from hwbench.data import SYNTHETIC, open_splits
         from hwbench.data.decoders import get as get_decoder
 
         get_decoder(request.decoder)
 
-        if request.data != SYNTHETIC:  # which is made when it is read
-            open_splits(workspace, request.data)
+        if request.plan.data != SYNTHETIC:  # which is made when it is read
+            open_splits(workspace, request.plan.data)
     listener.say(f"score: {describe(evaluator)}")
-    if not request.finalists and (doubt := judgement(evaluator)):
+    if not request.plan.finalists and (doubt := judgement(evaluator)):
         listener.say(doubt)
-
-
-def _tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:
-    """Says of each space how it is predicted, and what room below the budget the confidence takes."""
-    where = f" of {known.target.device}" if of_device else ""
-    for name, predictor in known.by_space.items():
-        speaking = SpaceListener(listener, name, len(known.by_space))
-        if not settings.by_prediction:
-            _tell_confidence(predictor, settings.confidence, speaking)
-        speaking.say(f"calibration{where}: {predictor.calibration.describe()}")
-
-
-def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: Listener) -> None:
-    """Says what room below the budget the confidence takes, and what of it is for another occasion."""
-    margin, within = predictor.margin(confidence), predictor.calibration.margin(confidence)
-    day = f", of which {margin - within:.1%} are for another occasion" if margin - within > 0.001 else ""
-    listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
-
-
-def _tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Listener) -> None:
-    """Says how large the feasible set of each budget is, which spaces have none of it, and what is missing from it."""
-    from hwbench.spaces.union_set import UnionSet
-
-    for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
-        within = settings.limit_text(limit_ms) if len(sets) > 1 else settings.budgets_text()
-        of = "space" if len(feasible.counts) == 1 else "spaces"
-        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
-        if isinstance(feasible, UnionSet):
-            shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
-            listener.say(f"of these {', '.join(shares)}")
-            for name, reason in feasible.empty.items():
-                listener.say(f"{reason}; the search goes on without {name}")
-    for sums in sets[-1].sums.members:
-        if sums.coverage < 1:
-            listener.say(f"only {sums.coverage:.2%} of {_the(sums, sets[-1])} is measured; the rest is left out")
-
-
-def _the(sums: SpaceSums, feasible: NetworkSet) -> str:
-    return "the space" if len(feasible.counts) == 1 else f"space {sums.space.name}"
-
-
-def _number(count: float) -> str:
-    return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
-
-
-def _watch(listener: Listener) -> SearchWatch:
-    """Tells a listener of trials, with the best score so far."""
-    from hwbench.studies.candidates import Candidate
-    from hwbench.studies.trials import SearchWatch
-
-    class TrialProgress(SearchWatch):
-        def started(self, trials: int, finished: int) -> None:
-            self.total, self.first, self.done = trials, finished, finished
-            self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0
-            self._tell("", f"{finished} from before" if finished else "")
-
-        def evaluated(self, candidate: Candidate) -> None:
-            self.done += 1
-            self.best = max(self.best, candidate.score)
-            listener.evaluated(candidate)
-            self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
-
-        def gave_up(self, candidate: Candidate, epochs: int) -> None:
-            self.done += 1
-            self.given_up += 1
-            self._tell(
-                format_rate(self.done - self.first, time.monotonic() - self.since),
-                f"best {self.best:.4g}, {self.given_up} given up",
-            )
-
-        def died(self, architecture: str, reason: str, again: bool) -> None:
-            listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
-
-        def exhausted(self, networks: int) -> None:
-            self.total = self.done
-            self._tell("", f"all {networks} networks within the budget seen")
-
-        def _tell(self, rate: str, note: str) -> None:
-            listener.progress(StageProgress("trials", self.done, self.total, rate, note))
-
-    return TrialProgress()

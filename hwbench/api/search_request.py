@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
-from hwbench.api.reading import DECODER, DECODER_HELP
+from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
 from hwbench.api.requests import option, request
+from hwbench.api.score_plan import TRAINED_EPOCHS, TRAINED_FINALISTS, TRAINED_TRIALS, TRIALS, ScorePlan
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
@@ -26,6 +27,8 @@ SUPERNET = "supernet"
 # Passes of the one training of all networks within a budget.
 SUPERNET_EPOCHS = 30
 NO_PRUNER = "none"
+# Evaluators that look at pictures, whatever a network is trained on later.
+PICTURES_ALONE = (SUPERNET, "zero-cost")
 # Its networks are predicted from trainings of others.
 FITTED = "fitted"
 
@@ -51,8 +54,16 @@ class SearchRequest:
     )
     precision: str = option(default="int8", help="fp32, fp16, bf16 or int8.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")
-    trials: int = option(default=64, min=1, help="Networks to evaluate in all.")
-    evaluator: str = option(default="entropy", help="entropy, zero-cost, curve, short-train, fitted or supernet.")
+    trials: int | None = option(
+        default=None,
+        min=1,
+        help=f"Networks to evaluate in all; default: {TRAINED_TRIALS} with curve and short-train, else {TRIALS}.",
+    )
+    evaluator: str | None = option(
+        default=None,
+        help="entropy, zero-cost, curve, short-train, fitted or supernet; default: short-train with --data, else "
+        "entropy; a study that exists goes on with its own.",
+    )
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     pruner: str = option(
         default=NO_PRUNER,
@@ -83,12 +94,15 @@ class SearchRequest:
         help="The budget is that of one new frame of a stream: causal networks, by the table of profile --streaming.",
     )
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
-    data: str = option(
-        default="synthetic",
-        help="For finalists, and for all evaluators but entropy: synthetic, synthetic:NAME, or a path.",
+    data: str | None = option(
+        default=None,
+        help="For finalists, and for all evaluators but entropy: synthetic (default), synthetic:NAME, or a path.",
     )
     decoder: str = option(default=DECODER, help=DECODER_HELP)
-    epochs: int = option(default=2, min=1, help="For curve and short-train: epochs of a training.")
+    modality: str = option(default=RGB, help=MODALITY_HELP + " For curve, short-train and finalists.")
+    epochs: int | None = option(
+        default=None, min=1, help=f"For curve and short-train: epochs of a training; default: {TRAINED_EPOCHS}."
+    )
     frames_share: float = option(
         default=1.0, help="For curve and short-train: share of a network's frames that it is trained on."
     )
@@ -108,10 +122,11 @@ class SearchRequest:
     )
     classes: int | None = option(default=None, min=1, help="Classes of the heads; default: those profiled.")
     runtime: str = option(default="executorch", help="executorch, litert, onnx, openvino, torch or torchscript.")
-    finalists: int = option(
-        default=0,
+    finalists: int | None = option(
+        default=None,
         min=0,
-        help="Networks that race: the best ones, trained in rounds and compared by video until one is left; 0: none.",
+        help="Networks that race: the best ones, trained in rounds and compared by video until one is left; 0: none; "
+        f"default: {TRAINED_FINALISTS} with curve and short-train, else 0.",
     )
     finalist_epochs: int = option(
         default=8, min=1, help="With --finalists: epochs of the first round; each further one has twice as many."
@@ -143,7 +158,8 @@ class SearchRequest:
         from hwbench.studies.settings import check_confidence
 
         _ = self.spaces, self.budgets_s, self.max_file_bytes, self.max_activation_bytes
-        if len(self.spaces) > 1 and self.evaluator == SUPERNET:
+        evaluator = self.plan.evaluator
+        if len(self.spaces) > 1 and evaluator == SUPERNET:
             raise InvalidValue(
                 f"--evaluator {SUPERNET}: networks of one space share weights, got --space {self.space}; "
                 "name one space, or take curve or short-train"
@@ -168,11 +184,13 @@ class SearchRequest:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
         if self.pruner != NO_PRUNER:
             self._check_pruner()
-        if self.learn_from and self.evaluator != FITTED and not self.trains:
+        if self.modality != RGB:
+            self._check_modality()
+        if self.learn_from and evaluator != FITTED and not self.trains:
             raise InvalidValue(
-                f"--learn-from goes with --evaluator {FITTED}, short-train or curve, got --evaluator {self.evaluator}"
+                f"--learn-from goes with --evaluator {FITTED}, short-train or curve, got --evaluator {evaluator}"
             )
-        if self.evaluator == FITTED and not self.learn_from:
+        if evaluator == FITTED and not self.learn_from:
             raise InvalidValue(
                 f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
             )
@@ -182,10 +200,20 @@ class SearchRequest:
         """Raises InvalidValue where nothing can be given up."""
         if self.objective != "score":
             raise InvalidValue(f"--pruner {self.pruner} goes with --objective score; a front has no network behind")
-        if self.epochs < 2:
-            raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.epochs}")
+        if self.plan.epochs < 2:
+            raise InvalidValue(f"--pruner {self.pruner}: expected at least --epochs 2, got {self.plan.epochs}")
         if self.ray is not None:
             raise InvalidValue(f"--pruner {self.pruner} goes with --workers on this machine, not with --ray")
+
+    def _check_modality(self) -> None:
+        """Raises InvalidValue where nothing is trained on what networks see."""
+        if self.streaming:
+            raise InvalidValue(f"--streaming: frames of a stream are pictures; leave out --modality {self.modality}")
+        if self.plan.evaluator in PICTURES_ALONE or not (self.trains or self.plan.finalists):
+            raise InvalidValue(
+                f"--modality {self.modality} goes with --evaluator short-train or curve, or with --finalists, got "
+                f"--evaluator {self.plan.evaluator}"
+            )
 
     @property
     def variant(self) -> str:
@@ -273,28 +301,29 @@ class SearchRequest:
         return _limit(self.max_activations, "--max-activations")
 
     @property
+    def plan(self) -> ScorePlan:
+        """Evaluator, data, trials, epochs and finalists, with everything decided that was left open."""
+        return ScorePlan.of(self)
+
+    @property
     def trains(self) -> bool:
         """Whether networks are scored by training them."""
-        from hwbench.studies.evaluators import TRAINING
-
-        return self.evaluator in TRAINING
+        return self.plan.trains
 
     @property
     def reads(self) -> bool:
         """Whether scores rest on data."""
-        from hwbench.studies.evaluators import READING
-
-        return self.evaluator in READING
+        return self.plan.reads
 
     @property
     def fidelity(self) -> Fidelity:
         """How short a training is."""
-        return Fidelity(self.epochs, self.frames_share, self.resolution_share)
+        return Fidelity(self.plan.epochs, self.frames_share, self.resolution_share)
 
     @property
     def effort(self) -> str:
         """How long is trained; empty where nothing is."""
-        if self.evaluator == SUPERNET:
+        if self.plan.evaluator == SUPERNET:
             return f"supernet of {self.supernet_epochs} epochs"
         return str(self.fidelity) if self.trains else ""
 
@@ -329,10 +358,10 @@ class SearchRequest:
             precision=Precision.parse(self.precision).value,
             budget_ms=milliseconds(self.budget_s),
             num_classes=num_classes,
-            evaluator=self.evaluator,
+            evaluator=self.plan.evaluator,
             sampler=self.sampler,
             objective=self.objective,
-            data=self.data if self.reads else "",
+            data=self.plan.data if self.reads else "",
             effort=self.effort if self.trains else learned or self.effort,
             seed=self.seed,
             variant=self.variant,
@@ -345,6 +374,7 @@ class SearchRequest:
             max_activation_bytes=self.max_activation_bytes,
             pruner="" if self.pruner == NO_PRUNER else self.pruner,
             begun_from=learned if self.trains else "",
+            modality="" if self.modality == RGB else self.modality,
         )
 
 

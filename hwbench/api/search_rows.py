@@ -97,7 +97,7 @@ class RowCutting:
         cut, before, lost = CutRows(self.limit), dict[str, float](), 0
         tried: set[tuple[Target, Workload]] = set()
         while True:
-            explored = search.explore(self.request.trials, self.request.measure)
+            explored = search.explore(self.request.plan.trials, self.request.measure)
             if cut.rounds:
                 self._tell(cut, explored.lost - lost)
             lost = explored.lost

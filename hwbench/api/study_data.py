@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import math
 import os
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from hwbench.api.reading import DECODER, reading_of
+from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
 from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.printable import printable
+from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     import torch
 
+    from hwbench.data import Reading
     from hwbench.specs import Network, TensorSpec
     from hwbench.studies.evaluators import Report
     from hwbench.training import Recipe, Resources
-    from hwbench.training.loop import Fit
+    from hwbench.training.loop import Fit, TrainingProgress
     from hwbench.training.run import Data
     from hwbench.workspace import Workspace
 
 # Of OMP_NUM_THREADS, which may be empty, or have a number for each level of nesting.
 _THREADS = re.compile(r"[1-9][0-9]*")
+# Of a training that is timed: steps, unless fewer take so many seconds.
+_STEPS, _FEWEST_STEPS, _TIMED_S = 8, 2, 3.0
 _FIDELITY = re.compile(r"([0-9]+) epochs(?:, frames-share ([0-9.e-]+))?(?:, resolution-share ([0-9.e-]+))?")
 
 
@@ -69,6 +75,33 @@ class Fidelity:
         return input.with_(t=t, h=h, w=w)
 
 
+class _TimedEnough(Exception):
+    """Raised through a training that is timed."""
+
+
+class _StepWatch:
+    """Times the steps of a training after the first one, and ends it after eight more, or two that take long."""
+
+    def __init__(self) -> None:
+        self._began, self._ends, self._last = time.monotonic(), list[float](), 0
+        self._of_an_epoch = 0.0
+
+    def __call__(self, at: TrainingProgress) -> None:
+        if at.step == self._last:  # the end of an epoch
+            return
+        self._last, self._of_an_epoch = at.step, at.steps / at.epochs
+        self._ends.append(time.monotonic())
+        timed = len(self._ends) - 1
+        if timed >= _STEPS or (timed >= _FEWEST_STEPS and self._ends[-1] - self._ends[0] > _TIMED_S):
+            raise _TimedEnough
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch; of one step alone with what came before it."""
+        times = self._ends if len(self._ends) > 1 else [self._began, *self._ends]
+        return self._of_an_epoch * (times[-1] - times[0]) / max(1, len(times) - 1)
+
+
 class StudyData:
     """Short trainings and clips of data by name.
 
@@ -82,16 +115,42 @@ class StudyData:
         source: Data by name.
         fidelity: How short a training is.
         decoder: Who decodes videos; the frames are the same.
+        modality: What networks see: ``rgb``, or a form of optical flow, for trainings alone.
     """
 
-    def __init__(self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER) -> None:
+    def __init__(
+        self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER, modality: str = RGB
+    ) -> None:
         self.workspace, self.source, self.fidelity, self.decoder = workspace, source, fidelity, decoder
+        self.modality = modality
         self._opened = functools.cache(self._open)
         self.resources = functools.cache(self._resources_of)
 
-    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str]]:
+    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str, str]]:
         """Other processes read the data for themselves."""
-        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder)
+        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder, self.modality)
+
+    @property
+    def reading(self) -> Reading:
+        """How videos are read.
+
+        Raises:
+            InvalidValue: No such modality.
+        """
+        return reading_of(self.decoder, modality=self.modality)
+
+    @property
+    def channels(self) -> int:
+        """Of the clips that networks are trained on."""
+        return CLIP_CHANNELS if self.modality == RGB else self.reading.channels
+
+    def trained(self, network: Network) -> Network:
+        """A network as it is trained: its first block takes the channels of what it sees.
+
+        Raises:
+            InvalidValue: It takes pictures alone.
+        """
+        return network.with_channels(self.channels)
 
     def top1(self, network: Network, seed: int) -> float:
         """Top-1 on the validation videos after a short training, a fraction; not a number where it diverges."""
@@ -151,21 +210,46 @@ class StudyData:
         validate: bool,
         losses: Callable[[int, float], None] | None = None,
         tested: Report | None = None,
+        progress: Callable[[TrainingProgress], None] | None = None,
+        threads: int | None = None,
     ) -> Fit:
         from hwbench.training.loop import fit
         from hwbench.training.run import initial
 
         recipe = self.recipe(seed) if tested is None else replace(self.recipe(seed), eval_every=1)
         data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        resources = self.resources(seed)
         return fit(
-            initial(network.with_classes(len(data.training.classes)), recipe),
+            initial(self.trained(network).with_classes(len(data.training.classes)), recipe),
             data.training,
             data.validation if validate else None,
             recipe,
-            resources=self.resources(seed),
+            resources=resources if threads is None else replace(resources, threads=threads),
+            progress=progress,
             losses=losses,
             validated=None if tested is None else lambda epoch, scores: tested(epoch - 1, scores.top1),
         )
+
+    def epoch_s(self, network: Network, seed: int, threads: int | None = None) -> float:
+        """Seconds of a pass over the training videos, by the first steps of a training that is given up.
+
+        Args:
+            network: Trained.
+            seed: Of the study; the first steps of all networks read the same videos.
+            threads: Of torch; None: as many as trainings of the study have.
+
+        Raises:
+            VideoError: A video cannot be read.
+        """
+        watch = _StepWatch()
+        with contextlib.suppress(_TimedEnough, CheckFailed):
+            self._fit(network, seed, validate=False, progress=watch, threads=threads)
+        return watch.epoch_s
+
+    def test_share(self, network: Network, seed: int) -> float:
+        """Clips of a test by those of an epoch."""
+        data = self.sized(self.fidelity.reduced(network.input), seed, network.span_s)
+        return len(data.validation) / max(1, len(data.training))
 
     def recipe(self, seed: int) -> Recipe:
         """How networks of the study are trained."""
@@ -176,7 +260,7 @@ class StudyData:
     def _open(self, seed: int) -> Data:
         from hwbench.training.run import open_data
 
-        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=reading_of(self.decoder))
+        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=self.reading)
 
     def _resources_of(self, seed: int) -> Resources:
         from hwbench.data.decoders import PYAV

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
+from hwbench.api.reading import RGB
 from hwbench.api.search import search
 from hwbench.api.search_request import SearchRequest
 from hwbench.cli.app import app
@@ -35,10 +37,14 @@ def _run(request: SearchRequest, as_json: bool) -> None:
 
 
 def _form(request: SearchRequest) -> str:
-    """What a stream is trained with, and what follows."""
+    """What the best network is trained on, as what, and what follows of a stream."""
+    words = "" if request.data is None else f" --data {shlex.quote(request.data)}"
+    if request.modality != RGB:
+        words += f" --modality {shlex.quote(request.modality)}"
     if not request.streaming:
-        return ""
-    return f" --causal --out RUN, then: hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
+        return words
+    exported = f"hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
+    return f"{words} --causal --out RUN, then: {exported}"
 
 
 def _by_hand(request: SearchRequest, result: SearchResult) -> str | None:

@@ -5,7 +5,7 @@ from hwbench.data.augmentations import Augmentation, TransformSpec, augmentation
 from hwbench.data.builtin import SYNTHETIC
 from hwbench.data.clips import ClipSpec, Tail, centred_clip, random_clip, random_clips, sliding_clips, uniform_clips
 from hwbench.data.conventions import Convention, conventions
-from hwbench.data.datasets import Batch, Sample, TestClips, TrainingClips, collate
+from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.decoding import VideoFile, VideoInfo, probe, read_frames
 from hwbench.data.failures import DecodingFailure, FailurePolicy, Failures
 from hwbench.data.flow_cache import FlowCache
@@ -16,6 +16,7 @@ from hwbench.data.mel import MelScale, MelSpec
 from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFlow
 from hwbench.data.readers import ListedVideo, Listing, Part, listing_of
 from hwbench.data.reading import Reading
+from hwbench.data.samples import Batch, Sample, collate
 from hwbench.data.sources import default_clip, open_dataset, open_splits, stays_in_memory
 from hwbench.data.spec_augment import SpecAugment
 from hwbench.data.synthetic import SyntheticSpec

@@ -2,18 +2,15 @@
 was read before.
 
 ``TrainingClips`` gives one random clip per video and epoch, ``TestClips`` every test view. Both return a ``Sample`` and
-never raise for an unreadable video unless the policy says so; ``collate`` makes a ``PictureBatch`` of samples, which
-is normalised where the network is.
+never raise for an unreadable video unless the policy says so.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -27,203 +24,22 @@ from hwbench.data.decoders import PYAV, Decoder
 from hwbench.data.decoding import Frames, VideoInfo
 from hwbench.data.failures import DecodingFailure, FailurePolicy
 from hwbench.data.flow_views import check_followed, test_view, training_view
+from hwbench.data.frame_cache import CachedVideo, FrameCache
 from hwbench.data.info_index import InfoIndex
 from hwbench.data.labelled import LabelledPart
-from hwbench.data.lazy_video import LazyVideo
-from hwbench.data.media import VideoSource
 from hwbench.data.modalities import PICTURES, Modalities
-from hwbench.data.tracks import Tracks, joined
-from hwbench.data.transforms import NORMALISATION, Normalisation, TestTransform, TrainTransform
+from hwbench.data.samples import ClipShape, Draw, Sample
+from hwbench.data.transforms import TestTransform, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import VideoError
 
 # Ten unreadable videos in a row are no accident any more: the sample is left out.
 _MOST_REPLACEMENTS = 10
-# An info holds a time stamp per frame: some kilobytes for a video of ten seconds.
-_MOST_INFOS = 4096
-
-
-# (T, h, w) of a clip.
-ClipShape = tuple[int, int, int]
-
-
-class Draw(NamedTuple):
-    """Which sample of an epoch: the index of a video, which of its repeats from 0 on, the shape of the clip and the
-    seconds that it covers.
-
-    An index alone stands for the first repeat; None for the shape and the time that the data set has.
-    """
-
-    video: int
-    repeat: int = 0
-    shape: ClipShape | None = None
-    span_s: float | None = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Views of one video.
-
-    Attributes:
-        pictures: uint8 (V, T, 3, h, w), a quarter of the bytes of ``views``; None where the video was left out.
-        label: Its class, or float32 (classes) of 0 and 1 where a video may show several.
-        video: Its index in the list.
-        failures: What could not be read.
-        normalisation: From pictures to views.
-        tracks: What else was read of the same time, by modality; each of V views.
-    """
-
-    pictures: torch.Tensor | None
-    label: int | torch.Tensor
-    video: int
-    failures: tuple[DecodingFailure, ...] = ()
-    normalisation: Normalisation = NORMALISATION
-    tracks: Tracks = field(default_factory=dict)
-
-    @property
-    def views(self) -> torch.Tensor | None:
-        """What a network takes: float32 (V, 3, T, h, w)."""
-        return None if self.pictures is None else self.normalisation(self.pictures)
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Samples together: ``clips`` (N·V, 3, T, h, w) with ``labels`` and ``videos`` (N·V); N may be 0 after skips.
-
-    ``labels`` are classes (N·V), long, or float32 (N·V, classes) of 0 and 1 where a video may show several. ``tracks``
-    are the modalities beside the pictures, all that the data set reads, each of N·V clips; none where N is 0.
-    """
-
-    clips: torch.Tensor
-    labels: torch.Tensor
-    videos: torch.Tensor
-    failures: tuple[DecodingFailure, ...] = ()
-    tracks: Tracks = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-
-@dataclass(frozen=True)
-class PictureBatch:
-    """A batch before it is normalised: ``pictures`` uint8 (N·V, T, 3, h, w). This is what crosses between processes."""
-
-    pictures: torch.Tensor
-    labels: torch.Tensor
-    videos: torch.Tensor
-    failures: tuple[DecodingFailure, ...] = ()
-    normalisation: Normalisation = NORMALISATION
-    tracks: Tracks = field(default_factory=dict)
-
-    def pin_memory(self) -> PictureBatch:
-        """Page-locked copies, for the way to a GPU."""
-        tracks = {key: track.pin_memory() for key, track in self.tracks.items()}
-        return replace(self, pictures=self.pictures.pin_memory(), labels=self.labels.pin_memory(), tracks=tracks)
-
-    def normalised(self, device: torch.device | str = "cpu") -> Batch:
-        """The batch as networks take it; the clips are normalised on ``device``, and stay there."""
-        clips = self.normalisation(self.pictures.to(device, non_blocking=True)) if len(self.labels) else torch.empty(0)
-        tracks = {key: track.normalised(device) for key, track in self.tracks.items()}
-        return Batch(clips, self.labels, self.videos, self.failures, tracks)
-
-
-def collate(samples: Sequence[Sample]) -> PictureBatch:
-    """A batch of the samples that were read."""
-    kept = [(s, s.pictures) for s in samples if s.pictures is not None]
-    labels = [s.label for s, pictures in kept for _ in range(len(pictures))]
-    videos = [s.video for s, pictures in kept for _ in range(len(pictures))]
-    clips = torch.cat([pictures for _, pictures in kept]) if kept else torch.empty(0, dtype=torch.uint8)
-    failures = tuple(f for s in samples for f in s.failures)
-    normalisation = kept[0][0].normalisation if kept else NORMALISATION
-    tracks, numbers = joined([s.tracks for s, _ in kept]), torch.tensor(videos, dtype=torch.long)
-    return PictureBatch(clips, _labels(labels), numbers, failures, normalisation, tracks)
 
 
 def _no_pictures(views: int, size: tuple[int, int]) -> torch.Tensor:
     """The pictures of clips that were not decoded: uint8 (V, 0, 3, h, w)."""
     return torch.empty((views, 0, 3, *size), dtype=torch.uint8)
-
-
-def _labels(labels: Sequence[int | torch.Tensor]) -> torch.Tensor:
-    several = [label for label in labels if isinstance(label, torch.Tensor)]
-    return torch.stack(several) if several else torch.tensor(labels, dtype=torch.long)
-
-
-class FrameCache:
-    """Decoded videos in memory, the least recently used leaving first; ``limit_bytes`` is for this process alone.
-
-    Where all videos would fit if they were as long and large as this one, a video is decoded whole the first time and
-    not again while it stays. Where they would not, only what is asked for is decoded and nothing is kept: a cache that
-    loses its entries before they come round again costs more than it saves. What the files hold is always remembered,
-    and looked up in ``index``, which other processes and later runs share.
-    """
-
-    def __init__(self, limit_bytes: int = 0, index: InfoIndex | None = None, decoder: Decoder = PYAV) -> None:
-        self.limit_bytes, self.index, self.decoder = limit_bytes, index, decoder
-        self._bytes = 0
-        self._frames: OrderedDict[int, Frames] = OrderedDict()
-        self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
-
-    def open(self, key: int, videos: VideoList) -> CachedVideo:
-        """Video ``key`` of the list; VideoError if it cannot be read."""
-        return CachedVideo(self, key, videos)
-
-    def info(self, key: int, source: VideoSource) -> VideoInfo | None:
-        """What the video holds, if known."""
-        info = self._infos.get(key)
-        return self.index.get(source) if info is None and self.index is not None else info
-
-    def frames(self, key: int) -> Frames | None:
-        """All frames of the video, if they are kept."""
-        if key in self._frames:
-            self._frames.move_to_end(key)
-        return self._frames.get(key)
-
-    def remember(self, key: int, info: VideoInfo) -> None:
-        """Keeps what a video holds."""
-        self._infos[key] = info
-        if len(self._infos) > _MOST_INFOS:
-            self._infos.popitem(last=False)
-
-    def fits(self, info: VideoInfo, count: int) -> bool:
-        """Whether ``count`` videos like this one can be kept."""
-        return count * info.num_frames * info.height * info.width * 3 <= self.limit_bytes
-
-    def keep(self, key: int, frames: Frames) -> None:
-        """Keeps the frames of a video, letting go of others until it fits."""
-        self._frames[key] = frames
-        self._bytes += frames.nbytes
-        while self._bytes > self.limit_bytes:
-            _, old = self._frames.popitem(last=False)
-            self._bytes -= old.nbytes
-
-
-class CachedVideo(LazyVideo):
-    """One video of a list, seen through the cache; its file is opened once at most, and closed by ``with``."""
-
-    def __init__(self, cache: FrameCache, key: int, videos: VideoList) -> None:
-        source = videos.source(key)
-        known = cache.info(key, source)
-        super().__init__(cache.decoder, source, known)
-        self._cache, self._key, self._count = cache, key, len(videos)
-        cache.remember(key, self.info)
-        if known is None and cache.index is not None:
-            cache.index.put(source, self.info)
-
-    def read(self, indices: Sequence[int]) -> Frames:
-        """Frames by index: uint8 (T, H, W, 3)."""
-        kept = self._cache.frames(self._key)
-        if kept is not None:
-            return kept[list(indices)]
-        file = self.opened()
-        if not self._cache.fits(self.info, self._count):
-            return file.read(tuple(indices))
-        frames = file.read(range(self.info.num_frames))
-        self._cache.keep(self._key, frames)
-        return frames[list(indices)]
-
-    def __enter__(self) -> CachedVideo:
-        return self
 
 
 class TrainingClips(Dataset[Sample]):

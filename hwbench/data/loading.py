@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from hwbench.data.datasets import Batch, ClipShape, Draw, PictureBatch, TestClips, TrainingClips, collate
+from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.failures import FailurePolicy
+from hwbench.data.samples import Batch, ClipShape, Draw, PictureBatch, collate
 from hwbench.errors import HwbenchError, VideoError
 
 

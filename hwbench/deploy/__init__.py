@@ -7,13 +7,12 @@ from hwbench.deploy.convert import ConversionReport, convert_to_deployable_form
 from hwbench.deploy.cost import Meter, meter
 from hwbench.deploy.external import ForeignModel, external_model, foreign_original, is_external
 from hwbench.deploy.file_names import MANIFEST, MODEL
-from hwbench.deploy.manifest import (
+from hwbench.deploy.manifest import DeployedModel, Manifest
+from hwbench.deploy.manifest_records import (
     Accuracy,
     BlockQuality,
     CalibrationRecord,
     CostRecord,
-    DeployedModel,
-    Manifest,
     ParityRecord,
     QuantizationRecord,
 )

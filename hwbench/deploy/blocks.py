@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hwbench.deploy.clips import Clips
-from hwbench.deploy.manifest import BlockQuality
+from hwbench.deploy.manifest_records import BlockQuality
 from hwbench.deploy.parity import judged, noise_db, sqnr_db
 from hwbench.errors import InvalidValue, UnsupportedModule
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
-from hwbench.deploy.manifest import CostRecord
+from hwbench.deploy.manifest_records import CostRecord
 from hwbench.devices import load_device
 from hwbench.errors import HwbenchError
 from hwbench.measure.bench import open_bench

@@ -10,7 +10,7 @@ from torch import nn
 
 from hwbench.blocks.graph import deploy_graph
 from hwbench.data import ClipSpec, Normalisation
-from hwbench.deploy.manifest import WeightsOrigin
+from hwbench.deploy.manifest_records import WeightsOrigin
 from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256

@@ -14,7 +14,7 @@ from torch import nn
 from hwbench.blocks.streaming import Replayed, StreamForm
 from hwbench.deploy.blocks import Int8, block_names, choices, qualities, video_top1
 from hwbench.deploy.clips import Clips
-from hwbench.deploy.manifest import BlockQuality, QuantizationRecord
+from hwbench.deploy.manifest_records import BlockQuality, QuantizationRecord
 from hwbench.deploy.parity import EXACT_DB, least_sqnr_db, sqnr_db
 from hwbench.deploy.progress import ExportProgress, Watch
 from hwbench.deploy.source import ExportSource

@@ -29,7 +29,7 @@ from torch import nn
 
 from hwbench.data import VideoList
 from hwbench.data.video_scores import VideoScores, averaged
-from hwbench.deploy.manifest import Accuracy, ParityRecord
+from hwbench.deploy.manifest_records import Accuracy, ParityRecord
 from hwbench.errors import CheckFailed, ParityFailed
 from hwbench.runtimes.runners import FloatArray
 from hwbench.specs import Precision

@@ -18,16 +18,14 @@ from hwbench.deploy.clips import Clips, calibration_inputs
 from hwbench.deploy.cost import Meter, unmeasured
 from hwbench.deploy.file_names import MANIFEST, RUN, model_name
 from hwbench.deploy.int8 import JUDGED_CLIPS, DeployForm, Int8Plan
-from hwbench.deploy.manifest import (
+from hwbench.deploy.manifest import SCHEMA, DeployedModel, Manifest
+from hwbench.deploy.manifest_records import (
     LAYOUT,
     OUTPUT,
-    SCHEMA,
     STREAM_LAYOUT,
     Accuracy,
     CalibrationRecord,
-    DeployedModel,
     InputForm,
-    Manifest,
     NetworkRecord,
     ParityRecord,
     QuantizationRecord,

@@ -11,7 +11,8 @@ from pathlib import Path
 from hwbench.data import ClipSpec
 from hwbench.data.conventions import HWBENCH
 from hwbench.deploy.file_names import MANIFEST, model_name
-from hwbench.deploy.manifest import RESIZE, Manifest, StreamRecord
+from hwbench.deploy.manifest import Manifest
+from hwbench.deploy.manifest_records import RESIZE, StreamRecord
 from hwbench.printable import printable
 from hwbench.runtimes import get
 from hwbench.specs.tensor import CLIP_CHANNELS

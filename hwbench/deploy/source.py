@@ -13,7 +13,7 @@ from torch import nn
 from hwbench.data import ClipSpec, Normalisation, PictureSpec
 from hwbench.data.flow_stream import FlowStream
 from hwbench.data.transforms import NORMALISATION, PICTURE
-from hwbench.deploy.manifest import WeightsOrigin
+from hwbench.deploy.manifest_records import WeightsOrigin
 from hwbench.specs import AUTO, Network
 
 if TYPE_CHECKING:

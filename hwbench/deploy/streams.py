@@ -10,7 +10,7 @@ import torch
 
 from hwbench.blocks.streaming import Replayed, StreamForm
 from hwbench.deploy.blocks import Int8
-from hwbench.deploy.manifest import StateRecord, StreamRecord
+from hwbench.deploy.manifest_records import StateRecord, StreamRecord
 from hwbench.deploy.source import ExportSource
 from hwbench.errors import InvalidValue, UnsupportedModule
 from hwbench.runtimes import Runtime

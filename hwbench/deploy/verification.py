@@ -18,7 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hwbench.deploy.manifest import DeployedModel, StreamRecord
+from hwbench.deploy.manifest import DeployedModel
+from hwbench.deploy.manifest_records import StreamRecord
 from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import MAX_RELATIVE_ERROR, MIN_HALF_SQNR_DB, relative_error, same_top1, sqnr_db
 from hwbench.errors import CheckFailed

@@ -10,6 +10,7 @@ from pathlib import Path
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
 from hwbench.specs import Precision
+from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
 
 _SYNTHETIC = "synthetic"
@@ -45,6 +46,7 @@ def search(result: StoredResult) -> str:
         words += [
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
+    words += _modality(result)
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
     if s.sustained:
         words.append("--sustained")
@@ -61,6 +63,11 @@ def search(result: StoredResult) -> str:
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
 
 
+def _modality(result: StoredResult) -> list[str]:
+    """The option that says what networks see, where these are no pictures."""
+    return [f"--modality {shlex.quote(result.settings.modality)}"] if result.settings.modality else []
+
+
 def _filling(missing_rows: str) -> str:
     """The option that says what becomes of rows that were not measured."""
     source = transferred_from(missing_rows)
@@ -72,8 +79,8 @@ def _filling(missing_rows: str) -> str:
 def _race(result: StoredResult) -> list[str]:
     """The options of the race of the finalists, where one was run."""
     race = next((one for one in result.races.values() if one.rounds), None)
-    if race is None:
-        return []
+    if race is None:  # where networks are trained, a race is the default
+        return ["--finalists 0"] if result.settings.evaluator in TRAINING else []
     finalists = max(len(one.rounds[0].standings) for one in result.races.values() if one.rounds)
     words = [f"--finalists {finalists} --finalist-epochs {race.rounds[0].epochs} --finalist-score {race.score}"]
     return words if result.settings.data else [f"--data {shlex.quote(race.data)}", *words]
@@ -103,7 +110,7 @@ _RECIPE = {
 def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
     """Trains the winner, as a recipe says where one is known."""
     known = recipe or {}
-    causal = ["--causal"] if result.settings.streaming else []
+    causal = _modality(result) + (["--causal"] if result.settings.streaming else [])
     options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
     return " ".join(
         [f"hwbench train {_best(result)} --data {_data(result)}", *causal, *options, f"--out {_run(result)}"]

@@ -34,9 +34,9 @@ from hwbench.specs import Architecture, Estimate, Outcome, Precision, TensorSpec
 from hwbench.studies.candidates import candidates_frame
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
-from hwbench.studies.journal import JOURNAL
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.scoreboard import FEWEST, Scoreboard
+from hwbench.studies.stored_settings import JOURNAL
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
 

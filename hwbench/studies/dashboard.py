@@ -12,8 +12,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
-from hwbench.studies.journal import JOURNAL, Unlocked, damage_told
+from hwbench.studies.journal import Unlocked, damage_told
 from hwbench.studies.storage import MARKER, StudyStorage
+from hwbench.studies.stored_settings import JOURNAL
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -19,10 +19,9 @@ from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage, check_marker
+from hwbench.studies.stored_settings import JOURNAL, SETTINGS
 from hwbench.workspace import write_text, writing
 
-JOURNAL = "journal.log"
-_SETTINGS = "settings"
 # Marks a closed trial whose network has no score; Optuna keeps such trials as failed.
 UNSCORED = "unscored"
 
@@ -132,14 +131,14 @@ def damage_told(path: Path) -> Iterator[None]:
 
 
 def _agree(study: Study, settings: Settings, name: str) -> None:
-    stored = study.user_attrs.get(_SETTINGS)
+    stored = study.user_attrs.get(SETTINGS)
     if stored is not None and (differences := settings.differences(stored, name)):
         raise InvalidValue(
             f"study {name!r} exists with other settings: {'; '.join(differences)}; "
             f"repeat it as it was, or choose another name: --study {name}-2"
         )
     if stored is None or not stored.keys() >= settings.as_dict().keys():  # from now on, all of it is compared
-        study.set_user_attr(_SETTINGS, settings.as_dict())
+        study.set_user_attr(SETTINGS, settings.as_dict())
 
 
 def finished_trials(study: Study) -> list[FrozenTrial]:

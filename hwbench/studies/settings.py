@@ -19,7 +19,7 @@ _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 # Left out of what is stored where a study has none, as before there were any.
 _LATER = (
     "further_budgets_ms", "smaller_budgets_ms", "max_file_bytes", "max_activation_bytes", "pruner", "sustained",
-    "begun_from",
+    "begun_from", "modality",
 )  # fmt: skip
 
 # The confidence of a prediction alone: measured above it as often as below.
@@ -73,6 +73,7 @@ class Settings:
         pruner: Name of what gives networks up that are behind; empty: nothing does.
         sustained: Where budgets were to hold for minutes, the ratio by device through which they were divided.
         begun_from: Trainings of other studies that the sampler knows from the beginning; empty: none.
+        modality: What networks see where they are trained: a form of optical flow; empty: pictures.
     """
 
     space: str
@@ -99,6 +100,7 @@ class Settings:
     pruner: str = ""
     sustained: Mapping[str, float] = field(default_factory=dict)
     begun_from: str = ""
+    modality: str = ""
 
     def __post_init__(self) -> None:
         check_confidence(self.confidence, "confidence")

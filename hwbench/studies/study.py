@@ -13,6 +13,7 @@ from optuna.study import Study
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
 from hwbench.specs import Architecture, Network, Precision, Workload
+from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm, each_once
 from hwbench.studies.course import SearchCourse, note_draws
@@ -95,6 +96,7 @@ class Search:
         reference: The networks that scores are relative to, where these are; None: those of ``feasible``.
         replaces: Another network is scored for each one that newer rows of a table put beyond the budget, and the
             optima of today are scored; at most as many as the trials.
+        channels: Of the clips that networks are measured with; predictions are those of pictures.
     """
 
     workspace: Workspace
@@ -122,6 +124,7 @@ class Search:
     occasion: BySpace = 0.0
     reference: NetworkSet | None = None
     replaces: bool = False
+    channels: int = CLIP_CHANNELS
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -230,6 +233,8 @@ class Search:
 
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
         left = total - len(finished_trials(study))
+        if left > 0:
+            self.watch.planned(left)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             known = self.earlier.scores if self.earlier else {}
             Trials(
@@ -305,7 +310,7 @@ class Search:
         finalists = 1 if self.race is None else self.race.finalists
         return Confirmation(
             self.measure,
-            self.workload,
+            self.measured_workload,
             budget_s,
             self.spread,
             max(count, finalists),
@@ -350,6 +355,12 @@ class Search:
         return self.feasible.space.network(architecture, self.settings.num_classes)
 
     def workload(self, key: str) -> Workload:
-        """What is measured of an architecture, by its key."""
-        network = self._network(Architecture.parse(key))
+        """What is predicted of an architecture, by its key."""
+        return self._workload(self._network(Architecture.parse(key)))
+
+    def measured_workload(self, key: str) -> Workload:
+        """What is measured of an architecture, by its key: with the channels that it is trained for."""
+        return self._workload(self._network(Architecture.parse(key)).with_channels(self.channels))
+
+    def _workload(self, network: Network) -> Workload:
         return network.workload(Precision.parse(self.settings.precision), self.settings.variant)

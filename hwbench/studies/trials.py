@@ -28,6 +28,9 @@ _REASON = "failure"
 class SearchWatch:
     """What a search tells while it runs; override what is of interest."""
 
+    def planned(self, networks: int) -> None:
+        """So many networks are to be scored now, before any worker starts; not called where none is left."""
+
     def started(self, trials: int, finished: int) -> None:
         """``trials`` are wanted in all, ``finished`` were done by earlier runs."""
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from hwbench.data import TrainingClips
-from hwbench.data.datasets import ClipShape, Draw
 from hwbench.data.loading import repeated, shuffled
+from hwbench.data.samples import ClipShape, Draw
 from hwbench.errors import HwbenchError, InvalidValue
 from hwbench.training.recipe import Recipe
 

@@ -19,8 +19,8 @@ import torch
 from torch import nn
 
 from hwbench.data import Batch, TestClips, TrainingClips
-from hwbench.data.datasets import Draw
 from hwbench.data.loading import Loader, shuffled
+from hwbench.data.samples import Draw
 from hwbench.errors import CheckFailed, VideoError
 from hwbench.specs import Architecture
 from hwbench.training.batch_norm import precise_statistics

@@ -6,12 +6,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from micro_workspace import NETWORK, VIDEOS, make, printed
+from measured import TARGET, fake_device
+from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
 
 import hwbench
 from hwbench.errors import InvalidValue
+from hwbench.latency import table_path
+from hwbench.reports import commands
+from hwbench.reports.result import read_result
+from hwbench.spaces import load_space
+from hwbench.specs import Precision
+from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.tables import space_table
 from hwbench.training import load_checkpoint
 from hwbench.workspace import Workspace
+
+INT8 = Precision.INT8
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,3 +111,75 @@ def test_a_page_shows_what_it_sees() -> None:
     request = hwbench.ShowDataRequest(data=VIDEOS, modality="flow:motion", size=32, most_classes=2, per_class=1)
     assert hwbench.show_data(request).classes == 2
     assert "flow:motion" in Path("sheet.html").read_text()
+
+
+@pytest.fixture
+def fake(inside: Workspace, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeDevice:
+    """A device, with a table of the space as it is for pictures."""
+    space_table(load_space(inside, "micro"), INT8).write(table_path(inside.root, TARGET, INT8))
+    return fake_device(monkeypatch, tmp_path / "files")
+
+
+def search(**options: Any) -> hwbench.SearchResult:
+    how = {"space": "micro", "budget": "1 s", "data": VIDEOS, "trials": 3, "epochs": 1, "finalist_epochs": 1}
+    return hwbench.search(hwbench.SearchRequest(**how | {"finalists": 2, "study": "motion"} | options))
+
+
+def test_a_search_trains_and_measures_networks_of_flow(inside: Workspace, fake: FakeDevice) -> None:
+    result = search(modality="flow:motion")
+    assert result.settings.modality == "flow:motion"
+    assert len({one.score for one in result.history}) > 0
+    measured = {one.key for one in fake.visits if "micro" in one.key or "stem" in one.key}
+    assert measured
+    assert all("1x2x4x32x32" in key for key in measured)
+    assert result.race is not None
+    for standing in result.race.rounds[0].standings:
+        stored, _ = load_checkpoint(inside.root / standing.checkpoint)
+        assert (str(stored.flow), stored.network.input.c) == ("flow:motion", 2)
+    stored_result = read_result(inside, "motion")
+    assert "--modality flow:motion" in commands.search(stored_result)
+    assert "--modality flow:motion" in commands.train(stored_result)
+    with pytest.raises(InvalidValue, match="modality was 'flow:motion', now ''"):
+        search()
+
+
+def test_scores_of_pictures_are_not_taken_for_those_of_flow(inside: Workspace, fake: FakeDevice) -> None:
+    search(study="pictures", finalists=0)
+    said = Keeper()
+    request = hwbench.SearchRequest(
+        space="micro", budget="1 s", data=VIDEOS, trials=3, epochs=1, finalists=0, modality="flow:motion",
+        learn_from=("pictures",), study="second",
+    )  # fmt: skip
+    hwbench.search(request, said)
+    assert not any("were trained just as here" in line for line in said.lines)
+    assert any(line.startswith("networks see flow:motion: predictions are those of") for line in said.lines)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "goes with --evaluator short-train or curve, or with --finalists, got --evaluator entropy"),
+        ({"evaluator": "zero-cost", "finalists": 4}, "got --evaluator zero-cost"),
+        ({"data": "clips", "streaming": True}, "frames of a stream are pictures; leave out --modality flow"),
+    ],
+)
+def test_a_search_of_flow_trains_on_it(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValue, match=message):
+        hwbench.SearchRequest(budget="5ms", modality="flow", **options)
+
+
+def test_finalists_of_flow_may_be_found_without_training() -> None:
+    request = hwbench.SearchRequest(budget="5ms", modality="flow", evaluator="entropy", finalists=4)
+    assert request.plan.evaluator == "entropy"
+
+
+def test_the_speed_of_reading_flow_is_told() -> None:
+    request = hwbench.BenchDataRequest(
+        data=VIDEOS, modality="flow:motion", frames=4, size=32, workers=(0,), decoder=("pyav",), seconds=0.4
+    )
+    result = hwbench.bench_data(request)
+    assert result.rates[0].clips > 0
+    assert result.stages.seconds["decode"] > 0
+    assert result.stages.seconds["convert"] == 0
+    with pytest.raises(InvalidValue, match="neither a folder nor a method"):
+        hwbench.bench_data(hwbench.BenchDataRequest(data=VIDEOS, modality="flow:nowhere"))

@@ -1,5 +1,6 @@
 """``hwbench profile --refresh`` and rows of several occasions, on a device whose speed is known."""
 
+import re
 import sqlite3
 
 import pytest
@@ -7,6 +8,8 @@ from measured import CONDITIONS, TARGET, Ears, fake_device
 from micro_workspace import SPACE
 
 import hwbench
+from hwbench.api.profile import DeviceProfile
+from hwbench.cli.main import main
 from hwbench.devices import Conditions
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
@@ -98,6 +101,28 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
     assert any("+6." in line and "beside the rows" in line for line in ears.said)
     values = result.to_json()
     assert values["scales"][0]["scale"] == pytest.approx(after.scale.factor, abs=1e-4)
+    assert values["scales"][0]["scale_before"] == 1.0
+    assert DeviceProfile.parse(values, workspace.root).scales_before == {"int8": 1.0}
+
+
+def test_a_refresh_prints_what_it_did_and_nothing_without_a_value(workspace, fake, monkeypatch, capsys):
+    monkeypatch.chdir(workspace.root)
+    command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8", "--no-aa", "--all-rows"]
+    printed = []
+    for further in ([], ["--refresh"]):
+        with pytest.raises(SystemExit) as end:
+            main([*command, *further])
+        assert not end.value.code
+        lines = capsys.readouterr().out.splitlines()
+        printed.append(dict(re.split(r"  +", line.strip(), maxsplit=1) for line in lines))
+        a_day_passes(workspace)
+        slower(fake, 1.06)
+    measured, refreshed = printed
+    assert {"device", "target", "ok", "failed", "skipped", "table", "seconds"} <= set(measured)
+    assert list(refreshed) == ["device", "target", "anchors", "scale, int8", "table, int8", "took"]
+    assert refreshed["anchors"] == "4"
+    assert re.fullmatch(r"1\.000 before, 1\.0[56]\d now \(95 %: 1\.0\d\d to 1\.0\d\d\)", refreshed["scale, int8"])
+    assert "-" not in {*measured.values(), *refreshed.values()}
 
 
 def test_rows_of_another_occasion_are_joined_on_the_scale_of_most_rows(workspace, fake):

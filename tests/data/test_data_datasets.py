@@ -25,9 +25,10 @@ from hwbench.data import (
     VideoList,
     collate,
 )
-from hwbench.data.datasets import FrameCache, PictureBatch
 from hwbench.data.decoding import VideoFile
+from hwbench.data.frame_cache import FrameCache
 from hwbench.data.loading import Loader, in_order, shuffled
+from hwbench.data.samples import PictureBatch
 from hwbench.errors import HwbenchError, InvalidValue, VideoError
 
 CLIP = ClipSpec(4, stride=3)

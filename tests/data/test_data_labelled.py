@@ -10,9 +10,9 @@ import torch
 from video_files import MakeVideo
 
 from hwbench.data import ClipSpec, ScaleJitter, TestClips, TestTransform, TrainingClips, open_splits, probe
-from hwbench.data.datasets import collate
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.readers import ListedVideo, Listing, Part, get, readers
+from hwbench.data.samples import collate
 from hwbench.data.videos import splits_of
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, VideoError
 from hwbench.workspace import Workspace

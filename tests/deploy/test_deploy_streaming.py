@@ -22,7 +22,8 @@ from hwbench.data import ClipSpec
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Streaming, export, randomly_weighted
 from hwbench.deploy.clips import open_calibration
 from hwbench.deploy.file_names import RUN
-from hwbench.deploy.manifest import Manifest, StreamRecord
+from hwbench.deploy.manifest import Manifest
+from hwbench.deploy.manifest_records import StreamRecord
 from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import relative_error
 from hwbench.deploy.run_page import run_page

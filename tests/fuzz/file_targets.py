@@ -29,8 +29,9 @@ from hwbench.reports.result import read_result
 from hwbench.reports.study import _searched
 from hwbench.spaces import load_space, resolve
 from hwbench.spaces.cards import load_card
-from hwbench.studies.journal import JOURNAL, open_study
+from hwbench.studies.journal import open_study
 from hwbench.studies.settings import Settings
+from hwbench.studies.stored_settings import JOURNAL
 from hwbench.testing import fuzz
 from hwbench.testing.datasets import COPIES
 from hwbench.testing.models import artifact

@@ -205,7 +205,7 @@ def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
     monkeypatch.setattr(zero_cost, "REFERENCE", 1)
     data = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
     listener = Keeper()
-    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2}
+    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2, "finalists": 0}
     result = ask(workspace, listener, evaluator=evaluator, data=data, **how)
     assert len({candidate.score for candidate in result.history}) == 2
     assert result.settings.data == data

@@ -11,7 +11,7 @@ import hwbench.data.sources
 import hwbench.training.loop
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import ClipSpec, SyntheticSpec
-from hwbench.data.datasets import Draw
+from hwbench.data.samples import Draw
 from hwbench.data.synthetic import prepare
 from hwbench.errors import CheckFailed
 from hwbench.interpreter import cores

@@ -186,6 +186,7 @@ def test_real_trainings_report_each_epoch(workspace, make_search, monkeypatch, e
         pruner="asha",
         epochs=2,
         trials=3,
+        finalists=0,
         measure=1,
         study="real",
         data=data,

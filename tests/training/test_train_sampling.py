@@ -10,8 +10,8 @@ from test_train_loop import Clips, Stop, lines, run, same, stop_at
 from tiny import RECIPE
 
 from hwbench.data import FailurePolicy
-from hwbench.data.datasets import Draw
 from hwbench.data.loading import Loader, repeated, shuffled
+from hwbench.data.samples import Draw
 from hwbench.errors import InvalidValue
 from hwbench.training import Recipe
 from hwbench.training.processes import World

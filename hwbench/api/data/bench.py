@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.data.check import DATA_HELP
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.reading import MODALITY_HELP, reading_of
 from hwbench.api.requests import option, request
 from hwbench.errors import MissingDependency
 
@@ -33,6 +34,7 @@ class BenchDataRequest:
     decoder: tuple[str, ...] = option(
         default=(), help="Decoders to time; may be repeated. Default: pyav, and torchcodec where it is installed."
     )
+    modality: str = option(default="rgb", help=MODALITY_HELP)
     workers: tuple[int, ...] = option(default=(0, 1, 2), min=0, max=64, help="Numbers of processes; may be repeated.")
     seconds: float = option(
         default=20.0, min=0.1, max=3600, help="Time for everything, without the start of processes."
@@ -103,8 +105,8 @@ def bench_data(
         InvalidFile: A data set that is not laid out as its reader expects.
         VideoError: No video can be read.
         UnknownName, MissingDependency: A decoder that was asked for is not there.
+        InvalidValue: No such modality.
     """
-    from hwbench.data import Reading
     from hwbench.data.datasets import TrainingClips
     from hwbench.data.decoders import DEFAULT
     from hwbench.data.failures import FailurePolicy
@@ -127,7 +129,7 @@ def bench_data(
             clip=default_clip(request.data, request.frames),
             policy=FailurePolicy.REPLACE,
             cache_bytes=0,
-            reading=Reading(decoder),
+            reading=reading_of(decoder, modality=request.modality),
         )
 
     def rate(decoder: str, workers: int) -> ReadingRate:

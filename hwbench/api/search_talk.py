@@ -1,0 +1,115 @@
+"""What a search says of itself before its trials and while they run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import Listener, StageProgress
+from hwbench.api.search_devices import SpaceListener
+from hwbench.units import format_rate
+
+if TYPE_CHECKING:
+    from hwbench.api.search_devices import DevicePredictors
+    from hwbench.api.training_forecast import TrainingForecast
+    from hwbench.latency import AdditivePredictor
+    from hwbench.spaces.protocols import NetworkSet
+    from hwbench.spaces.sums import SpaceSums
+    from hwbench.studies.candidates import Candidate
+    from hwbench.studies.earlier import EarlierTrainings
+    from hwbench.studies.settings import Settings
+    from hwbench.studies.trials import SearchWatch
+
+
+def begun_from(earlier: EarlierTrainings, sets: Sequence[NetworkSet]) -> str:
+    """What of the trainings of before a study uses, for people."""
+    known = {one.architecture for one in earlier.observations}
+    within, first = sum(one in sets[-1] for one in known), len(earlier.best(sets))
+    text = f"{within} of {len(known)} networks trained before are within the budget; the best {first} are tried first"
+    repeated = sum(one.key in earlier.scores for one in known if one in sets[-1])
+    return f"{text}; {repeated} were trained just as here, and are not trained again" if repeated else text
+
+
+def tell_predictions(known: DevicePredictors, settings: Settings, listener: Listener, *, of_device: bool) -> None:
+    """Says of each space how it is predicted, and what room below the budget the confidence takes."""
+    where = f" of {known.target.device}" if of_device else ""
+    for name, predictor in known.by_space.items():
+        speaking = SpaceListener(listener, name, len(known.by_space))
+        if not settings.by_prediction:
+            _tell_confidence(predictor, settings.confidence, speaking)
+        speaking.say(f"calibration{where}: {predictor.calibration.describe()}")
+
+
+def _tell_confidence(predictor: AdditivePredictor, confidence: float, listener: Listener) -> None:
+    """Says what room below the budget the confidence takes, and what of it is for another occasion."""
+    margin, within = predictor.margin(confidence), predictor.calibration.margin(confidence)
+    day = f", of which {margin - within:.1%} are for another occasion" if margin - within > 0.001 else ""
+    listener.say(f"within the budget with {confidence:.0%}: predictions are taken {margin - 1:.1%} longer{day}")
+
+
+def tell_feasible(sets: Sequence[NetworkSet], settings: Settings, listener: Listener) -> None:
+    """Says how large the feasible set of each budget is, which spaces have none of it, and what is missing from it."""
+    from hwbench.spaces.union_set import UnionSet
+
+    for feasible, limit_ms in zip(sets, settings.front_ms, strict=True):
+        within = settings.limit_text(limit_ms) if len(sets) > 1 else settings.budgets_text()
+        of = "space" if len(feasible.counts) == 1 else "spaces"
+        listener.say(f"{_number(feasible.count)} networks ({feasible.share():.1%} of the {of}) are within {within}")
+        if isinstance(feasible, UnionSet):
+            shares = (f"{_number(n)} ({n / feasible.count:.1%}) of {name}" for name, n in feasible.counts.items())
+            listener.say(f"of these {', '.join(shares)}")
+            for name, reason in feasible.empty.items():
+                listener.say(f"{reason}; the search goes on without {name}")
+    for sums in sets[-1].sums.members:
+        if sums.coverage < 1:
+            listener.say(f"only {sums.coverage:.2%} of {_the(sums, sets[-1])} is measured; the rest is left out")
+
+
+def _the(sums: SpaceSums, feasible: NetworkSet) -> str:
+    return "the space" if len(feasible.counts) == 1 else f"space {sums.space.name}"
+
+
+def _number(count: float) -> str:
+    return f"{count:.0f}" if count < 1e6 else f"{count:.2e}"
+
+
+def search_watch(listener: Listener, forecast: TrainingForecast | None) -> SearchWatch:
+    """Tells a listener of trials, with the best score so far, and before the first of how long they will take."""
+    from hwbench.studies.trials import SearchWatch
+
+    class TrialProgress(SearchWatch):
+        def planned(self, networks: int) -> None:
+            if forecast is not None:
+                forecast.tell(networks, listener)
+
+        def started(self, trials: int, finished: int) -> None:
+            self.total, self.first, self.done = trials, finished, finished
+            self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0
+            self._tell("", f"{finished} from before" if finished else "")
+
+        def evaluated(self, candidate: Candidate) -> None:
+            self.done += 1
+            self.best = max(self.best, candidate.score)
+            listener.evaluated(candidate)
+            self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+
+        def gave_up(self, candidate: Candidate, epochs: int) -> None:
+            self.done += 1
+            self.given_up += 1
+            self._tell(
+                format_rate(self.done - self.first, time.monotonic() - self.since),
+                f"best {self.best:.4g}, {self.given_up} given up",
+            )
+
+        def died(self, architecture: str, reason: str, again: bool) -> None:
+            listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
+
+        def exhausted(self, networks: int) -> None:
+            self.total = self.done
+            self._tell("", f"all {networks} networks within the budget seen")
+
+        def _tell(self, rate: str, note: str) -> None:
+            listener.progress(StageProgress("trials", self.done, self.total, rate, note))
+
+    return TrialProgress()

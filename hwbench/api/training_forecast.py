@@ -1,0 +1,131 @@
+"""How long the trainings of a search will take, by a few steps of some networks, told before the first of them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import Listener
+from hwbench.api.search_request import NO_PRUNER, SearchRequest
+from hwbench.api.study_data import StudyData
+from hwbench.interpreter import cores
+from hwbench.units import format_duration
+
+if TYPE_CHECKING:
+    from hwbench.spaces.protocols import NetworkSet
+    from hwbench.specs import Network
+
+# Networks of the set that are timed: what they take differs by their frames, resolution and depth.
+NETWORKS = 3
+# A clip of a test takes no backward pass, which is two thirds of a step.
+_TEST_SHARE = 1 / 3
+# The evaluator that trains and tests nothing.
+LOSSES_ALONE = "curve"
+
+
+@dataclass
+class TrainingForecast:
+    """The trainings of a search before they begin.
+
+    Attributes:
+        request: What is asked for.
+        data: What is trained on.
+        feasible: The networks within the (largest) budget.
+        num_classes: Of the heads in the set.
+        races: How many races there are at most: one for each budget.
+    """
+
+    request: SearchRequest
+    data: StudyData
+    feasible: NetworkSet
+    num_classes: int
+    races: int
+    _told: bool = field(default=False, init=False)
+
+    @classmethod
+    def of(
+        cls, request: SearchRequest, data: StudyData, feasible: NetworkSet, num_classes: int, *, races: int
+    ) -> TrainingForecast | None:
+        """None where networks are not scored by trainings on this machine."""
+        if not request.trains or request.ray is not None:
+            return None
+        return cls(request, data, feasible, num_classes, races)
+
+    def tell(self, networks: int, listener: Listener) -> None:
+        """Says what is trained, and how long that takes here; once. Some seconds of training are timed for it.
+
+        Args:
+            networks: To be scored.
+            listener: Hears it.
+
+        Raises:
+            VideoError: A video cannot be read.
+        """
+        if self._told:
+            return
+        self._told = True
+        networks = int(min(networks, self.feasible.count))
+        drawn = self._drawn(networks)
+        epoch_s = self._epoch_s(drawn)
+        trainings_s, race_s = self._trainings_s(networks, drawn[0], epoch_s), self._races_s(epoch_s)
+        plan, most = self.request.plan, "at most" if self.request.pruner != NO_PRUNER else "about"
+        told = f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(trainings_s)}"
+        if race_s:
+            each = f" within each of {self.races} budgets" if self.races > 1 else ""
+            told += f", and the race of the best {self._finalists}{each} at most {format_duration(race_s)}"
+        listener.say(
+            f"{told}, by the first steps of {len(drawn)} networks ({format_duration(epoch_s)} for an epoch); "
+            "--trials, --epochs and --finalists say how much is trained"
+        )
+
+    @property
+    def _finalists(self) -> int:
+        return int(min(self.request.plan.finalists, self.feasible.count))
+
+    def _drawn(self, networks: int) -> Sequence[Network]:
+        from hwbench.studies.evaluations import ReferenceNetworks
+
+        draw = ReferenceNetworks(self.feasible, self.request.seed, self.num_classes)
+        return draw(min(NETWORKS, networks))
+
+    def _epoch_s(self, networks: Sequence[Network]) -> float:
+        """Seconds of an epoch of a network with its share of the processors.
+
+        The first network is trained twice: its videos are decoded before they are timed.
+        """
+        workers, seed = self.request.workers, self.request.seed
+        threads = None if workers == 1 else max(1, cores() // workers)
+        self.data.epoch_s(networks[0], seed, threads)
+        return statistics.fmean(self.data.epoch_s(one, seed, threads) for one in networks)
+
+    def _trainings_s(self, networks: int, example: Network, epoch_s: float) -> float:
+        """Seconds of all trainings with their tests."""
+        plan, tests = self.request.plan, 0
+        if plan.evaluator != LOSSES_ALONE:
+            tests = plan.epochs if self.request.pruner != NO_PRUNER else 1
+        test = self.data.test_share(example, self.request.seed) * _TEST_SHARE
+        return networks * (plan.epochs + tests * test) * epoch_s / self.request.workers
+
+    def _races_s(self, epoch_s: float) -> float:
+        """Seconds of all races, whose trainings see whole clips."""
+        first, whole = self.request.finalist_epochs, self.request.frames_share * self.request.resolution_share**2
+        return self.races * race_epochs(self._finalists, first) * epoch_s / whole / self.request.workers
+
+
+def race_epochs(finalists: int, first: int) -> int:
+    """Epochs of all trainings of a race in which nobody is beaten before the halving.
+
+    Args:
+        finalists: How many begin.
+        first: Epochs of the first round; each further one has twice as many.
+    """
+    from hwbench.studies.race import round_epochs
+
+    epochs, number = 0, 1
+    while finalists > 1:
+        epochs += finalists * round_epochs(first, number)
+        finalists, number = math.ceil(finalists / 2), number + 1
+    return epochs

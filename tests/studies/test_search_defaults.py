@@ -1,0 +1,273 @@
+"""What a search does that is not told how to score: by its data, and by the study that it goes on with."""
+
+import json
+import re
+from types import SimpleNamespace
+
+import pytest
+
+import hwbench
+import hwbench.api.search
+from hwbench import Listener, SearchRequest
+from hwbench.api.score_plan import ScorePlan, going_on
+from hwbench.api.study_data import Fidelity, StudyData, _StepWatch, _TimedEnough
+from hwbench.api.training_forecast import TrainingForecast, race_epochs
+from hwbench.data import SyntheticSpec
+from hwbench.data.synthetic import prepare
+from hwbench.errors import InvalidValue
+from hwbench.reports import commands
+from hwbench.reports.result import read_result
+from hwbench.studies.race import Race, RaceResult
+from hwbench.studies.storage import StudyStorage
+from hwbench.studies.stored_settings import JOURNAL, stored_settings
+
+SHORT = {"trials": 3, "finalists": 0}
+
+
+class Keeper(Listener):
+    """Keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def say(self, message):
+        self.lines.append(message)
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Networks that are trained, none of them really: an epoch takes ten seconds, and as many clips are tested."""
+    names = []
+
+    def top1(self, network, seed):
+        names.append(network.name)
+        return len(network.blocks) / 40
+
+    monkeypatch.setattr(StudyData, "top1", top1)
+    monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 10.0)
+    monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 1.0)
+    return names
+
+
+@pytest.fixture
+def search(workspace, make_search, monkeypatch, trained):
+    """``hwbench.search`` on the simulated device."""
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+
+    def search(listener=None, **options):
+        request = SearchRequest(**{"budget": "4.2 ms"} | options)
+        return hwbench.search(request, listener or Listener(), workspace=workspace)
+
+    return search
+
+
+@pytest.mark.parametrize(
+    ("asked", "plan"),
+    [
+        ({}, ScorePlan("entropy", "synthetic", 64, 6, 0)),
+        ({"data": "clips"}, ScorePlan("short-train", "clips", 24, 6, 4)),
+        ({"data": "synthetic"}, ScorePlan("short-train", "synthetic", 24, 6, 4)),
+        ({"data": "clips", "evaluator": "entropy"}, ScorePlan("entropy", "clips", 64, 6, 0)),
+        ({"evaluator": "curve"}, ScorePlan("curve", "synthetic", 24, 6, 4)),
+        ({"evaluator": "zero-cost"}, ScorePlan("zero-cost", "synthetic", 64, 6, 0)),
+        (
+            {"data": "clips", "trials": 5, "epochs": 2, "finalists": 0},
+            ScorePlan("short-train", "clips", 5, 2, 0),
+        ),
+    ],
+)
+def test_what_is_left_open_follows_from_the_data_and_the_evaluator(asked, plan):
+    assert SearchRequest(budget="5ms", **asked).plan == plan
+
+
+def test_with_data_networks_are_trained_and_it_is_told_how_long_before(search, trained):
+    keeper = Keeper()
+    result = search(keeper, data="synthetic", **SHORT)
+    assert result.study == "x3d-tiny_local_int8_4.2ms_short-train"
+    assert (result.settings.evaluator, result.settings.data, result.settings.effort) == (
+        "short-train",
+        "synthetic",
+        "6 epochs",
+    )
+    assert len(trained) == 3
+    told = [line for line in keeper.lines if line.startswith("3 trainings of 6 epochs take about 3 min 10 s")]
+    assert len(told) == 1  # 3 times 6 epochs of 10 s and a test of a third
+    assert "race" not in told[0]
+    keeper = Keeper()
+    search(keeper, data="synthetic", **SHORT)
+    assert not [line for line in keeper.lines if "trainings of" in line]  # nothing is left to train
+
+
+def test_without_data_the_score_costs_nothing_and_it_is_told_what_it_is_worth(search, trained):
+    keeper = Keeper()
+    result = search(keeper, trials=8)
+    assert result.study == "x3d-tiny_local_int8_4.2ms_entropy"
+    assert not trained
+    (doubt,) = [line for line in keeper.lines if "experiment 018" in line]
+    assert "no better than by chance" in doubt
+    assert "--data DATA" in doubt
+
+
+def test_a_study_of_another_evaluator_goes_on_as_it_was(search, trained):
+    first = search(study="mine", trials=8)
+    keeper = Keeper()
+    second = search(keeper, study="mine", data="synthetic", trials=10)
+    assert second.settings == first.settings
+    assert [one.architecture for one in second.history[:8]] == [one.architecture for one in first.history]
+    assert not trained
+    assert [
+        line for line in keeper.lines if line.startswith("study mine goes on as it began, with --evaluator entropy")
+    ]
+    with pytest.raises(InvalidValue, match="evaluator was 'entropy', now 'short-train'"):
+        search(study="mine", data="synthetic", evaluator="short-train")
+    search(study="trained", data="synthetic", **SHORT)
+    assert search(study="trained", **SHORT).settings.evaluator == "short-train"  # also where no data are named
+
+
+def test_a_study_goes_on_with_trainings_of_its_length(search):
+    search(evaluator="short-train", epochs=2, **SHORT)
+    assert search(evaluator="short-train", **SHORT).settings.effort == "2 epochs"
+    assert search(data="synthetic", **SHORT).settings.effort == "2 epochs"
+    with pytest.raises(InvalidValue, match="effort was '2 epochs', now '6 epochs'"):
+        search(data="synthetic", epochs=6, **SHORT)
+
+
+def test_who_has_searched_by_entropy_before_is_told_how_that_goes_on(search):
+    before = search(trials=8).study
+    keeper = Keeper()
+    search(keeper, data="synthetic", **SHORT)
+    assert f"networks are trained from here on; study {before} goes on with --evaluator entropy" in keeper.lines
+    again = Keeper()
+    search(again, data="synthetic", **SHORT)
+    assert not [line for line in again.lines if before in line]
+
+
+def test_the_best_trained_networks_race(search, trained, monkeypatch):
+    raced = []
+
+    def run(self, networks):
+        raced.append(len(networks))
+        return RaceResult("synthetic", "fp32", 8, (), networks[1])
+
+    monkeypatch.setattr(Race, "run", run)
+    keeper = Keeper()
+    result = search(keeper, data="synthetic", trials=8)
+    assert raced == [4]
+    assert result.best.architecture == result.race.winner
+    assert [line for line in keeper.lines if "and the race of the best 4 at most 10 min 40 s" in line]
+
+
+def test_what_a_damaged_study_holds_is_open():
+    request = SearchRequest(budget="5ms")
+    assert going_on(request, {}) is request
+    assert going_on(request, {"evaluator": 3, "effort": "2 epochs"}) == request
+    assert going_on(request, {"evaluator": "curve", "effort": "many"}).plan.epochs == 6
+    assert going_on(request, {"evaluator": "curve", "effort": "3 epochs, frames-share 0.5"}).plan.epochs == 3
+    assert going_on(SearchRequest(budget="5ms", epochs=4), {"evaluator": "curve", "effort": "3 epochs"}).epochs == 4
+    with pytest.raises(InvalidValue, match="--evaluator fitted needs --learn-from"):
+        going_on(request, {"evaluator": "fitted"})
+
+
+def test_the_settings_of_a_study_are_read_where_it_is_kept(make_search, workspace, tmp_path):
+    assert stored_settings(workspace.studies / "none") == {}
+    result = make_search("kept").run(trials=4, measure=1)
+    journal = workspace.studies / "kept" / JOURNAL
+    assert stored_settings(journal.parent) == json.loads(json.dumps(result.settings.as_dict()))
+    with journal.open("a") as file:
+        file.write('{"op_code": 2, "user_attr": {"settings": [1]\n["settings"]\n{"settings"')
+    assert stored_settings(journal.parent)["evaluator"] == "entropy"
+    storage = StudyStorage.parse(f"sqlite:///{tmp_path}/studies.db")
+    assert stored_settings(workspace.studies / "other", storage) == {}
+    assert not (tmp_path / "studies.db").exists()
+    search = make_search("other")
+    search.storage = storage
+    search.run(trials=4, measure=1)
+    assert stored_settings(workspace.studies / "other", storage)["budget_ms"] == 4.2
+
+
+def test_the_command_of_a_report_races_no_network_that_did_not(search, workspace):
+    result = search(data="synthetic", **SHORT)
+    command = commands.search(read_result(workspace, result.study))
+    assert "--evaluator short-train" in command
+    assert "--epochs 6" in command
+    assert "--finalists 0" in command
+    assert "--finalists" not in commands.search(read_result(workspace, search(trials=4).study))
+
+
+def test_epochs_of_a_race():
+    assert race_epochs(4, 8) == 4 * 8 + 2 * 16
+    assert race_epochs(8, 1) == 24
+    assert race_epochs(3, 2) == 3 * 2 + 2 * 4
+    assert race_epochs(0, 8) == race_epochs(1, 8) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({}, "24 trainings of 6 epochs take about 25 min 20 s, and the race of the best 4 at most 10 min 40 s"),
+        ({"workers": 2, "finalists": 0}, "24 trainings of 6 epochs take about 12 min 40 s, by the first steps of 3"),
+        ({"evaluator": "curve", "finalists": 0}, "24 trainings of 6 epochs take about 24 min 00 s, by"),
+        ({"pruner": "asha", "finalists": 0}, "24 trainings of 6 epochs take at most 32 min 00 s, by"),
+        ({"budget": "4ms,5ms"}, "the race of the best 4 within each of 2 budgets at most 21 min 20 s"),
+        ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 10 min 40 s"),
+    ],
+)
+def test_the_forecast_is_of_what_is_asked(make_search, workspace, trained, options, told):
+    request = SearchRequest(**{"budget": "5ms", "data": "clips"} | options)
+    data = StudyData(workspace, "clips", request.fidelity)
+    forecast = TrainingForecast.of(request, data, make_search().feasible, 8, races=len(request.front_s))
+    keeper = Keeper()
+    forecast.tell(request.plan.trials, keeper)
+    assert told in keeper.lines[0]
+    forecast.tell(request.plan.trials, keeper)
+    assert len(keeper.lines) == 1
+
+
+def test_what_is_not_trained_here_has_no_forecast(make_search, workspace):
+    data = StudyData(workspace, "clips", Fidelity(2))
+    for request in (SearchRequest(budget="5ms"), SearchRequest(budget="5ms", data="clips", ray="local")):
+        assert TrainingForecast.of(request, data, make_search().feasible, 8, races=1) is None
+
+
+def test_steps_are_timed_until_they_tell(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("hwbench.api.study_data.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def watched(step_s, steps):
+        watch = _StepWatch()
+        now[0] += 100.0  # the start of a training is not timed
+        for step in range(1, steps + 1):
+            now[0] += step_s
+            at = SimpleNamespace(step=step, steps=60, epochs=3)
+            try:
+                watch(at)
+                watch(at)  # the end of an epoch is heard of once more
+            except _TimedEnough:
+                return watch.epoch_s, step
+        return watch.epoch_s, steps
+
+    assert watched(0.25, 60) == (5.0, 9)
+    assert watched(4.0, 60) == (80.0, 3)
+    assert watched(0.25, 4) == (5.0, 4)
+    assert watched(1.0, 1) == (20 * 101.0, 1)
+
+
+def test_timing_an_epoch_changes_no_score(workspace, make_search):
+    source = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
+    feasible = make_search().feasible
+    network = feasible.space.network(feasible.smallest()[1], 8)
+    data = StudyData(workspace, source, Fidelity(1, 0.25, 0.25))
+    before = data.top1(network, 0)
+    assert 0 < data.epoch_s(network, 0, threads=1) < 60
+    assert data.top1(network, 0) == before
+    assert data.test_share(network, 0) == 0.5
+
+
+def test_the_help_says_the_defaults(capsys):
+    from hwbench.cli.main import main
+
+    with pytest.raises(SystemExit):
+        main(["search", "--help"])
+    words = re.sub(r"\s+", " ", capsys.readouterr().out)
+    assert "default: short-train with --data, else entropy" in words
+    assert "default: 24 with curve and short-train, else 64" in words
