@@ -1,6 +1,6 @@
 """What fp16 costs the networks of the zoo, block by block and as a whole. See README.md.
 
-python experiments/026-fp16-parity/run.py [CARD ...] [--file]   # without names: cards without a row, the smallest first
+python experiments/026-fp16-parity/run.py [CARD|CHECKPOINT ...] [--file]   # default: cards without a row
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_any, tree_map
 
+from hwbench.api.export_sources import source_of
 from hwbench.data import SYNTHETIC, default_clip
 from hwbench.deploy import ExportSource, block_names, open_calibration, open_validation, randomly_weighted
 from hwbench.deploy.model_process import served
@@ -44,7 +45,7 @@ STATISTICS_CLIPS = 8
 
 @dataclass(frozen=True)
 class Job:
-    """A card, the validation videos it is looked at on, and whether its file is built and run as well."""
+    """A card or a checkpoint, the validation videos it is seen with, and whether its file is built and run as well."""
 
     card: str
     videos: int
@@ -76,11 +77,17 @@ def _rounded(value: Any) -> Any:
 
 
 def calibrated(workspace: Workspace, card: str) -> ExportSource:
-    """The network with random weights whose batch norms have the statistics of real clips."""
+    """A card with random weights, its batch norms with the statistics of real clips; a checkpoint as it was trained."""
+    if is_checkpoint(card):
+        return source_of(Path(card))
     network = resolve(workspace, f"zoo:{card}")
     source = randomly_weighted(network, default_clip(SYNTHETIC, network.input.t))
     clips = open_calibration(workspace, SYNTHETIC, source, count=STATISTICS_CLIPS)
     return with_statistics_of(source, torch.cat([*clips.some(STATISTICS_CLIPS)]))
+
+
+def is_checkpoint(name: str) -> bool:
+    return name.endswith(".pt")
 
 
 def compared(job: Job) -> dict[str, Any]:
@@ -168,7 +175,7 @@ def cards(workspace: Workspace) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("cards", nargs="*", help="names of the zoo; default: those without a row yet")
+    parser.add_argument("cards", nargs="*", help="of the zoo, or files of checkpoints; default: cards without a row")
     parser.add_argument("--videos", type=int, default=4, help="validation videos that are looked at")
     parser.add_argument("--file", action="store_true", help="build and run the file as well")
     parser.add_argument("--threads", type=int, default=1)
@@ -176,11 +183,12 @@ def main() -> None:
     given = parser.parse_args()
     workspace = Workspace.find()
     rows = {row["card"]: row for row in (json.loads(given.out.read_text()) if given.out.exists() else [])}
-    order = cards(workspace)
+    order = [*cards(workspace), *filter(is_checkpoint, rows)]
     done = {card for card, row in rows.items() if "failed" not in row}
     for card in given.cards or [name for name in order if name not in done]:
+        order += [card] if is_checkpoint(card) else []
         rows[card] = alone(Job(card, given.videos, given.file, given.threads))
-        kept = sorted(rows.values(), key=lambda row: order.index(row["card"]))
+        kept = sorted(rows.values(), key=lambda row: (is_checkpoint(row["card"]), order.index(row["card"])))
         given.out.write_text(json.dumps(kept, indent=1) + "\n")
         print(json.dumps(rows[card]), flush=True)
 

@@ -187,7 +187,7 @@ def _name(model: Any, operator: Any) -> str:
 
 
 def _kind(code: Any) -> int:
-    return max(code.builtinCode, code.deprecatedBuiltinCode)
+    return max(int(code.builtinCode), int(code.deprecatedBuiltinCode))
 
 
 @functools.cache
