@@ -16,7 +16,6 @@ from hwbench.runtimes.base import Runtime, arguments_of, installed_version, runt
 from hwbench.runtimes.calibration import require_clips
 from hwbench.runtimes.capabilities import PYTHON, Capabilities, FileFormat, Quantiser
 from hwbench.runtimes.executorch.quiet import quiet
-from hwbench.runtimes.litert_graph import delegable, simplified
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
 from hwbench.workspace import write_bytes
 
@@ -94,6 +93,8 @@ class LiteRt(Runtime):
             UnsupportedModule: The module has an operation that LiteRT has not.
             WorkspaceError: ``out`` cannot be written.
         """
+        from hwbench.runtimes.litert_graph import delegable, simplified  # a board that runs files has no such module
+
         version = self.version()
         if workload.precision is Precision.INT8:
             require_clips(calibration, example)
