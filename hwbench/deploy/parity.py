@@ -11,8 +11,9 @@ Both see the same clips in one pass. What is asked of them:
   50 to 70 and 40 to 50 dB; a value beyond the range of fp16 gives infinity, and no agreement at all.
 * An int8 file: an SQNR of at least 10 dB, the noise a tenth of the signal. Per-channel int8 of healthy networks gives
   15 to 35 dB; near 10 top-1 begins to suffer, and near 0 the file says nothing about the original any more.
-* With random weights int8 has to reach 3 dB: what is asked of the arithmetic is that it computes this network and no
-  other. How much noise random features carry through tens of layers says nothing about a trained network.
+* With random weights int8 and 16-bit files have to reach 3 dB: what is asked of the arithmetic is that it computes this
+  network and no other. Random layers behind batch norms amplify any difference, by about 1 dB each: of X3D-XS in fp16
+  no block alone is below 61 dB, all 29 together are at 32. That says nothing about a trained network (experiment 026).
 * All logits are finite.
 """
 
@@ -37,7 +38,7 @@ from hwbench.specs import Precision
 MAX_FP64_ERROR = 1e-9
 MAX_RELATIVE_ERROR = 1e-3
 MIN_SQNR_DB = 10.0
-# Of 16-bit floating numbers, with trained and with random weights.
+# Of 16-bit floating numbers, with trained weights.
 MIN_HALF_SQNR_DB = {Precision.FP16: 40.0, Precision.BF16: 30.0}
 MIN_SQNR_RANDOM_DB = 3.0
 # float32 has 24 bits of mantissa, 144 dB; no difference at all is reported as this.
@@ -197,11 +198,11 @@ def check_parity(parity: ParityRecord, precision: Precision, *, trained: bool) -
             )
         return
     if precision in MIN_HALF_SQNR_DB:
-        if not parity.sqnr_db >= MIN_HALF_SQNR_DB[precision]:
+        least = least_half_sqnr_db(precision, trained=trained)
+        if not parity.sqnr_db >= least:
             raise ParityFailed(
                 f"the {precision} file has an SQNR of {parity.sqnr_db:.1f} dB against the fp32 original, expected at "
-                f"least {MIN_HALF_SQNR_DB[precision]:g} dB; nothing was written. Its values need more bits: "
-                "export --precision fp32"
+                f"least {least:g} dB; nothing was written. Its values need more bits: export --precision fp32"
             )
         return
     least = least_sqnr_db(trained=trained)
@@ -216,6 +217,11 @@ def check_parity(parity: ParityRecord, precision: Precision, *, trained: bool) -
 def least_sqnr_db(*, trained: bool) -> float:
     """SQNR in dB that an int8 file has to reach."""
     return MIN_SQNR_DB if trained else MIN_SQNR_RANDOM_DB
+
+
+def least_half_sqnr_db(precision: Precision, *, trained: bool) -> float:
+    """SQNR in dB that a file in fp16 or bf16 has to reach."""
+    return MIN_HALF_SQNR_DB[precision] if trained else MIN_SQNR_RANDOM_DB
 
 
 def same_top1(before: torch.Tensor, after: torch.Tensor) -> float:

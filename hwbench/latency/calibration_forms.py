@@ -14,8 +14,8 @@ A block that is timed alone finds its weights in the caches, where it left them,
 caches hold; inside a network they were displaced by those of the others. Weights and bytes are for that: bytes are
 those of the working set, up to 4 MiB, for what is larger is fetched from memory either way (experiment 006).
 
-All terms of ``shrunk`` are held near zero by a prior that the networks outweigh: from eight networks it is off by 0.7 to
-2.0 % where a ratio is off by 1.2 to 4.1 %, and from 20 to 150 networks by no more than forms with some of the terms
+All terms of ``shrunk`` are held near zero by a prior that the networks outweigh: from eight networks it is off by 0.7
+to 2.0 % where a ratio is off by 1.2 to 4.1 %, and from 20 to 150 networks by no more than forms with some of the terms
 and no prior, of which one had to be chosen (experiment 015). It is taken unless networks that are left out speak for
 another one.
 """
@@ -39,8 +39,8 @@ _GAIN = 0.05
 # Errors below this one are of arithmetic.
 _ROUNDING = 1e-6
 # Ridges: networks scatter by about 1.5 to 2 % around any form, and the terms beyond the ratio are worth so much of a
-# network each: 2 % in ``shrunk`` (of 0.5, 1, 2 and 4 %, 1 to 2 are best for the machines of experiment 006, from 4, 8 and
-# 20 networks alike), about 10 % in the others, for devices that are further from the sum of their blocks.
+# network each: 2 % in ``shrunk`` (of 0.5, 1, 2 and 4 %, 1 to 2 are best for the machines of experiment 006, from 4, 8
+# and 20 networks alike), about 10 % in the others, for devices that are further from the sum of their blocks.
 _RIDGES = {"shrunk": (0.015 / 0.02) ** 2, "free": (0.02 / 0.1) ** 2, "families": (0.02 / 0.1) ** 2}
 _SHRUNK_NETWORKS = 4
 _FREE_NETWORKS = 20

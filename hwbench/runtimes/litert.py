@@ -31,15 +31,19 @@ INSTALL = "litert-torch"
 # TensorFlow Lite's own entry for models that may compute in fp16; this value: products in fp16, sums in fp32.
 HALF_ENTRY, HALF_VALUE = "reduced_precision_support", b"fp16accfp32"
 _SIGNATURE = "serving_default"
+# XNNPACK has these in floating point alone. In int8 LiteRT computes them itself, between two runs of XNNPACK.
+_NOT_IN_INT8 = ("GELU", "HARD_SWISH")
 
 
 @runtimes.register("litert")
 class LiteRt(Runtime):
     """LiteRT (TensorFlow Lite of before) with its XNNPACK delegate, fp32 values in and out at every precision.
 
-    The deploy form is converted by litert-torch, which turns (N·T, C, H, W) into the layout of the engine. fp16 has
-    weights in fp16 and says in the file that it may be computed in fp16. int8 is the static quantisation of
-    ai-edge-quantizer: weights symmetric per output channel, activations by tensor, inputs and outputs left in fp32.
+    The deploy form is converted by litert-torch, which turns (N·T, C, H, W) into the layout of the engine; moves of
+    whole activations that leave them as they are go out of its graph (``litert_graph``). fp16 has weights in fp16 and
+    says in the file that it may be computed in fp16. int8 is the static quantisation of ai-edge-quantizer: weights
+    symmetric per output channel, activations by tensor, inputs and outputs left in fp32, and so what XNNPACK does not
+    compute in int8.
 
     The delegation report is empty: what XNNPACK does not take LiteRT computes itself, except in fp16 (``LiteRtModel``).
     """
@@ -89,13 +93,15 @@ class LiteRt(Runtime):
             UnsupportedModule: The module has an operation that LiteRT has not.
             WorkspaceError: ``out`` cannot be written.
         """
+        from hwbench.runtimes.litert_graph import delegable, simplified  # a board that runs files has no such module
+
         version = self.version()
         if workload.precision is Precision.INT8:
             require_clips(calibration, example)
         with quiet(), silent():
-            content = converted(copy.deepcopy(module).eval(), example)
+            content = simplified(converted(copy.deepcopy(module).eval(), example))
             if workload.precision is Precision.INT8:
-                content = quantized(content, calibration)
+                content = delegable(quantized(content, calibration))
             elif workload.precision is Precision.FP16:
                 content = halved(content)
         write_bytes(out, content)
@@ -119,15 +125,18 @@ def converted(module: nn.Module, example: Example) -> bytes:
 
 
 def quantized(content: bytes, calibration: Sequence[Example]) -> bytes:
-    """The file in int8, with ranges from all of the calibration data; inputs and outputs stay in fp32."""
+    """The file in int8, with ranges from all of the calibration data.
+
+    Inputs and outputs stay in fp32, and so do GELU and hard swish, between two conversions.
+    """
     from ai_edge_quantizer import qtyping
     from ai_edge_quantizer.quantizer import Quantizer
 
     operation = qtyping.TFLOperationName
     quantizer = Quantizer(bytearray(content))
     quantizer.add_static_config(".*", operation.ALL_SUPPORTED, activation_num_bits=8, weight_num_bits=8)
-    for outside in (operation.INPUT, operation.OUTPUT):
-        quantizer.update_quantization_recipe(".*", outside, algorithm_key="no_quantize")
+    for kept in (operation.INPUT, operation.OUTPUT, *(operation(name) for name in _NOT_IN_INT8)):
+        quantizer.update_quantization_recipe(".*", kept, algorithm_key="no_quantize")
     clips = [{input_name(i): one.numpy() for i, one in enumerate(arguments_of(batch))} for batch in calibration]
     ranges = quantizer.calibrate({_SIGNATURE: clips}, num_threads=1)
     return bytes(quantizer.quantize(ranges).quantized_model)

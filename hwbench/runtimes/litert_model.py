@@ -127,11 +127,14 @@ def _engine(name: str) -> Any:
 
 
 def _require_whole(model: Any, size_bytes: int) -> None:
-    """Whether all weights are within the file: the engine would read behind its end, and be killed.
+    """Whether all weights and operator codes are in the file: the engine would read behind its end, and be killed.
 
     Raises:
         ValueError: They are not.
     """
+    codes = [model.OperatorCodes(index) for index in range(model.OperatorCodesLength())]
+    for code in codes:  # the end of what Python writes; reading them raises where one is cut
+        max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
     for index in range(model.BuffersLength()):
         weights = model.Buffers(index)
         if weights.Offset() + weights.Size() > size_bytes:

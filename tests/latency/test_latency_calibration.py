@@ -92,7 +92,9 @@ def test_parameters_are_those_of_the_law():
     weights = Calibration.of(networks(rng, 150, LAWS["weights"]))
     assert weights.terms["weights"] == pytest.approx(3e-10, rel=0.15)
     assert weights.constant_s < 0  # a million weights stay in the caches
-    assert re.search(r" rows .*(2[5-9]|3[0-3])\d µs a million weights.* - \d+ µs, from 150 networks", weights.describe())
+    assert re.search(
+        r" rows .*(2[5-9]|3[0-3])\d µs a million weights.* - \d+ µs, from 150 networks", weights.describe()
+    )
     operators = Calibration.of(networks(rng, 150, LAWS["operators"]))
     assert operators.terms["operators"] == pytest.approx(3e-5, rel=0.2)
     families = Calibration.of(networks(rng, 60, LAWS["families"]))

@@ -130,7 +130,7 @@ def test_two_inputs_stand_in_the_order_of_the_arguments(built, tmp_path):
     np.testing.assert_allclose(model.output(), Difference()(example[0], second).numpy(), atol=1e-6)
 
 
-@pytest.mark.parametrize("keep", [12, 300, -1])
+@pytest.mark.parametrize("keep", [12, 300, -1, -8])
 def test_a_file_that_was_cut_is_refused_before_the_engine_reads_it(built, tmp_path, keep):
     files, _, _ = built
     path = tmp_path / "cut.tflite"
