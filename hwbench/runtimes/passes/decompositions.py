@@ -29,7 +29,7 @@ def rules_of_the_graph() -> Iterator[None]:
         result: ExportedProgram = before(program, cia_to_decomp=rules, **options)
         return result
 
-    exported_program._decompose_exported_program = decomposed
+    exported_program._decompose_exported_program = decomposed  # type: ignore[assignment]
     try:
         yield
     finally:
