@@ -3,6 +3,7 @@
 python experiments/014-families/run.py fastest                  # the smallest network of each space, measured
 python experiments/014-families/run.py candidates x3d-mobile    # networks/: draws at each budget, measured
 python experiments/014-families/run.py train                    # rows/: short trainings, then the best of each family
+python experiments/014-families/run.py together                 # together.json: all chosen ones in int8, in turn
 python experiments/014-families/run.py latency                  # latency/: each network in every engine, in turn
 python experiments/014-families/run.py summary                  # results.json and the tables of README.md
 """
@@ -33,6 +34,7 @@ from hwbench.errors import HwbenchError, InfeasibleBudget
 from hwbench.latency import macs
 from hwbench.measure.bench import open_bench
 from hwbench.measure.builder import BuildFailure, build_all
+from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.runner import measure_sessions
 from hwbench.models import network as module_of
 from hwbench.runtimes import get
@@ -45,7 +47,12 @@ from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
 NETWORKS, ROWS, LATENCY = HERE / "networks", HERE / "rows", HERE / "latency"
-FASTEST, RESULTS, README = HERE / "fastest.json", HERE / "results.json", HERE / "README.md"
+FASTEST, TOGETHER, RESULTS, README = (
+    HERE / "fastest.json",
+    HERE / "together.json",
+    HERE / "results.json",
+    HERE / "README.md",
+)
 SPACES = tuple(f"{name}-mobile" for name in ("x3d", "r2plus1d", "squeeze", "slow", "i3d", "csn", "slowfast", "mvit"))
 PUBLISHED = (
     "x3d-xs", "squeezetime-r50", "c2d-r50", "i3d-r50", "slow-r50", "r2plus1d-r50", "csn-r101", "slowfast-r50",
@@ -73,12 +80,14 @@ ENGINES = {
 TWO = tuple(
     (engine, precision) for engine in ("executorch", "openvino", "litert", "onnx") for precision in ("fp32", "int8")
 )
+FOUR = TWO[:4]
 CELLS = {
     "middle": (*TWO, ("torch", "fp32"), COMPILED, FP16),
-    "outer": (*TWO, ("torch", "fp32")),
+    "outer": (*FOUR, ("torch", "fp32")),
     "published": (*TWO, ("torch", "fp32")),
 }
 ROUNDS = {"middle": 5, "outer": 5, "published": 3}
+TOGETHER_ROUNDS = 9
 SESSION = Timing(min_samples=3, min_session_s=0.2, max_session_s=6.0, timeout_s=300.0)
 # A file that takes longer to build is left out, and named.
 BUILD_S = 240.0
@@ -141,8 +150,9 @@ def within(sums: SpaceSums, budget_ms: float) -> dict[str, Any]:
         feasible = FeasibleSet(sums, 1e-3 * budget_ms)
     except InfeasibleBudget as error:
         return {"budget_ms": budget_ms, "feasible": 0, "why": str(error), "networks": []}
-    drawn, taken, space = near(feasible, np.random.default_rng(14)), [], feasible.space
-    above = []
+    drawn, space = near(feasible, np.random.default_rng(14)), feasible.space
+    taken: list[dict[str, Any]] = []
+    above: list[dict[str, Any]] = []
     while len(taken) < CANDIDATES[budget_ms] and len(above) < 2 * CANDIDATES[budget_ms]:
         wanted = list(islice(drawn, CANDIDATES[budget_ms] - len(taken)))
         if not wanted:
@@ -212,8 +222,8 @@ def best(space: Mapping[str, Any], budget_ms: float) -> dict[str, Any] | None:
     networks = at(space, budget_ms)
     if len(networks) < 2:
         return networks[0] if networks else None
-    results = [(short(one).result, one) for one in networks]
-    if any(result is None for result, _ in results):
+    results = [(result, one) for one in networks if (result := short(one).result)]
+    if len(results) < len(networks):
         return None
     return max(results, key=lambda pair: (pair[0]["top1"], -pair[0]["loss"]))[1]
 
@@ -305,32 +315,58 @@ def timed(group: str, name: str, about: dict[str, Any]) -> dict[str, Any]:
             files[key(cell)] = built
         else:
             cells[key(cell)]["failed"] = built[:300]
-    with open_bench(
-        load_device(workspace, DEVICE), "torch", cache_dir=workspace.cache, threads=1, report=print
-    ) as bench:
-        sessions: dict[str, list[Session]] = defaultdict(list)
-        names = {file.sha256: cell for cell, file in files.items()}
+    sessions, failures, conditions = in_turn(files, "torch", ROUNDS[group])
+    for title, file in files.items():
+        row, taken = cells[title], sessions[title]
+        if len(taken) < ROUNDS[group]:
+            whys = [f"{one.outcome}: {one.reason}" for one in failures if one.workload == file.workload]
+            row["failed"] = "; ".join(whys)[:300]
+        if taken:
+            stats = LatencyStats.of(taken)
+            row |= {"ms": rounded(1e3 * stats.median_s), "p90_ms": rounded(1e3 * stats.p90_s)}
+            row |= {"rounds_ms": [rounded(1e3 * one.median_s) for one in taken], "samples": stats.num_samples}
+        row |= {"version": file.version}
+        if file.runtime == "executorch":
+            row |= {"delegates": file.delegation.delegates, "undelegated": dict(file.delegation.undelegated)}
+    result = {"name": name, "group": group, **about, **facts(network), "conditions": conditions}
+    return {**result, "rounds": ROUNDS[group], "cells": cells}
+
+
+def in_turn(
+    files: Mapping[str, Artifact], runner: str, rounds: int
+) -> tuple[dict[str, list[Session]], list[MeasurementFailure], dict[str, str]]:
+    """Sessions of files by name, all in one process, in fresh random order each round; and what the machine was."""
+    workspace = Workspace.find()
+    device, sessions = load_device(workspace, DEVICE), defaultdict(list)
+    names = {file.sha256: name for name, file in files.items()}
+    with open_bench(device, runner, cache_dir=workspace.cache, threads=1, report=print) as bench:
         failures = measure_sessions(
             list(files.values()),
-            rounds=ROUNDS[group],
+            rounds=rounds,
             seed=14,
             on_session=lambda file, session: sessions[names[file.sha256]].append(session),
             bench=bench,
             timing=SESSION,
         )
-    for cell in [cell for cell in files if len(sessions[cell]) < ROUNDS[group]]:
-        whys = [f"{one.outcome}: {one.reason}" for one in failures if one.workload == files[cell].workload]
-        cells[cell]["failed"] = "; ".join(whys)[:300]
-    for cell, taken in [(cell, taken) for cell, taken in sessions.items() if taken]:
-        stats = LatencyStats.of(taken)
-        cells[cell] |= {"ms": rounded(1e3 * stats.median_s), "p90_ms": rounded(1e3 * stats.p90_s)}
-        cells[cell] |= {"rounds_ms": [rounded(1e3 * one.median_s) for one in taken], "samples": stats.num_samples}
-        cells[cell] |= {"version": files[cell].version}
-        if files[cell].runtime == "executorch":
-            report = files[cell].delegation
-            cells[cell] |= {"delegates": report.delegates, "undelegated": dict(report.undelegated)}
-    where = {"conditions": {k: v for k, v in bench.conditions.items() if k in ("model", "cpus", "kernel", "runner")}}
-    return {"name": name, "group": group, **about, **facts(network), **where, "rounds": ROUNDS[group], "cells": cells}
+        return sessions, failures, {k: v for k, v in bench.conditions.items() if k in ("model", "kernel", "runner")}
+
+
+def together() -> None:
+    """All chosen networks in int8 as ours, in turn in one process: what is compared at one budget is of one minute."""
+    workspace, files = Workspace.find(), {}
+    for group, name, about in listed():
+        if group != "published":
+            built = build(resolve(workspace, about["architecture"], CLASSES), ("executorch", "int8"), workspace)
+            if isinstance(built, str):
+                raise SystemExit(f"{name}: {built}")
+            files[name] = built
+    sessions, failures, conditions = in_turn(files, "executorch", TOGETHER_ROUNDS)
+    for failure in failures:
+        print(f"{failure.workload.key[:80]}: {failure.outcome}: {failure.reason}")
+    ms = {name: rounded(1e3 * LatencyStats.of(taken).median_s) for name, taken in sessions.items()}
+    truth.write(TOGETHER, {"conditions": conditions, "rounds": TOGETHER_ROUNDS, "int8_ms": ms})
+    for name, value in ms.items():
+        print(f"{name}: {value} ms")
 
 
 def build(network: Network, cell: tuple[str, str], workspace: Workspace) -> Artifact | str:
@@ -352,7 +388,7 @@ def rounded(value: float) -> float:
 def summary() -> None:
     """results.json, and the tables of README.md between their marks."""
     networks = {path.stem: json.loads(path.read_text()) for path in sorted(LATENCY.glob("*.json"))}
-    accuracy = [row for space in spaces() if (row := accuracy_of(space, networks))]
+    accuracy = [row for space in spaces() if (row := accuracy_of(space))]
     accuracy.sort(key=lambda row: -row["top1"])
     by_group = {group: [networks[n] for g, n, _ in listed() if g == group and n in networks] for group in CELLS}
     ratios = {group: ratios_of(rows) for group, rows in by_group.items()}
@@ -394,14 +430,14 @@ def reach(space: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def accuracy_of(space: Mapping[str, Any], networks: Mapping[str, Any]) -> dict[str, Any] | None:
+def accuracy_of(space: Mapping[str, Any]) -> dict[str, Any] | None:
     """The best network of a space at the middle budget, as it was trained; None before that."""
     one = best(space, MIDDLE_MS)
     rows = [row for seed in SEEDS if one and (row := Training(one, seed, EPOCHS).result)]
     if one is None or not rows:
         return None
     shorts = [(short(each).result or {}).get("top1") for each in at(space, MIDDLE_MS)]
-    timed_ms = networks.get(one["name"], {}).get("cells", {}).get("executorch int8", {}).get("ms")
+    timed_ms = json.loads(TOGETHER.read_text())["int8_ms"].get(one["name"]) if TOGETHER.is_file() else None
     return {
         "space": space["space"], **one, "timed_ms": timed_ms, "short_top1": shorts,
         "top1": round(statistics.fmean(row["top1"] for row in rows), 4), "seeds": [row["top1"] for row in rows],
@@ -441,12 +477,12 @@ def accuracy_table(accuracy: Sequence[Mapping[str, Any]]) -> list[str]:
         "| --- " * 8 + "|",
     ]
     for row in accuracy:
-        kept = (short(row).result or {}).get("top1")
+        kept = (short(dict(row)).result or {}).get("top1")
         others = [one for one in row["short_top1"] if one is not None and one != kept]
         early = "" if kept is None else ", ".join(f"{100 * one:.1f}" for one in [kept, *others])
         seeds, clip = ", ".join(f"{100 * one:.1f}" for one in row["seeds"]), clip_of(row)
         lines.append(
-            f"| {row['space']} | {row['measured_ms']:.2f} | {clip} | {row['gmacs']:.3f} | "
+            f"| {row['space']} | {row['timed_ms'] or row['measured_ms']:.2f} | {clip} | {row['gmacs']:.3f} | "
             f"{1e-6 * row['parameters']:.2f} M | {row['top1']:.1%} | {seeds} | {early} |"
         )
     return lines
@@ -488,7 +524,7 @@ def main() -> None:
     steps = parser.add_subparsers(dest="step", required=True)
     steps.add_parser("candidates").add_argument("space", choices=SPACES)
     steps.add_parser("latency").add_argument("--of", nargs="+", choices=list(CELLS), default=list(CELLS))
-    for name in ("fastest", "train", "summary"):
+    for name in ("fastest", "train", "together", "summary"):
         steps.add_parser(name)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -499,6 +535,8 @@ def main() -> None:
             candidates(given.space)
         case "train":
             train_all()
+        case "together":
+            together()
         case "latency":
             sys.path.insert(0, str(HERE.parent / "002-deploy-latency"))
             with importlib.import_module("compiled_runtime").offered():
