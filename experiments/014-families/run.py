@@ -1,7 +1,7 @@
 """Every family at equal milliseconds: its published member, and the best of its space in three budgets. See README.md.
 
 python experiments/014-families/run.py fastest                  # the smallest network of each space, measured
-python experiments/014-families/run.py candidates x3d-mobile    # networks/: draws at each budget, measured
+python experiments/014-families/run.py candidates x3d-mobile ... # networks/: draws at each budget, measured
 python experiments/014-families/run.py train                    # rows/: short trainings, then the best of each family
 python experiments/014-families/run.py together                 # together.json: all chosen ones in int8, in turn
 python experiments/014-families/run.py latency                  # latency/: each network in every engine, in turn
@@ -9,6 +9,7 @@ python experiments/014-families/run.py summary                  # results.json a
 """
 
 import argparse
+import atexit
 import fcntl
 import importlib.util
 import json
@@ -20,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -33,7 +35,7 @@ from hwbench.devices import load_device
 from hwbench.errors import HwbenchError, InfeasibleBudget, NotMeasured
 from hwbench.latency import macs
 from hwbench.measure.bench import open_bench
-from hwbench.measure.builder import BuildFailure, build_all
+from hwbench.measure.builder import Builder, BuildFailure
 from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.runner import measure_sessions
 from hwbench.models import network as module_of
@@ -43,6 +45,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.studies.latencies import space_latencies
+from hwbench.training import Recipe
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -66,7 +69,7 @@ TRAINED_MS, CANDIDATES = BUDGETS_MS[0], 1
 BAND, MEASURED = 0.92, (0.88, 1.02)
 # How often draws that measure elsewhere are replaced.
 DRAW_ROUNDS = 3
-SHORT_EPOCHS, EPOCHS, SEEDS = 1, 4, (0, 1)
+SHORT_EPOCHS, EPOCHS, EVAL_EVERY, SEEDS = 1, 4, 2, (0, 1)
 # A cell of the latency tables: engine and precision. fp16 on x86 is emulated: measured once, for the record.
 FP16 = ("executorch", "fp16")
 COMPILED = ("torch-compile", "fp32")
@@ -91,7 +94,7 @@ ROUNDS = {"trained": 5, "outer": 5, "published": 3}
 TOGETHER_ROUNDS = 9
 SESSION = Timing(min_samples=3, min_session_s=0.2, max_session_s=6.0, timeout_s=300.0)
 # A file that takes longer to build is left out, and named.
-BUILD_S = 240.0
+BUILD_S = 600.0
 # What ends a table of README.md that the summary writes.
 END = "<!-- end -->"
 
@@ -131,21 +134,18 @@ def facts(network: Network) -> dict[str, Any]:
     }
 
 
-def candidates(name: str) -> None:
+def candidates(name: str, budgets_ms: Sequence[float]) -> None:
     """Uniform draws from the exact set of a space that lie just within each budget, those that measure within it."""
-    space = load_space(Workspace.find(), name)
+    path, space = NETWORKS / f"{name}.json", load_space(Workspace.find(), name)
+    known = json.loads(path.read_text())["budgets"] if path.is_file() else []
     sums, by = latencies_of(space)
     smallest_s, _ = sums.smallest()
-    ratios: list[float] = []
-    order = sorted(BUDGETS_MS, key=lambda budget_ms: -wanted_in_all(budget_ms))
-    budgets = {budget_ms: within(sums, budget_ms, ratios) for budget_ms in order}
-    about = {
-        "space": name,
-        "size": space.size(),
-        "predicted_by": by,
-        "smallest_predicted_ms": round(1e3 * smallest_s, 4),
-    }
-    truth.write(NETWORKS / f"{name}.json", {**about, "budgets": [budgets[one] for one in BUDGETS_MS]})
+    about = {"space": name, "size": space.size(), "predicted_by": by, "smallest_ms": rounded(1e3 * smallest_s)}
+    ratios = [n["measured_ms"] / n["predicted_ms"] for one in known for n in (*one["networks"], *one["others"])]
+    for budget_ms in budgets_ms:
+        if all(one["budget_ms"] != budget_ms for one in known):
+            known = sorted([*known, within(sums, budget_ms, ratios)], key=lambda one: one["budget_ms"])
+            truth.write(path, {**about, "budgets": known})
 
 
 def latencies_of(space: StagedSpace) -> tuple[SpaceSums, str]:
@@ -175,7 +175,7 @@ def measured(networks: Sequence[Network]) -> dict[str, float]:
     """Milliseconds of networks in int8 as ours, by name: the median of the session that was disturbed least."""
     names = {network.workload(INT8): network.name for network in networks}
     files: dict[str, Artifact] = {}
-    for result in build_all(names, "executorch", Workspace.find().cache, time_limit_s=BUILD_S):
+    for result in builder("executorch").build(names):
         if isinstance(result, BuildFailure):
             raise SystemExit(f"{names[result.workload]}: {result.reason}")
         files[names[result.workload]] = result
@@ -271,7 +271,7 @@ def spaces() -> list[dict[str, Any]]:
 
 
 def at(space: Mapping[str, Any], budget_ms: float) -> list[dict[str, Any]]:
-    return next(one["networks"] for one in space["budgets"] if one["budget_ms"] == budget_ms)
+    return next((one["networks"] for one in space["budgets"] if one["budget_ms"] == budget_ms), [])
 
 
 def short(network: dict[str, Any]) -> Training:
@@ -312,7 +312,7 @@ def train_one(job: Training) -> bool:
     with claimed(job.folder) as ours:
         if not ours or job.result is not None:
             return False
-        row = truth.trained(job, job.epochs)
+        row = truth.trained(job, Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY), last=1)
         truth.write(job.row, row)
         print(job.label, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
         return True
@@ -344,14 +344,16 @@ def listed() -> list[tuple[str, str, dict[str, Any]]]:
     return rows + [("published", name, {"architecture": f"zoo:{name}"}) for name in PUBLISHED]
 
 
-def latencies(groups: Sequence[str]) -> None:
+def latencies(groups: Sequence[str], engines: Sequence[str]) -> None:
+    """Times the networks that lack an engine; those that they have are timed again, so that all are of one time."""
     for group, name, about in listed():
         path = LATENCY / f"{name}.json"
-        known = json.loads(path.read_text()) if path.is_file() else {"cells": {}}
-        if group not in groups or all(key(cell) in known["cells"] for cell in CELLS[group]):
+        known = json.loads(path.read_text())["cells"] if path.is_file() else {}
+        cells = [cell for cell in CELLS[group] if cell[0] in engines or key(cell) in known]
+        if group not in groups or all(key(cell) in known for cell in cells):
             continue
         began = time.monotonic()
-        row = timed(group, name, about)
+        row = timed(group, name, about, cells)
         truth.write(path, row)
         numbers = ", ".join(f"{cell} {one.get('ms', 'failed')}" for cell, one in row["cells"].items())
         print(f"{name} ({time.monotonic() - began:.0f} s): {numbers}", flush=True)
@@ -361,16 +363,16 @@ def key(cell: tuple[str, str]) -> str:
     return " ".join(cell)
 
 
-def timed(group: str, name: str, about: dict[str, Any]) -> dict[str, Any]:
+def timed(group: str, name: str, about: dict[str, Any], wanted: Sequence[tuple[str, str]]) -> dict[str, Any]:
     """One network in all engines, which take turns in one process."""
     workspace = Workspace.find()
     architecture = about["architecture"]
     network = resolve(workspace, architecture, None if group == "published" else CLASSES)
     cells: dict[str, dict[str, Any]] = {}
     files: dict[str, Artifact] = {}
-    for cell in CELLS[group]:
+    for cell in wanted:
         began = time.monotonic()
-        built = build(network, cell, workspace)
+        built = build(network, cell)
         cells[key(cell)] = {"build_s": round(time.monotonic() - began, 1)}
         if isinstance(built, Artifact):
             files[key(cell)] = built
@@ -417,7 +419,7 @@ def together() -> None:
     workspace, files = Workspace.find(), {}
     for group, name, about in listed():
         if group != "published":
-            built = build(resolve(workspace, about["architecture"], CLASSES), ("executorch", "int8"), workspace)
+            built = build(resolve(workspace, about["architecture"], CLASSES), ("executorch", "int8"))
             if isinstance(built, str):
                 raise SystemExit(f"{name}: {built}")
             files[name] = built
@@ -432,13 +434,21 @@ def together() -> None:
         print(f"{name}: {value} ms")
 
 
-def build(network: Network, cell: tuple[str, str], workspace: Workspace) -> Artifact | str:
+@cache
+def builder(runtime: str) -> Builder:
+    """One worker for each engine, which lives as long as this process: loading an engine takes as long as a build."""
+    one = Builder(runtime, Workspace.find().cache, processes=1, time_limit_s=BUILD_S)
+    atexit.register(one.close)
+    return one
+
+
+def build(network: Network, cell: tuple[str, str]) -> Artifact | str:
     """The file of a network in an engine, or why there is none."""
     runtime, precision = cell
     try:
         get(runtime).version()
         workload = network.workload(Precision.parse(precision))
-        (result,) = build_all([workload], runtime, workspace.cache, processes=1, time_limit_s=BUILD_S)
+        (result,) = builder(runtime).build([workload])
     except HwbenchError as error:
         return str(error)
     return result.reason if isinstance(result, BuildFailure) else result
@@ -486,7 +496,7 @@ def reach(space: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "space": space["space"],
         "size": space["size"],
-        "smallest_ms": space["smallest_predicted_ms"],
+        "smallest_ms": space["smallest_ms"],
         "budgets": budgets,
     }
 
@@ -583,8 +593,12 @@ def cell_text(cell: Mapping[str, Any] | None) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     steps = parser.add_subparsers(dest="step", required=True)
-    steps.add_parser("candidates").add_argument("space", choices=SPACES)
-    steps.add_parser("latency").add_argument("--of", nargs="+", choices=list(CELLS), default=list(CELLS))
+    draws = steps.add_parser("candidates")
+    draws.add_argument("spaces", choices=SPACES, nargs="+")
+    draws.add_argument("--budgets", nargs="+", type=float, default=BUDGETS_MS, choices=BUDGETS_MS)
+    times = steps.add_parser("latency")
+    times.add_argument("--of", nargs="+", choices=list(CELLS), default=list(CELLS))
+    times.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
     for name in ("fastest", "train", "together", "summary"):
         steps.add_parser(name)
     given = parser.parse_args()
@@ -593,7 +607,8 @@ def main() -> None:
         case "fastest":
             fastest()
         case "candidates":
-            candidates(given.space)
+            for space in given.spaces:
+                candidates(space, given.budgets)
         case "train":
             train_all()
         case "together":
@@ -601,7 +616,7 @@ def main() -> None:
         case "latency":
             sys.path.insert(0, str(HERE.parent / "002-deploy-latency"))
             with importlib.import_module("compiled_runtime").offered():
-                latencies(given.of)
+                latencies(given.of, given.engines)
         case "summary":
             summary()
 
