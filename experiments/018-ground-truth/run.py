@@ -161,9 +161,10 @@ def train_all(part: str) -> None:
             print(job.name, {k: row[k] for k in ("top1", "loss", "cpu_s")}, flush=True)
 
 
-def trained(job: Job) -> dict[str, Any]:
+def trained(job: Job, recipe: Recipe | None = None, last: int = LAST) -> dict[str, Any]:
+    """The row of a training; its accuracy is the mean of so many last evaluations."""
     network = network_of(job.network["architecture"])
-    recipe = Recipe(epochs=EPOCHS, seed=job.seed)
+    recipe = recipe or Recipe(epochs=EPOCHS, seed=job.seed)
     size = (network.input.t, network.input.h, network.input.w)
     data = open_data(Workspace.find(), DATA, size, recipe, reading=Reading(decoded_cache_bytes=1 << 30))
     job.folder.mkdir(parents=True, exist_ok=True)
@@ -176,17 +177,17 @@ def trained(job: Job) -> dict[str, Any]:
     train(recipe, network, data, job.folder, resources=Resources("cpu", 1, 0), validated=keep)
     by_epoch = {row["epoch"]: row for row in map(json.loads, seen.read_text().splitlines())}
     evaluations = [by_epoch[epoch] for epoch in sorted(by_epoch)]
-    last = evaluations[-LAST:]
+    judged = evaluations[-last:]
     return {
         **job.network,
         "seed": job.seed,
         "recipe": asdict(recipe),
         "cpu_s": round(time.process_time() - cpu),
-        "top1": round(statistics.fmean(row["top1"] for row in last), 5),
-        "loss": round(statistics.fmean(row["loss"] for row in last), 5),
-        "hits": "".join(str(sum(digits)) for digits in zip(*(map(int, row["hits"]) for row in last))),
+        "top1": round(statistics.fmean(row["top1"] for row in judged), 5),
+        "loss": round(statistics.fmean(row["loss"] for row in judged), 5),
+        "hits": "".join(str(sum(digits)) for digits in zip(*(map(int, row["hits"]) for row in judged))),
         "validation": [{"top1": row["top1"], "loss": row["loss"]} for row in evaluations],
-        "training_loss": list(training_losses(job.folder / "metrics.jsonl")),
+        "training_loss": list(training_losses(job.folder / "metrics.jsonl", recipe.epochs)),
     }
 
 
@@ -203,10 +204,10 @@ def facts(scores: Scores) -> dict[str, Any]:
     }
 
 
-def training_losses(path: Path, parts: int = 4) -> Iterator[float]:
+def training_losses(path: Path, epochs: int, parts: int = 4) -> Iterator[float]:
     """Means over quarters of epochs."""
     steps = [row for row in map(json.loads, path.read_text().splitlines()) if row["event"] == "step"]
-    for epoch in range(EPOCHS):
+    for epoch in range(epochs):
         losses = [row["loss"] for row in steps if row["epoch"] == epoch]
         yield from (round(float(part.mean()), 4) for part in np.array_split(losses, parts))
 
