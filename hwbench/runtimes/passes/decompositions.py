@@ -1,8 +1,8 @@
 """Rules of decomposition for the operations that a graph has, and for no others.
 
 torch knows hundreds of composite operations. For every decomposition of a graph, of which a lowering makes two, it
-registers some twenty kernels for each of them and takes them away again, whatever the graph consists of. That is a
-quarter of the time in which a block of an fp32 table is built (experiment 007).
+registers some twenty kernels for each of them and takes them away again, whatever the graph consists of. That took
+0.29 s of the 1.13 s of processor time in which a block of an fp32 table was built.
 """
 
 from __future__ import annotations
