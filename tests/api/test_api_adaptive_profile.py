@@ -120,6 +120,9 @@ def test_what_follows_is_the_batch_of_the_other_precision_then_a_guess(workspace
     measured = list(dict.fromkeys(fake.visits))
     batches = [set(group) for _, group in itertools.groupby(measured, key=lambda one: one.precision)]
     assert len(batches) == 3
-    _, int8_first, fp32_second = batches
-    # While one precision is measured, the next batch of the other is sure, and is built first.
-    assert [set(asked) for asked in ahead.asked] == [int8_first, fp32_second, set()]
+    fp32_first, int8_first, fp32_second = batches
+    # A first batch is measured in two portions. While one precision is measured, the next batch of the other is sure.
+    asked = [set(one) for one in ahead.asked]
+    assert asked[1::2] == [int8_first, fp32_second]
+    assert (asked[0] & fp32_first, asked[0] - fp32_first) == (fp32_first - set(measured[:96]), int8_first)
+    assert asked[-1] == set()  # the limit is reached
