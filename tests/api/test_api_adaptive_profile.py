@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured import TARGET, Ears, as_json, fake_device
+from measured import TARGET, as_json, fake_device
 
 import hwbench
 from hwbench.api import campaigns
@@ -18,6 +18,7 @@ from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import work
 from hwbench.workspace import Workspace
 
@@ -37,7 +38,7 @@ def fake(workspace, monkeypatch):
 
 
 def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake):
-    request, ears = hwbench.ProfileRequest(**REQUEST), Ears()
+    request, ears = hwbench.ProfileRequest(**REQUEST), Keeper()
     fake.interrupt_after = 100
     with pytest.raises(KeyboardInterrupt):
         hwbench.profile(request, workspace=workspace)
@@ -54,7 +55,9 @@ def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake
     assert table.adaptive
     assert len(table.rows(Role.BLOCK)) == found.rows
     assert len(table.rows(Role.NETWORK)) == found.networks
-    assert any("goal 2.0% reached, the others are filled in; --all-rows measures all 516" in line for line in ears.said)
+    assert any(
+        "goal 2.0% reached, the others are filled in; --all-rows measures all 516" in line for line in ears.lines
+    )
     # Interrupted or not, the rows are those of the walk, each measured once.
     space = load_space(workspace, "x3d-mini")
     first = ProfilingWalk(space, INT8, 8).batch(LatencyTable(TARGET, INT8, ()))
@@ -62,7 +65,7 @@ def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake
     assert (max(fake.builds[one] for one in first), len(fake.visits)) == (2, 3 * len(table))
     # What was not measured is filled in without being asked for, and the claim holds for networks of the space.
     predictor, _ = table_predictor(workspace, TARGET, INT8, "x3d-mini", listener=ears)
-    assert "rows of the space were not measured: " in ears.said[-1]
+    assert "rows of the space were not measured: " in ears.lines[-1]
     with pytest.raises(NotMeasured, match="calibration networks"):
         table_predictor(workspace, TARGET, INT8, "x3d-mini", filling=(False, None))
     rng = np.random.default_rng(77)

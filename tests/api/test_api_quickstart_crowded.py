@@ -4,17 +4,18 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from measured import Ears, fake_device
+from measured import fake_device
 
 from hwbench.api import campaigns
 from hwbench.api import quickstart as loop
 from hwbench.errors import NotMeasured
 from hwbench.latency import Role
 from hwbench.specs import Outcome
+from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace
 
 
-class Crowd(Ears):
+class Crowd(Keeper):
     """Networks fail until it was said so many times that they are measured again."""
 
     def __init__(self, workspace, device, rounds):
@@ -69,7 +70,7 @@ def first_step(workspace, device, rounds):
     crowd = Crowd(workspace, device, rounds)
     finding = loop._Finding(loop.QuickstartRequest(), crowd, workspace, None)
     finding.profile()
-    return finding, [message for message in crowd.said if "measured again" in message]
+    return finding, [message for message in crowd.lines if "measured again" in message]
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -92,7 +93,7 @@ def test_at_last_it_says_what_to_type(workspace, device):
 
 
 def test_a_machine_that_is_quiet_enough_is_measured_once(workspace, device):
-    finding = loop._Finding(loop.QuickstartRequest(), ears := Ears(), workspace, None)
+    finding = loop._Finding(loop.QuickstartRequest(), ears := Keeper(), workspace, None)
     finding.profile()
-    assert not [message for message in ears.said if "measured again" in message]
+    assert not [message for message in ears.lines if "measured again" in message]
     assert finding.budget() > 0
