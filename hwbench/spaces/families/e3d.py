@@ -19,6 +19,10 @@ from hwbench.specs import BlockSpec, TensorSpec
 from hwbench.specs.bottlenecks import e3d_head, e3d_stage, e3d_stem
 from hwbench.toml_fields import Fields
 
+# Of the first block of a stage.
+_STRIDES = frozenset((1, 2))
+_STRIDE_EXPECTED = "expected 1 or 2: a shortcut of E3D has no weights to make up for more"
+
 
 @dataclass(frozen=True)
 class E3dStemChoice:
@@ -81,9 +85,7 @@ class E3d(Family):
         return _stage(choice, x.c)
 
     def check(self, stage: Stage) -> tuple[str, str] | None:
-        if any(choice["stride"] not in (1, 2) for choice in stage.choices):
-            return "stride", "expected 1 or 2: a shortcut of E3D has no weights to make up for more"
-        return None
+        return None if stage.choices[0]["stride"] in _STRIDES else ("stride", _STRIDE_EXPECTED)
 
     def card(self, fields: Fields) -> Member:
         """Depths, widths, expansions, kernels and strides by stage."""
@@ -92,7 +94,11 @@ class E3d(Family):
             E3dHeadChoice(count(fields, "head_width"), count(fields, "hidden")),
         )
         by_stage = ("depth", "width", "stride")
-        return Member(ends, stages_alike(self, fields, {}, by_stage, kernels=("kernel",), factors=("expansion",)))
+        stages = stages_alike(self, fields, {}, by_stage, kernels=("kernel",), factors=("expansion",))
+        strides = [stage["stride"] for stage in stages]
+        if not _STRIDES.issuperset(strides):
+            raise fields.error("strides", _STRIDE_EXPECTED, strides)
+        return Member(ends, stages)
 
 
 @lru_cache(maxsize=1 << 14)
