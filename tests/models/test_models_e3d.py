@@ -14,9 +14,19 @@ from hwbench.data import SyntheticSpec
 from hwbench.deploy import export, open_calibration, open_validation
 from hwbench.errors import InvalidFile, UnsupportedModule
 from hwbench.latency import macs, operations
-from hwbench.models import EfficientX3d, deployed, frames_to_batch, network, read_published, streamed
+from hwbench.models import (
+    EfficientX3d,
+    deployed,
+    frames_to_batch,
+    network,
+    read_published,
+    streamed,
+    workload_module,
+)
+from hwbench.runtimes import get
+from hwbench.runtimes.runners import check_file, choose_runner
 from hwbench.spaces import load_card, read_card
-from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.training import Recipe, open_data, train
 from hwbench.workspace import Workspace, shipped
 
@@ -260,3 +270,17 @@ def test_it_is_trained_and_exported(tmp_path: Path, runner_cache: Path, monkeypa
         manifest = export(original, out, precision=precision, calibration=calibration, validation=validation).manifest
         assert (manifest.delegation.delegates, manifest.delegation.undelegated) == (1, {})
         assert manifest.parity.sqnr_db >= least
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
+def test_a_file_of_odd_sides_is_one_delegate_and_runs(precision: str, tmp_path: Path, runner_cache: Path) -> None:
+    """The shortcut is an average there; sides that are even have a file above."""
+    one = Workload(BLOCKS, TensorSpec(1, 3, 4, 35, 50), Precision(precision))
+    torch.manual_seed(0)
+    module, example = workload_module(one)
+    assert any(isinstance(layer, nn.AvgPool2d) for layer in module.modules())
+    out = tmp_path / "e3d.pte"
+    report = get("executorch").build(module, (example,), one, out, [(example,)] * (precision == "int8")).delegation
+    assert (report.delegates, dict(report.undelegated)) == (1, {})
+    assert check_file(out, runner=choose_runner("executorch", runner_cache, None)).output.shape == (1, 8)
