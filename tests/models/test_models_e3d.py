@@ -10,6 +10,7 @@ from torch.nn import functional as F
 import hwbench.data.builtin
 from hwbench.api.export_sources import source_of
 from hwbench.blocks import build
+from hwbench.blocks.mobile_cpu import X3dBottleneckBlock
 from hwbench.data import SyntheticSpec
 from hwbench.deploy import export, open_calibration, open_validation
 from hwbench.errors import InvalidFile, UnsupportedModule
@@ -192,6 +193,12 @@ def test_the_shortcut_of_even_sides_is_a_convolution_that_quantisers_know() -> N
     assert even.proj.weight.unique().tolist() == [0.25]
     assert isinstance(odd.proj, nn.AvgPool2d)
     assert not [name for name in block.state_dict() if "proj" in name]
+
+
+@pytest.mark.parametrize("strides", [{"spatial_stride": 3}, {"temporal_stride": 2}])
+def test_a_free_shortcut_goes_with_few_strides(strides: dict[str, int]) -> None:
+    with pytest.raises(UnsupportedModule, match="a spatial stride of 1 or 2 and a temporal one of 1, got"):
+        X3dBottleneckBlock(8, 8, 8, free_shortcut=True, **strides)  # type: ignore[arg-type]
 
 
 def test_a_causal_one_takes_frame_by_frame() -> None:

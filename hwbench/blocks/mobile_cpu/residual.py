@@ -55,6 +55,9 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         temporal_stride: Of the frames behind the depthwise convolution every so-manyth goes on, from the first.
         free_shortcut: Add the input without a convolution, as E3D does: as it is; as the mean of each 2 x 2 pixels
             where ``spatial_stride`` is 2; not at all where the channels change.
+
+    Raises:
+        UnsupportedModule: A kernel that is not among them, or a free shortcut beside other strides.
     """
 
     def __init__(
@@ -77,6 +80,11 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         free_shortcut: bool = False,
     ) -> None:
         super().__init__()
+        if free_shortcut and (spatial_stride not in (1, 2) or temporal_stride != 1):
+            raise UnsupportedModule(
+                "X3dBottleneckBlock: a free shortcut goes with a spatial stride of 1 or 2 and a temporal one of 1, "
+                f"got {spatial_stride} and {temporal_stride}"
+            )
         use_residual = use_residual and not (free_shortcut and in_channels != out_channels)
         self.temporal_stride = temporal_stride
         self._residual_add_func: nn.Module | None = FloatFunctional() if use_residual else None
