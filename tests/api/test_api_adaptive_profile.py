@@ -1,6 +1,8 @@
 """Adaptive profiles on a device whose law is known: how they end, what they say, and how they go on."""
 
+import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 from measured import TARGET, Ears, as_json, fake_device
 
 import hwbench
+from hwbench.api import campaigns
 from hwbench.api.prediction import table_predictor
 from hwbench.api.profile import DeviceProfile
 from hwbench.errors import InvalidValue, NotMeasured
@@ -83,3 +86,43 @@ def test_small_spaces_are_measured_whole(workspace, fake):
     assert found.networks == 4
     assert found.error <= found.accuracy
     assert not LatencyTable.read(table_path(workspace.root, TARGET, INT8)).adaptive
+
+
+class Ahead:
+    """Notes for each batch what a profile says will follow."""
+
+    def __init__(self):
+        self.asked = []
+
+    @contextmanager
+    def __call__(self, following):
+        self.asked.append(list(following()))
+        yield
+
+
+@pytest.fixture
+def ahead(fake, monkeypatch):
+    """The campaign of a device that this machine builds for while it measures."""
+    one, place = Ahead(), campaigns.place_campaign
+
+    @contextmanager
+    def with_ahead(*args, **options):
+        with place(*args, **options) as campaign:
+            yield replace(campaign, ahead=one)
+
+    monkeypatch.setattr(campaigns, "place_campaign", with_ahead)
+    return one
+
+
+def test_what_follows_is_the_batch_of_the_other_precision_then_a_guess(workspace, fake, ahead):
+    request = hwbench.ProfileRequest(**REQUEST | {"precision": "fp32,int8", "accuracy": "0.1%"}, limit=300)
+    hwbench.profile(request, workspace=workspace)
+    measured = list(dict.fromkeys(fake.visits))
+    batches = [set(group) for _, group in itertools.groupby(measured, key=lambda one: one.precision)]
+    assert len(batches) == 3
+    fp32_first, int8_first, fp32_second = batches
+    # A first batch is measured in two portions. While one precision is measured, the next batch of the other is sure.
+    asked = [set(one) for one in ahead.asked]
+    assert asked[1::2] == [int8_first, fp32_second]
+    assert (asked[0] & fp32_first, asked[0] - fp32_first) == (fp32_first - set(measured[:96]), int8_first)
+    assert asked[-1] == set()  # the limit is reached
