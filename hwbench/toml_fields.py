@@ -99,6 +99,13 @@ class Fields:
             raise self.error(name, "expected a list of whole numbers", value)
         return tuple(self._as_integer(name, v) for v in value)
 
+    def number_series(self, name: str) -> tuple[float, ...]:
+        """A list of numbers, at least 0, one for each of several things; they may repeat."""
+        value = self._take(name)
+        if not isinstance(value, list) or not value:
+            raise self.error(name, "expected a list of numbers", value)
+        return tuple(self._as_number(name, v) for v in value)
+
     def words(self, name: str) -> tuple[str, ...]:
         """A list of strings, one for each of several things; they may repeat."""
         value = self._take(name)

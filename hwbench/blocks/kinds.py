@@ -23,6 +23,7 @@ from hwbench.blocks.mobile_cpu import (
 )
 from hwbench.specs import BlockSpec, block_kinds
 from hwbench.specs.fields import CAUSAL, TEMPORAL_STRIDE
+from hwbench.specs.kinds.x3d import FREE_SHORTCUT, HIDDEN_BIAS, STEM_KERNEL
 
 
 def build(spec: BlockSpec) -> nn.Module:
@@ -41,7 +42,7 @@ def build(spec: BlockSpec) -> nn.Module:
 
 def x3d_stem(spec: BlockSpec) -> EfficientBlock:
     """The stem of X3D."""
-    return _causal(spec, X3dStem(spec.in_channels, spec.out_channels))
+    return _causal(spec, X3dStem(spec.in_channels, spec.out_channels, over_time=spec.kernel == STEM_KERNEL))
 
 
 def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
@@ -55,13 +56,17 @@ def x3d_bottleneck(spec: BlockSpec) -> EfficientBlock:
         se_channels=spec.se_channels,
         kernel=spec.kernel,
         temporal_stride=spec.number(TEMPORAL_STRIDE.name),
+        free_shortcut=bool(spec.number(FREE_SHORTCUT.name)),
     )
     return _causal(spec, block)
 
 
 def x3d_head(spec: BlockSpec) -> EfficientBlock:
     """The head of X3D; ``out_channels`` is the number of classes."""
-    return X3dHead(spec.in_channels, spec.mid_channels, spec.hidden_channels, spec.out_channels)
+    return X3dHead(
+        spec.in_channels, spec.mid_channels, spec.hidden_channels, spec.out_channels,
+        hidden_activation=spec.activation, hidden_bias=bool(spec.number(HIDDEN_BIAS.name)),
+    )  # fmt: skip
 
 
 def conv(spec: BlockSpec) -> EfficientBlock:

@@ -15,12 +15,13 @@ def _list(request: ListZooRequest, as_json: bool) -> None:
     if as_json:
         emit(result.to_json(), as_json=True)
         return
-    print_table(("name", "input", "GMACs", "top-1", "weights"), [_row(card) for card in result.cards])
+    print_table(("name", "input", "GMACs", "top-1", "on", "weights"), [_row(card) for card in result.cards])
 
 
 def _row(card: ListedCard) -> tuple[str, ...]:
     top1 = "-" if card.top1 is None else f"{100 * card.top1:.2f} %"
-    return f"zoo:{card.name}", card.input, f"{card.macs / 1e9:.2f}", top1, card.weights
+    data = card.conditions.partition(",")[0] or "-"
+    return f"zoo:{card.name}", card.input, f"{card.macs / 1e9:.2f}", top1, data, card.weights
 
 
 def _get(request: GetWeightsRequest, as_json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hwbench.spaces.axes import depth_series, read_kernel
 from hwbench.spaces.family import Family, only
@@ -11,6 +11,8 @@ from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import Kernel
 from hwbench.specs.widths import inner_width
 from hwbench.toml_fields import Fields
+
+_Value = TypeVar("_Value")
 
 
 def inner(choice: StageChoice) -> int:
@@ -31,6 +33,7 @@ def stages_alike(
     alike: Mapping[str, Any],
     by_stage: Sequence[str],
     kernels: Sequence[str] = (),
+    factors: Sequence[str] = (),
 ) -> tuple[StageChoice, ...]:
     """The stages of a card.
 
@@ -40,6 +43,7 @@ def stages_alike(
         alike: Values that all stages share, by name.
         by_stage: What differs from stage to stage; ``depth`` is the first.
         kernels: Axes of kernels that differ from stage to stage; their lists are called by the plural, too.
+        factors: The same of axes of numbers that need not be whole.
 
     Raises:
         InvalidFile: Lists of different lengths, or values that no stage can have.
@@ -53,8 +57,9 @@ def stages_alike(
         if min(values) < 1:
             raise fields.error(plural, "expected whole numbers, at least 1", list(values))
     texts = [_kernel_series(fields, f"{name}s", len(depths)) for name in kernels]
-    everything = (*by_stage, *kernels)
-    return tuple(only(family, {**alike, **dict(zip(everything, values))}) for values in zip(*series, *texts))
+    numbers = [_of_each(fields, f"{name}s", fields.number_series(f"{name}s"), len(depths)) for name in factors]
+    everything = (*by_stage, *kernels, *factors)
+    return tuple(only(family, {**alike, **dict(zip(everything, values))}) for values in zip(*series, *texts, *numbers))
 
 
 def check_pairs(stage: Stage, axis: str = "kernel") -> tuple[str, str] | None:
@@ -66,7 +71,12 @@ def check_pairs(stage: Stage, axis: str = "kernel") -> tuple[str, str] | None:
 
 def _kernel_series(fields: Fields, name: str, number: int) -> tuple[Kernel, ...]:
     """A kernel for each stage."""
-    texts = fields.words(name)
-    if len(texts) != number:
-        raise fields.error(name, f"expected one kernel for each of {number} depths", list(texts))
+    texts = _of_each(fields, name, fields.words(name), number)
     return tuple(read_kernel(fields, name, text) for text in texts)
+
+
+def _of_each(fields: Fields, name: str, values: tuple[_Value, ...], number: int) -> tuple[_Value, ...]:
+    """The values, one for each stage."""
+    if len(values) != number:
+        raise fields.error(name, f"expected one {name.removesuffix('s')} for each of {number} depths", list(values))
+    return values

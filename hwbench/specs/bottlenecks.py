@@ -1,5 +1,6 @@
-"""How stages of bottlenecks are laid out, of ResNets and of X3D, with X3D's stem and head around them: the one source
-for cards, spaces and models.
+"""How stages of bottlenecks are laid out, of ResNets, X3D and E3D, with stem and head around those of the latter two.
+
+The one source for cards, spaces and models.
 """
 
 from __future__ import annotations
@@ -10,9 +11,17 @@ from dataclasses import replace
 from hwbench.specs.block import BlockSpec
 from hwbench.specs.fields import GLOBAL, TEMPORAL_STRIDE, Kernel, Value
 from hwbench.specs.kinds.resnet import BottleneckKind
-from hwbench.specs.kinds.x3d import STEM_KERNEL, X3dHeadKind, X3dKind, X3dStemKind
+from hwbench.specs.kinds.x3d import (
+    FREE_SHORTCUT,
+    HIDDEN_BIAS,
+    SPATIAL_STEM_KERNEL,
+    STEM_KERNEL,
+    X3dHeadKind,
+    X3dKind,
+    X3dStemKind,
+)
 from hwbench.specs.tensor import CLIP_CHANNELS
-from hwbench.specs.widths import inner_width, squeezed
+from hwbench.specs.widths import inner_width, nearest_width, squeezed
 
 
 def bottlenecks(
@@ -96,3 +105,31 @@ def x3d_stage(
 def x3d_head(in_channels: int, mid_channels: int, hidden: int, num_classes: int, activation: str = "relu") -> BlockSpec:
     """The head of X3D, as wide inside as the blocks of the last stage."""
     return BlockSpec(X3dHeadKind.name, in_channels, num_classes, mid_channels, hidden, GLOBAL, activation=activation)
+
+
+def e3d_stem(width: int) -> BlockSpec:
+    """The stem of E3D, which halves height and width and looks at each frame by itself."""
+    return x3d_stem(width, SPATIAL_STEM_KERNEL)
+
+
+def e3d_stage(
+    in_channels: int, *, depth: int, width: int, expansion: float, kernel: Kernel, stride: int
+) -> tuple[BlockSpec, ...]:
+    """A stage of E3D: bottlenecks without squeeze-excite, whose shortcuts have no weights. The first has the stride.
+
+    Channels inside are the multiple of 8 nearest to ``width * expansion``.
+    """
+    fields: dict[str, Value] = {
+        "mid_channels": nearest_width(width, expansion), "out_channels": width, "kernel": kernel,
+        FREE_SHORTCUT.name: 1, "activation": "relu",
+    }  # fmt: skip
+    opening = BlockSpec.of(X3dKind.name, in_channels=in_channels, stride=stride, **fields)
+    return (opening, *[BlockSpec.of(X3dKind.name, in_channels=width, **fields)] * (depth - 1))
+
+
+def e3d_head(in_channels: int, mid_channels: int, hidden: int, num_classes: int) -> BlockSpec:
+    """The last convolution of E3D, pooling, a hidden layer with a bias and swish, the classifier."""
+    return BlockSpec.of(
+        X3dHeadKind.name, in_channels=in_channels, mid_channels=mid_channels, hidden_channels=hidden,
+        out_channels=num_classes, kernel=GLOBAL, activation="swish", **{HIDDEN_BIAS.name: 1},
+    )  # fmt: skip

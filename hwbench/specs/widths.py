@@ -20,6 +20,14 @@ def squeezed(channels: int, ratio: float) -> int:
     return round_width(channels, ratio) if ratio else 0
 
 
+def nearest_width(width: int, multiplier: float, divisor: int = 8) -> int:
+    """``width * multiplier`` as the nearest multiple of ``divisor``, at least the first.
+
+    Halfway between two it is the even one, as E3D has it: 1.5 x 120 gives 176.
+    """
+    return max(1, round(width * multiplier / divisor)) * divisor
+
+
 def inner_width(width: int, expansion: float) -> int:
     """Channels inside a bottleneck; cut off, not rounded, as X3D and ResNets do: 2.25 x 24 = 54."""
     return int(expansion * width)

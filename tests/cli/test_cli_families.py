@@ -24,8 +24,27 @@ width = 8
 stride = 2
 act = "relu"
 """
+# Family -> lines of the above that its stem has no say in.
+UNASKED = {"mvit": ('act = "relu"\n',), "e3d": ("stride = 2\n", 'act = "relu"\n')}
 # Family -> its tiny space.
 SPACES = {
+    "e3d": """
+[[stages]]
+depth = [1, 2]
+width = 8
+expansion = 1.5
+kernel = ["1x5x5", "3x3x3"]
+stride = 2
+[[stages]]
+depth = 1
+width = 16
+expansion = 1.5
+kernel = "3x3x3"
+stride = 1
+[head]
+width = 24
+hidden = 32
+""",
     "r2plus1d": """
 kernel = "1x3x3"
 [[stages]]
@@ -128,6 +147,7 @@ kv_stride = 2
 SHIPPED = sorted(path.stem for path in (shipped() / "search_spaces").glob("*.toml") if path.stem != "x3d-fine")
 # What a printed architecture of the family tells.
 TOLD = {
+    "e3d": "s1.kernel=",
     "r2plus1d": "s1.temporal_stride=",
     "i3d": "s1.frame_pool=2",
     "slow": "s2.width=",
@@ -143,7 +163,9 @@ def workspace(tmp_path_factory, runner_cache):
     made = Workspace.create(tmp_path_factory.mktemp("families"))
     made.cache.symlink_to(runner_cache)
     for family, text in SPACES.items():
-        shared = INPUT.replace('act = "relu"\n', "") if family == "mvit" else INPUT  # its stem has no activation
+        shared = INPUT
+        for line in UNASKED.get(family, ()):
+            shared = shared.replace(line, "")
         whole = (
             shared.replace("schema = 1", f'schema = 1\nname = "micro-{family}"\nfamily = "{family}"') + text.lstrip()
         )

@@ -166,6 +166,15 @@ def test_a_file_is_fed_as_the_card_says(workspace: Workspace, capsys: pytest.Cap
     assert "Make the picture of each: the frame scaled so that its shorter side has 36 pixels" in page
 
 
+def test_a_published_top1_is_listed_with_its_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Workspace.create(tmp_path / "listed").root)
+    rows = [line.split() for line in run(capsys, "zoo", "list")[1].splitlines()]
+    assert ["zoo:e3d-s", "13x160x160", "1.87", "47.10", "%", "Something-Something", "V1", "none"] in rows
+    assert ["zoo:efficient-x3d-l", "16x312x312", "18.37", "-", "-", "none"] in rows
+
+
 def test_published_by_name(
     workspace: Workspace, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,32 @@ stride = 2
 hidden = 32
 act = "relu"
 """,
+    "e3d": """
+schema = 1
+name = "small"
+description = "Every member is counted."
+family = "e3d"
+[input]
+frames = [2, 4]
+resolution = [32]
+[stem]
+width = 8
+[[stages]]
+depth = [1, 2]
+width = [8, 16]
+expansion = [1.5, 2]
+kernel = "1x5x5"
+stride = 2
+[[stages]]
+depth = [1, 3]
+width = [16, 24]
+expansion = [1.5, 2.5]
+kernel = ["1x3x3", "3x3x3"]
+stride = 1
+[head]
+width = 32
+hidden = 64
+""",
     "r2plus1d": """
 schema = 1
 name = "small"

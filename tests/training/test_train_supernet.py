@@ -48,6 +48,26 @@ act = "relu"
 FINE = X3D.replace("stride = 2\n[head]", "temporal_stride = [1, 2]\nhidden = [8, 16]\nstride = 2\n[head]").replace(
     "[head]", 'by_block = ["expansion", "kernel", "se"]\n[head]'
 )
+E3D = """
+schema = 1
+name = "small"
+description = "For tests."
+family = "e3d"
+[input]
+frames = [2, 4]
+resolution = 32
+[stem]
+width = 8
+[[stages]]
+depth = [1, 2]
+width = [8, 16]
+expansion = [1.5, 2.5]
+kernel = ["1x3x3", "1x5x5", "3x3x3"]
+stride = 2
+[head]
+width = 16
+hidden = 16
+"""
 R2PLUS1D = """
 schema = 1
 name = "small"
@@ -116,7 +136,9 @@ class Within:
         return self.drawn[-1]
 
 
-@pytest.mark.parametrize("text", [X3D, FINE, R2PLUS1D, SQUEEZETIME], ids=["x3d", "by-block", "r2plus1d", "squeezetime"])
+@pytest.mark.parametrize(
+    "text", [X3D, FINE, E3D, R2PLUS1D, SQUEEZETIME], ids=["x3d", "by-block", "e3d", "r2plus1d", "squeezetime"]
+)
 def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
     space = _read(tmp_path, text)
     shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(0)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.graph.pooling import average, weighted
 from hwbench.blocks.layout import clip_mean, from_planes, to_planes
 from hwbench.blocks.mobile_cpu.no_op import NoOpConvertBlock
 from hwbench.blocks.streaming import MeanStep, StreamStep
@@ -119,6 +121,30 @@ class FoldedPool(nn.Module):
         if self.time is None:
             return x
         return from_planes(self.time(to_planes(x, self.between)), self.output)
+
+
+class PixelMean(EfficientBlock):
+    """The mean of each 2 x 2 pixels of a frame: (N, C, T, H, W) -> (N, C, T, H/2, W/2), halves rounded up.
+
+    Where a side is odd, its first pixel stands for two. The deploy form for even sides is a depthwise convolution,
+    which quantisers know, where they leave an average in fp32.
+    """
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        padding = (0, x.shape[3] % 2, x.shape[4] % 2)
+        return F.avg_pool3d(x, (1, 2, 2), padding=padding, count_include_pad=False)
+
+    def to_deploy(self, input: TensorSpec, variant: str = AUTO) -> nn.Module:
+        padding = (input.h % 2, input.w % 2)
+        make = average if any(padding) else weighted(input.c, 1.0)
+        return make((2, 2), (2, 2), padding, (1, 1)).eval()
+
+    @property
+    def is_framewise(self) -> bool:
+        return True
+
+    def output(self, x: TensorSpec) -> TensorSpec:
+        return x.strided(x.c, 2)
 
 
 class AdaptiveAvgPool3d(NoOpConvertBlock):

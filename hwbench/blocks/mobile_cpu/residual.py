@@ -19,6 +19,7 @@ from hwbench.blocks.mobile_cpu.convolutions import (
     Conv3dTemporalKernel1BnAct,
     ConvBnAct,
 )
+from hwbench.blocks.mobile_cpu.pool import PixelMean
 from hwbench.blocks.mobile_cpu.x3d import Chain
 from hwbench.blocks.streaming import StreamStep, named
 from hwbench.errors import UnsupportedModule
@@ -28,6 +29,7 @@ from hwbench.specs.widths import squeezed
 
 FULL: Kernel = ((3, 3, 3),)
 SPATIAL: Kernel = ((1, 3, 3),)
+WIDE: Kernel = ((1, 5, 5),)
 SEPARABLE: Kernel = ((1, 3, 3), (3, 1, 1))
 
 
@@ -49,8 +51,13 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         norm_eps: Epsilon of the normalisations.
         norm_momentum: Momentum of the normalisations.
         se_channels: Reduced channels of squeeze-excite, in place of ``se_ratio``.
-        kernel: The depthwise convolution: 3x3x3, 1x3x3, or 1x3x3 and then 3x1x1.
+        kernel: The depthwise convolution: 3x3x3, 1x3x3, 1x5x5, or 1x3x3 and then 3x1x1.
         temporal_stride: Of the frames behind the depthwise convolution every so-manyth goes on, from the first.
+        free_shortcut: Add the input without a convolution, as E3D does: as it is; as the mean of each 2 x 2 pixels
+            where ``spatial_stride`` is 2; not at all where the channels change.
+
+    Raises:
+        UnsupportedModule: A kernel that is not among them, or a free shortcut beside other strides.
     """
 
     def __init__(
@@ -70,12 +77,22 @@ class X3dBottleneckBlock(EfficientBlock, Residual):
         se_channels: int | None = None,
         kernel: Kernel = FULL,
         temporal_stride: int = 1,
+        free_shortcut: bool = False,
     ) -> None:
         super().__init__()
+        if free_shortcut and (spatial_stride not in (1, 2) or temporal_stride != 1):
+            raise UnsupportedModule(
+                "X3dBottleneckBlock: a free shortcut goes with a spatial stride of 1 or 2 and a temporal one of 1, "
+                f"got {spatial_stride} and {temporal_stride}"
+            )
+        use_residual = use_residual and not (free_shortcut and in_channels != out_channels)
         self.temporal_stride = temporal_stride
         self._residual_add_func: nn.Module | None = FloatFunctional() if use_residual else None
-        self._res_proj: Conv3dTemporalKernel1BnAct | None = None
-        if use_residual and (spatial_stride != 1 or temporal_stride != 1 or in_channels != out_channels):
+        self._res_proj: EfficientBlock | None = None
+        changes = spatial_stride != 1 or temporal_stride != 1 or in_channels != out_channels
+        if use_residual and changes and free_shortcut:
+            self._res_proj = PixelMean()
+        elif use_residual and changes:
             self._res_proj = Conv3dTemporalKernel1BnAct(
                 in_channels, out_channels, spatial_stride=spatial_stride, activation="identity",
                 norm_eps=norm_eps, norm_momentum=norm_momentum,
@@ -158,9 +175,7 @@ class FoldedBottleneck(nn.Module):
             x = layer.output(x)
         self.layers = nn.Sequential(layers)
         self.add = None if block._residual_add_func is None else FloatFunctional()
-        self.proj = (
-            None if block._res_proj is None else _stepped(block._res_proj, block.temporal_stride, input, variant)
-        )
+        self.proj = _projection(block, input, variant)
         self.act = block.final_act.to_deploy()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -187,7 +202,7 @@ class StreamBottleneck(StreamStep):
         layers = {name: layer for name, layer in block.layers.named_children() if isinstance(layer, EfficientBlock)}
         self.layers = Chain(layers).to_stream(input)
         self.add = None if block._residual_add_func is None else FloatFunctional()
-        self.proj = None if block._res_proj is None else block._res_proj.to_deploy(input.with_(t=1))
+        self.proj = _projection(block, input.with_(t=1))
         self.act = block.final_act.to_deploy()
         self.states = tuple(named("layers", state) for state in self.layers.states)
 
@@ -247,11 +262,14 @@ class FoldedSum(nn.Module):
         return self.act(self.add.add(x if self.shortcut is None else self.shortcut(x), y))  # type: ignore[no-any-return]
 
 
-def _stepped(block: EfficientBlock, step: int, input: TensorSpec, variant: str) -> nn.Module:
-    """The deploy form of a block on every ``step``-th frame."""
-    if step == 1:
-        return block.to_deploy(input, variant)
-    return Chain({"step": EveryFrame(step), "block": block}).to_deploy(input, variant)
+def _projection(block: X3dBottleneckBlock, input: TensorSpec, variant: str = AUTO) -> nn.Module | None:
+    """The deploy form of what makes the input of a block fit its output; None: it fits, or it is not added."""
+    shortcut = block._res_proj
+    if shortcut is None:
+        return None
+    if block.temporal_stride != 1:
+        shortcut = Chain({"step": EveryFrame(block.temporal_stride), "block": shortcut})
+    return shortcut.to_deploy(input, variant).to(next(block.parameters()))
 
 
 def _norm_of(branch: nn.Module) -> nn.Module | None:
@@ -269,16 +287,18 @@ def _depthwise(
             channels, stride, bias=bias, activation="identity", use_bn=use_bn,
             norm_eps=norm_eps, norm_momentum=norm_momentum,
         )  # fmt: skip
-    if kernel == SPATIAL:
+    if kernel in (SPATIAL, WIDE):
+        side = kernel[0][1]
         return Conv3dTemporalKernel1BnAct(
-            channels, channels, bias=bias, groups=channels, spatial_kernel=3, spatial_stride=stride, spatial_padding=1,
-            activation="identity", use_bn=use_bn, norm_eps=norm_eps, norm_momentum=norm_momentum,
+            channels, channels, bias=bias, groups=channels, spatial_kernel=side, spatial_stride=stride,
+            spatial_padding=side // 2, activation="identity", use_bn=use_bn,
+            norm_eps=norm_eps, norm_momentum=norm_momentum,
         )  # fmt: skip
     if kernel == SEPARABLE and not bias:
         return Conv3dSeparableDwBnAct(
             channels, stride, activation="identity", use_bn=use_bn, norm_eps=norm_eps, norm_momentum=norm_momentum
         )
-    known = ", ".join(format_kernel(k) for k in (FULL, SPATIAL, SEPARABLE))
+    known = ", ".join(format_kernel(k) for k in (FULL, SPATIAL, WIDE, SEPARABLE))
     raise UnsupportedModule(f"X3dBottleneckBlock: expected one of the kernels {known}, got {format_kernel(kernel)}")
 
 

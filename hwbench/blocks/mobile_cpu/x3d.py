@@ -57,26 +57,39 @@ class Chain(EfficientBlock):
 
 
 class X3dStem(Chain):
-    """1 x 3 x 3 with stride 2 and no activation, then 5 x 1 x 1 depthwise with normalisation and ReLU."""
+    """1 x 3 x 3 with stride 2 and no activation, then 5 x 1 x 1 depthwise with normalisation and ReLU.
 
-    def __init__(self, in_channels: int = 3, out_channels: int = 24) -> None:
+    Without ``over_time`` the first has normalisation and ReLU, and there is no second: the stem of E3D.
+    """
+
+    def __init__(self, in_channels: int = 3, out_channels: int = 24, *, over_time: bool = True) -> None:
         spatial = Conv3dTemporalKernel1BnAct(
             in_channels, out_channels, spatial_kernel=3, spatial_stride=2, spatial_padding=1,
-            activation="identity", use_bn=False,
+            activation="identity" if over_time else "relu", use_bn=not over_time,
         )  # fmt: skip
-        temporal = Conv3d5x1x1BnAct(out_channels, out_channels, groups=out_channels)
-        super().__init__({"pathway0_stem_conv_xy": spatial, "pathway0_stem_conv": temporal})
+        layers: dict[str, EfficientBlock] = {"pathway0_stem_conv_xy": spatial}
+        if over_time:
+            layers["pathway0_stem_conv"] = Conv3d5x1x1BnAct(out_channels, out_channels, groups=out_channels)
+        super().__init__(layers)
 
 
 class X3dHeadPool(Chain):
-    """Pointwise to ``mid_channels``, the mean of the clip, pointwise to ``hidden_channels``: (N, hidden, 1, 1, 1)."""
+    """Pointwise to ``mid_channels``, the mean of the clip, pointwise to ``hidden_channels``: (N, hidden, 1, 1, 1).
 
-    def __init__(self, in_channels: int = 192, mid_channels: int = 432, hidden_channels: int = 2048) -> None:
+    The activation of the first is ReLU; that of the last, and whether it has a bias, are arguments.
+    """
+
+    def __init__(
+        self, in_channels: int = 192, mid_channels: int = 432, hidden_channels: int = 2048, *,
+        hidden_activation: str = "relu", hidden_bias: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(
             {
                 "conv_5": Conv3dPwBnAct(in_channels, mid_channels),
                 "avg_pool": AdaptiveAvgPool3dOutSize1(),
-                "lin_5": Conv3dPwBnAct(mid_channels, hidden_channels, use_bn=False),
+                "lin_5": Conv3dPwBnAct(
+                    mid_channels, hidden_channels, bias=hidden_bias, activation=hidden_activation, use_bn=False
+                ),
             }
         )
 
@@ -85,10 +98,13 @@ class X3dHead(EfficientBlock):
     """From features to logits (N, classes)."""
 
     def __init__(
-        self, in_channels: int, mid_channels: int, hidden_channels: int, num_classes: int, dropout: float = 0.0
-    ) -> None:
+        self, in_channels: int, mid_channels: int, hidden_channels: int, num_classes: int, dropout: float = 0.0, *,
+        hidden_activation: str = "relu", hidden_bias: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.head = X3dHeadPool(in_channels, mid_channels, hidden_channels)
+        self.head = X3dHeadPool(
+            in_channels, mid_channels, hidden_channels, hidden_activation=hidden_activation, hidden_bias=hidden_bias
+        )
         self.dropout = nn.Dropout(dropout)
         self.projection = FullyConnected(hidden_channels, num_classes)
 
