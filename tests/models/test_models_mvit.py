@@ -68,6 +68,7 @@ PICTURES = (
     "class-token-stem_i3_o8_k1x7x7_s4_pf1_ps8_identity",
     *(key.replace("3x3x3", "1x3x3") for key in SMALL["class"][1:]),
 )
+PICTURE_NETWORK = Network("zoo:pictures", tuple(map(BlockSpec.parse, PICTURES)), CLIP.with_(t=1))
 
 
 def card(name: str) -> Network:
@@ -133,9 +134,8 @@ def test_weights_for_pictures_are_those_of_clips_of_one_frame(write, tmp_path: P
     weights = write(trained(theirs).state_dict())
     assert {value.dim() for name, value in weights.items() if name.startswith("patch_embed")} == {1, 4}
     torch.save({"model_state": weights}, tmp_path / "mvit.pyth")
-    made = Network("zoo:pictures", tuple(map(BlockSpec.parse, PICTURES)), CLIP.with_(t=1))
-    ours = network(made).eval()
-    ours.load_state_dict(read_published(tmp_path / "mvit.pyth").of(made))
+    ours = network(PICTURE_NETWORK).eval()
+    ours.load_state_dict(read_published(tmp_path / "mvit.pyth").of(PICTURE_NETWORK))
     clip = torch.randn(2, 3, 1, 32, 32)
     with torch.no_grad():
         assert relative_error(theirs(clip[:, :, 0]), ours(clip)) <= 1e-5
@@ -379,12 +379,12 @@ def test_other_blocks_make_no_mvit() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("name", SMALL)
-def test_a_file_is_one_delegate_and_runs(name: str, precision: str, tmp_path: Path, runner_cache: Path) -> None:
-    one = Workload(small(name).blocks, CLIP, Precision(precision))
+@pytest.mark.parametrize("made", [*map(small, SMALL), PICTURE_NETWORK], ids=[*SMALL, "pictures"])
+def test_a_file_is_one_delegate_and_runs(made: Network, precision: str, tmp_path: Path, runner_cache: Path) -> None:
+    one = Workload(made.blocks, made.input, Precision(precision))
     torch.manual_seed(0)
-    module = deployed(trained(network(small(name))), CLIP)
-    example, *clips = (frames_to_batch(torch.randn(CLIP.shape)) for _ in range(5))
+    module = deployed(trained(network(made)), made.input)
+    example, *clips = (frames_to_batch(torch.randn(made.input.shape)) for _ in range(5))
     out = tmp_path / "mvit.pte"
     report = get("executorch").build(module, (example,), one, out, clips if precision == "int8" else []).delegation
     assert (report.delegates, dict(report.undelegated)) == (1, {})
