@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import Listener
 from hwbench.errors import DeviceError, HwbenchError
+from hwbench.measure.build_ahead import nothing_follows
 from hwbench.specs import Outcome
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from hwbench.api.campaigns import CampaignProgress
     from hwbench.api.profile_request import ProfileRequest
     from hwbench.latency import LatencyTable, PredictionAccuracy
+    from hwbench.measure.build_ahead import Following
     from hwbench.measure.campaign import Campaign, CampaignResult
     from hwbench.spaces import StagedSpace
     from hwbench.specs import Precision, Workload
@@ -130,8 +133,8 @@ class AdaptiveProfile:
             self._result = self.campaign.run(())
             self._measure_again(courses)
             while running := [course for course in courses if course.ended is None]:
-                for course in running:
-                    self._step(course)
+                for number, course in enumerate(running):
+                    self._step(course, [*running[number + 1 :], *running[:number]])
         except DeviceError:
             for course in courses:
                 self.publish(course.walk.precision)
@@ -156,7 +159,7 @@ class AdaptiveProfile:
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         self._measure(again)
 
-    def _step(self, course: _Course) -> None:
+    def _step(self, course: _Course, others: Sequence[_Course]) -> None:
         from hwbench.studies.profiling_walk import StopReason
 
         step = course.walk.step(self._table(course), self.request.accuracy_share)
@@ -171,7 +174,21 @@ class AdaptiveProfile:
             raise HwbenchError(f"the rows of a batch were measured and are not in the table of {self.campaign.target}")
         else:
             course.batch = step.batch
-            self._measure(self._with_variants(step.batch))
+            self._measure(self._with_variants(step.batch), self._following(course, others))
+
+    def _following(self, course: _Course, others: Sequence[_Course]) -> Following:
+        """What is measured after the batch of a course: those of the others, which are sure, then its own next one."""
+        if self.campaign.ahead is None:
+            return nothing_follows
+        tables = [(one, self._table(one)) for one in (*others, course) if one.ended is None]
+
+        def batches() -> Iterator[Workload]:
+            for one, table in tables:
+                batch = one.walk.expected(table) if one is course else one.walk.batch(table)
+                yield from self._with_variants(batch)
+
+        left = None if self._left is None else max(self._left - len(course.batch), 0)
+        return lambda: itertools.islice(batches(), left)
 
     def _with_variants(self, batch: Sequence[Workload]) -> list[Workload]:
         from hwbench.latency import Role, variant_rows
@@ -180,14 +197,14 @@ class AdaptiveProfile:
             return list(batch)
         return [*batch, *variant_rows([one for one in batch if Role.of(one) is Role.BLOCK], self.variants)]
 
-    def _measure(self, workloads: Sequence[Workload]) -> None:
+    def _measure(self, workloads: Sequence[Workload], following: Following = nothing_follows) -> None:
         known = {one.workload for one in self._result.measurements}
         wanted = [workload for workload in workloads if workload not in known]
         self.campaign.store.claim(wanted, self.campaign.target)
         missing = self.campaign.missing(wanted)
         if missing and not self._measured:
             self.begin(missing)
-        measured = self.campaign.run(wanted, self._progress, limit=self._left)
+        measured = self.campaign.run(wanted, self._progress, limit=self._left, following=following)
         self._measured += len(missing[: self._left])
         self._left = None if self._left is None else self._left - len(missing[: self._left])
         self._result = self._result.plus(measured)

@@ -141,9 +141,10 @@ class AdditivePredictor:
         if len(networks) < least:
             plain = (row.workload for row in table if row.workload.variant == table.variant)
             head = next((workload for workload in plain if workload.blocks[-1].role.gives_logits), None)
+            failed = any(row.role is Role.NETWORK and row.stats is None for row in table)
             raise NotMeasured(
                 f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
-                f"{least} are needed; measure them: {table.command(space, head)}"
+                f"{least} are needed; measure them: {table.command(space, head)}{' --retry' if failed else ''}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
         return cls(table, boundary, calibration, space, occasion_uncertainty(table.scale, moment), table.scale)

@@ -13,6 +13,7 @@ import os
 import selectors
 import subprocess
 import tempfile
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -81,6 +82,7 @@ class Builder:
 
     int8 is calibrated with a batch of seeded normal noise: a row of a latency table needs the speed of int8, not
     its accuracy. Workers stay for the next call until the builder is closed; idle ones use memory, but no processor.
+    Two threads may build; one of them builds at a time.
 
     Args:
         runtime: Name of the runtime.
@@ -105,6 +107,7 @@ class Builder:
         self._imports = imports
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
+        self._turn = threading.RLock()
 
     def __enter__(self) -> Builder:
         return self
@@ -116,20 +119,39 @@ class Builder:
 
     def warm_up(self) -> None:
         """Starts the workers, which load the engine while something else is done; it is fine to build nothing."""
-        size = self._processes or default_processes()
-        self._start_missing(size, size)
+        with self._turn:
+            self._start_missing(self.size, self.size)
+
+    @property
+    def size(self) -> int:
+        """How many workers build at the same time."""
+        return self._processes or default_processes()
 
     def close(self) -> None:
         """Ends the workers, also in the middle of a build."""
-        for worker in [*self._workers]:
-            self._remove(worker)
-        self._selector.close()
+        self.interrupt()
+        with self._turn:
+            for worker in [*self._workers]:
+                self._remove(worker)
+            self._selector.close()
 
-    def build(self, workloads: Iterable[Workload], /) -> Iterator[Artifact | BuildFailure]:
+    def interrupt(self) -> None:
+        """Kills the workers that build, also those of another thread: what they were building fails there."""
+        for worker in [*self._workers]:
+            if worker.workload or not worker.ready:
+                worker.kill()
+
+    def build(
+        self, workloads: Iterable[Workload], /, *, stop: threading.Event | None = None
+    ) -> Iterator[Artifact | BuildFailure]:
         """One result per workload: what the cache holds comes first, the rest as it gets ready.
 
         Duplicates are built once and answered once. Closing the iterator ends the builds under way. One process at a
         time builds into a cache; who waits finds there what the other one built.
+
+        Args:
+            workloads: What to build.
+            stop: Once it is set, nothing more is begun; what is under way is finished.
 
         Raises:
             UnknownName: No such runtime.
@@ -145,7 +167,7 @@ class Builder:
                 yield artifact
         if not waiting:
             return
-        with self.cache.building():
+        with self._turn, self.cache.building():
             missing: deque[Workload] = deque()
             for workload in waiting:  # another process may have built it meanwhile
                 artifact = self.cache.load(workload)
@@ -154,11 +176,15 @@ class Builder:
                 else:
                     yield artifact
             if missing:
-                yield from self._build(missing, min(self._processes or default_processes(), len(missing)))
+                yield from self._build(missing, min(self.size, len(missing)), stop or threading.Event())
 
-    def _build(self, waiting: deque[Workload], size: int) -> Iterator[Artifact | BuildFailure]:
+    def _build(self, waiting: deque[Workload], size: int, stop: threading.Event) -> Iterator[Artifact | BuildFailure]:
         try:
-            while waiting or any(worker.workload for worker in self._workers):
+            while True:
+                if stop.is_set():
+                    waiting.clear()
+                if not waiting and not any(worker.workload for worker in self._workers):
+                    return
                 self._start_missing(size, len(waiting))
                 for worker in self._workers:
                     if worker.ready and worker.workload is None and waiting:
@@ -264,9 +290,13 @@ class _Worker:
         """How a worker ended, and the last line that it wrote."""
         return f"the build process ended: {last_words(self._process, self._log)}"
 
-    def end(self) -> None:
-        """Ends the process, also in the middle of a build, and frees what it held."""
+    def kill(self) -> None:
+        """Ends the process, also in the middle of a build; its answers end."""
         self._process.kill()
+
+    def end(self) -> None:
+        """Ends the process, and frees what it held."""
+        self.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

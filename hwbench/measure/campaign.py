@@ -1,12 +1,15 @@
 """Many workloads on one target: build what is missing, measure it in interleaved rounds, keep everything, resume.
 
 Workloads go through in batches: a batch is built, then measured, because building on the machine that measures disturbs
-the timing. Inside a batch every round visits every artifact once in fresh random order, and a row leaves as soon as its
-interval is narrow enough. Each session is stored when it comes, so a campaign that was killed goes on where it stopped.
+the timing; where another machine measures, the next batch is built meanwhile. Inside a batch every round visits every
+artifact once in fresh random order, and a row leaves as soon as its interval is narrow enough. Each session is stored
+when it comes, so a campaign that was killed goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from hwbench.errors import DeviceLost, DeviceUnreachable
+from hwbench.measure.build_ahead import BuildAhead, Following, nothing_follows
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.drift import OnDrift, Undisturbed, by_clock
 from hwbench.measure.failures import MeasurementFailure
@@ -125,6 +129,7 @@ class Campaign:
         state: How the device is at present, for the record; asked before and after each run of sessions.
         purpose: Why rows are measured that the store does not have.
         repeat: The A/A test of the device, under the same conditions; None where its times mean nothing.
+        ahead: Builds while the device measures; None where that would disturb it.
     """
 
     store: MeasurementStore
@@ -141,6 +146,7 @@ class Campaign:
     state: Callable[[], Mapping[str, Any]] = no_state
     purpose: RowPurpose = RowPurpose.TABLE
     repeat: Callable[[], Repeatability] | None = None
+    ahead: BuildAhead | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -148,7 +154,12 @@ class Campaign:
         return fingerprint(self.conditions)
 
     def run(
-        self, workloads: Iterable[Workload], watch: CampaignWatch | None = None, *, limit: int | None = None
+        self,
+        workloads: Iterable[Workload],
+        watch: CampaignWatch | None = None,
+        *,
+        limit: int | None = None,
+        following: Following = nothing_follows,
     ) -> CampaignResult:
         """Builds and measures what the store lacks; returns the rows of all ``workloads``.
 
@@ -156,6 +167,7 @@ class Campaign:
             workloads: What to have rows of, in the order in which to measure.
             watch: Is told what happens.
             limit: Measure at most so many of those that are missing.
+            following: What another call is likely to ask for next; it is built while the last of these are measured.
 
         Raises:
             DeviceError: The device cannot be reached or went away; what was measured stays, and the rows that were
@@ -168,8 +180,9 @@ class Campaign:
         lacking = self.missing(asked)
         missing = lacking[:limit]
         watch.planned(len(missing), len(asked) - len(lacking))
-        for first in range(0, len(missing), self.batch):
-            self._run_batch(missing[first : first + self.batch], watch)
+        batches = [missing[first : first + self.batch] for first in range(0, len(missing), self.batch)]
+        for number, batch in enumerate(batches):
+            self._run_batch(batch, watch, _Next(batches[number + 1 : number + 2], following))
         return self._result(asked, set(missing), time.monotonic() - started)
 
     def reopen(self, workloads: Iterable[Workload]) -> int:
@@ -200,7 +213,7 @@ class Campaign:
             workload, self.target, self.timing, self.conditions, build=self.build_key(workload)
         )
 
-    def _run_batch(self, workloads: Sequence[Workload], watch: CampaignWatch) -> None:
+    def _run_batch(self, workloads: Sequence[Workload], watch: CampaignWatch, following: Following) -> None:
         open_rows: dict[Workload, _Row] = {}
         for result in self.build(workloads):
             watch.built(result)
@@ -211,7 +224,8 @@ class Campaign:
             else:
                 row = self._begin(result.workload, result.sha256)
                 open_rows[result.workload] = _Row(row, result, self.store.row_sessions(row))
-        self._measure_rows(open_rows, watch)
+        with self.ahead(following) if self.ahead and open_rows else contextlib.nullcontext():
+            self._measure_rows(open_rows, watch)
 
     def _measure_rows(self, rows: dict[Workload, _Row], watch: CampaignWatch) -> None:
         """Rounds over the rows until each is done; ``rows`` is used up."""
@@ -326,6 +340,18 @@ class Campaign:
         measurement = self.measurement(workload)
         if measurement is not None:
             watch.measured(measurement)
+
+
+@dataclass(frozen=True)
+class _Next:
+    """What comes after a batch: those of this call, then those of the next one."""
+
+    batches: Sequence[Sequence[Workload]]
+    following: Following
+
+    def __call__(self) -> Iterable[Workload]:
+        yield from itertools.chain.from_iterable(self.batches)
+        yield from self.following()
 
 
 @dataclass

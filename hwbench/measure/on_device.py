@@ -14,6 +14,7 @@ from hwbench.devices import Conditions, Device, DeviceState, probe_device, read_
 from hwbench.devices.preflight import Level, crowded, passing, read_busy, wait_until_cool
 from hwbench.errors import DeviceLost
 from hwbench.measure.bench import Bench, open_bench
+from hwbench.measure.build_ahead import builds_ahead
 from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, OnDrift, Pauses, Undisturbed
@@ -24,7 +25,7 @@ from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import trusted
-from hwbench.specs import Artifact, Measurement, Outcome, Precision, Repeatability, Session, Target, Timing
+from hwbench.specs import LOCAL, Artifact, Measurement, Outcome, Precision, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.
 ANY_RATIO = 1e6
@@ -98,6 +99,7 @@ def campaign_on(
             emulated=device.emulated,
             state=_State(device, bench),
             repeat=None if device.emulated else functools.partial(_repeat, builder, bench, timing, store),
+            ahead=None if device.transport_name == LOCAL else functools.partial(builds_ahead, builder),
         )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -26,6 +26,7 @@ import numpy as np
 from hwbench.errors import NotMeasured
 from hwbench.latency import (
     AOptimal,
+    LatencyRow,
     LatencyTable,
     PredictionAccuracy,
     Role,
@@ -37,7 +38,7 @@ from hwbench.latency import (
 )
 from hwbench.latency.block_features import BlockColumns
 from hwbench.spaces import StagedSpace
-from hwbench.specs import Architecture, Outcome, Precision, Workload
+from hwbench.specs import Architecture, LatencyStats, Outcome, Precision, Workload
 from hwbench.studies.profiling_plan import DRAWS, first_workloads, reachable_within
 
 # A batch of a campaign: a row's sessions lie a round of it apart.
@@ -175,6 +176,23 @@ class ProfilingWalk:
         if settled and accuracy is not None and self.is_level(table, accuracy):
             return WalkStep(rows, accuracy, stopped=StopReason.LEVEL)
         return WalkStep(rows, accuracy, batch)
+
+    def expected(self, table: LatencyTable) -> tuple[Workload, ...]:
+        """The batch after the one that ``batch`` names, if its rows measure as they are predicted.
+
+        A guess, of which most comes true, for whoever builds ahead: nothing depends on it. Empty where too little is
+        known for one.
+        """
+        batch = self.batch(table)
+        if self._region is None or self._batches[-1:] != [batch]:
+            return ()
+        known = self._known(table, self._batches)
+        try:
+            filled = interpolated(known, [part for workload in batch for part in workload.parts()])
+        except NotMeasured:
+            return ()
+        rows = [row for workload in batch if workload not in known and (row := _as_filled(filled, workload))]
+        return self._next(LatencyTable(table.target, table.precision, [*known, *rows], emulated=table.emulated))
 
     def walked(self) -> tuple[Workload, ...]:
         """All rows of the batches so far."""
@@ -349,6 +367,17 @@ def rows_to_goal(points: Sequence[tuple[int, float]], goal: float) -> int:
 def num_blocks(table: LatencyTable) -> int:
     """Single blocks of a table that have a latency."""
     return len(table.rows(Role.BLOCK))
+
+
+def _as_filled(filled: LatencyTable, workload: Workload) -> LatencyRow | None:
+    """A block or network as a row that takes as long as its blocks; None where one of these has no number."""
+    parts = [filled.latency(part) for part in workload.parts()]
+    if Role.of(workload) is Role.CHAIN or None in parts:
+        return None
+    seconds = sum(part.median_s for part in parts if part is not None)
+    stats = LatencyStats(seconds, seconds, seconds, seconds, seconds, 0, 0)
+    measured = next(row for row in filled if row.stats is not None)
+    return replace(measured, role=Role.of(workload), workload=workload, stats=stats)
 
 
 def _finished(table: LatencyTable) -> set[str]:

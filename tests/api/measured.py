@@ -9,34 +9,15 @@ from pathlib import Path
 import pytest
 
 from hwbench.api import campaigns
-from hwbench.api.listener import Listener, StageProgress
 from hwbench.cli.main import main
 from hwbench.measure.campaign import Campaign
-from hwbench.specs import Measurement, Target, Timing
+from hwbench.specs import Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import installed_target, work
 from hwbench.workspace import Workspace
 
 TARGET = installed_target()
 CONDITIONS = {"device": "fake", "kernel": "6.1"}
-
-
-class Ears(Listener):
-    """Keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.stages: list[StageProgress] = []
-        self.rows: list[Measurement] = []
-
-    def say(self, message: str) -> None:
-        self.said.append(message)
-
-    def progress(self, at: StageProgress) -> None:
-        self.stages.append(at)
-
-    def measured(self, measurement: Measurement) -> None:
-        self.rows.append(measurement)
 
 
 def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from hwbench import Listener, StageProgress
 from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.training import TrainingProgress
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -57,25 +55,3 @@ def printed(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[st
     assert end.value.code == 0, err
     values: dict[str, Any] = json.loads(out)
     return values, err
-
-
-class Keeper(Listener):
-    """Keeps lines, stages in their order, and steps of training."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.at: list[StageProgress] = []
-        self.steps: list[TrainingProgress] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
-
-    def progress(self, at: StageProgress) -> None:
-        self.at.append(at)
-
-    def trained(self, progress: TrainingProgress) -> None:
-        self.steps.append(progress)
-
-    def ends(self) -> dict[str, StageProgress]:
-        """The last that was heard of each stage."""
-        return {at.stage: at for at in self.at}

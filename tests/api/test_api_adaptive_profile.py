@@ -1,13 +1,16 @@
 """Adaptive profiles on a device whose law is known: how they end, what they say, and how they go on."""
 
+import itertools
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from measured import TARGET, Ears, as_json, fake_device
+from measured import TARGET, as_json, fake_device
 
 import hwbench
+from hwbench.api import campaigns
 from hwbench.api.prediction import table_predictor
 from hwbench.api.profile import DeviceProfile
 from hwbench.errors import InvalidValue, NotMeasured
@@ -15,6 +18,7 @@ from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import work
 from hwbench.workspace import Workspace
 
@@ -34,7 +38,7 @@ def fake(workspace, monkeypatch):
 
 
 def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake):
-    request, ears = hwbench.ProfileRequest(**REQUEST), Ears()
+    request, ears = hwbench.ProfileRequest(**REQUEST), Keeper()
     fake.interrupt_after = 100
     with pytest.raises(KeyboardInterrupt):
         hwbench.profile(request, workspace=workspace)
@@ -51,7 +55,9 @@ def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake
     assert table.adaptive
     assert len(table.rows(Role.BLOCK)) == found.rows
     assert len(table.rows(Role.NETWORK)) == found.networks
-    assert any("goal 2.0% reached, the others are filled in; --all-rows measures all 516" in line for line in ears.said)
+    assert any(
+        "goal 2.0% reached, the others are filled in; --all-rows measures all 516" in line for line in ears.lines
+    )
     # Interrupted or not, the rows are those of the walk, each measured once.
     space = load_space(workspace, "x3d-mini")
     first = ProfilingWalk(space, INT8, 8).batch(LatencyTable(TARGET, INT8, ()))
@@ -59,7 +65,7 @@ def test_a_large_space_is_profiled_until_it_is_known_well_enough(workspace, fake
     assert (max(fake.builds[one] for one in first), len(fake.visits)) == (2, 3 * len(table))
     # What was not measured is filled in without being asked for, and the claim holds for networks of the space.
     predictor, _ = table_predictor(workspace, TARGET, INT8, "x3d-mini", listener=ears)
-    assert "rows of the space were not measured: " in ears.said[-1]
+    assert "rows of the space were not measured: " in ears.lines[-1]
     with pytest.raises(NotMeasured, match="calibration networks"):
         table_predictor(workspace, TARGET, INT8, "x3d-mini", filling=(False, None))
     rng = np.random.default_rng(77)
@@ -83,3 +89,43 @@ def test_small_spaces_are_measured_whole(workspace, fake):
     assert found.networks == 4
     assert found.error <= found.accuracy
     assert not LatencyTable.read(table_path(workspace.root, TARGET, INT8)).adaptive
+
+
+class Ahead:
+    """Notes for each batch what a profile says will follow."""
+
+    def __init__(self):
+        self.asked = []
+
+    @contextmanager
+    def __call__(self, following):
+        self.asked.append(list(following()))
+        yield
+
+
+@pytest.fixture
+def ahead(fake, monkeypatch):
+    """The campaign of a device that this machine builds for while it measures."""
+    one, place = Ahead(), campaigns.place_campaign
+
+    @contextmanager
+    def with_ahead(*args, **options):
+        with place(*args, **options) as campaign:
+            yield replace(campaign, ahead=one)
+
+    monkeypatch.setattr(campaigns, "place_campaign", with_ahead)
+    return one
+
+
+def test_what_follows_is_the_batch_of_the_other_precision_then_a_guess(workspace, fake, ahead):
+    request = hwbench.ProfileRequest(**REQUEST | {"precision": "fp32,int8", "accuracy": "0.1%"}, limit=300)
+    hwbench.profile(request, workspace=workspace)
+    measured = list(dict.fromkeys(fake.visits))
+    batches = [set(group) for _, group in itertools.groupby(measured, key=lambda one: one.precision)]
+    assert len(batches) == 3
+    fp32_first, int8_first, fp32_second = batches
+    # A first batch is measured in two portions. While one precision is measured, the next batch of the other is sure.
+    asked = [set(one) for one in ahead.asked]
+    assert asked[1::2] == [int8_first, fp32_second]
+    assert (asked[0] & fp32_first, asked[0] - fp32_first) == (fp32_first - set(measured[:96]), int8_first)
+    assert asked[-1] == set()  # the limit is reached

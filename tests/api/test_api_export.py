@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
+from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
 import hwbench.measure.device_runner
@@ -12,6 +12,7 @@ from hwbench.api.export import STAGES
 from hwbench.api.models import ModelArgument, checkpoint_file
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName, UsageError
 from hwbench.runtimes.runners import python_runner
+from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace
 
 
@@ -86,7 +87,7 @@ def test_a_file_is_verified_here(name: str, request: pytest.FixtureRequest, capf
     assert (result.device, result.precision, result.verification.inputs) == ("local", name, 2)
     values, _ = printed(capfd, "verify", str(model.path), "--inputs", "2")
     assert values == result.to_json()
-    assert [(at.stage, at.done, at.total) for at in heard.at] == [("verify on local", done, 2) for done in range(3)]
+    assert [(at.stage, at.done, at.total) for at in heard.stages] == [("verify on local", done, 2) for done in range(3)]
 
 
 def test_what_cannot_be_verified_is_refused(tmp_path: Path) -> None:

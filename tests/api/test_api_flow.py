@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from measured import TARGET, fake_device
-from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
+from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
 from hwbench.errors import InvalidValue
@@ -17,6 +17,7 @@ from hwbench.reports.result import read_result
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table
 from hwbench.training import load_checkpoint
 from hwbench.workspace import Workspace

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from measured import TARGET, Ears, as_json, fake_device
+from measured import TARGET, as_json, fake_device
 
 import hwbench
 import hwbench.cli.commands
@@ -21,6 +21,7 @@ from hwbench.latency import LatencyTable, table_path
 from hwbench.measure.store import MeasurementStore
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision, Target
+from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace
 
 FEW = {"precision": "fp32", "limit": 6, "calibrate": 1}
@@ -67,7 +68,7 @@ def test_texts_of_a_request_are_read_where_they_are_asked_for():
 def test_the_listener_hears_every_row_and_how_far_it_is(workspace, fake):
     parts = list(load_space(workspace, "x3d-tiny").parts(Precision.FP32, num_classes=8))
     fake.failures = dict.fromkeys(parts[::2], (Outcome.CRASH, "killed by SIGSEGV"))
-    ears = Ears()
+    ears = Keeper()
     result = hwbench.profile(hwbench.ProfileRequest(**FEW), ears, workspace=workspace)
     (device,) = result.devices
     assert (device.ok + device.failed, device.skipped, result.status) == (6, 0, 0)
@@ -81,7 +82,7 @@ def test_the_listener_hears_every_row_and_how_far_it_is(workspace, fake):
         assert heard[-1].rate.endswith(("/s", "/min"))
     assert any(f"{device.failed} failed" in at.note for at in ears.stages)
     assert any(at.note.startswith("session 1 of ") for at in ears.stages)
-    assert any("killed by SIGSEGV" in line for line in ears.said)
+    assert any("killed by SIGSEGV" in line for line in ears.lines)
 
 
 def test_what_comes_back_is_what_the_command_prints(workspace, fake, tmp_path, monkeypatch):
@@ -99,10 +100,10 @@ def test_what_comes_back_is_what_the_command_prints(workspace, fake, tmp_path, m
 
 def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypatch):
     hwbench.profile(hwbench.ProfileRequest(**FEW), workspace=workspace)
-    ears = Ears()
+    ears = Keeper()
     request = hwbench.ProfileRequest(**FEW, remeasure=True)
     assert hwbench.profile(request, ears, workspace=workspace).devices[0].ok == 6
-    assert "6 measured rows are measured again" in ears.said[0]
+    assert "6 measured rows are measured again" in ears.lines[0]
     for spelling in ("--remeasure", "--anew"):
         assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
 

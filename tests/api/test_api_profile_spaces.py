@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from measured import TARGET, Ears, as_json, fake_device
+from measured import TARGET, as_json, fake_device
 
 import hwbench
 from hwbench.api.search_devices import SpaceListener
@@ -11,6 +11,7 @@ from hwbench.errors import InfeasibleBudget, InvalidValue, UnknownName
 from hwbench.latency import LatencyTable, Role, rows_of_space, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.workspace import Workspace
 
@@ -37,7 +38,7 @@ def table_of(workspace):
 
 
 def test_one_table_has_the_rows_of_all_spaces_and_a_search_of_them_goes(workspace, fake, monkeypatch):
-    ears = Ears()
+    ears = Keeper()
     profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST), ears, workspace=workspace).devices[0]
     table, spaces = table_of(workspace), [load_space(workspace, name) for name in NAMES]
     for space, found in zip(spaces, profile.accuracies, strict=True):
@@ -59,19 +60,19 @@ def test_one_table_has_the_rows_of_all_spaces_and_a_search_of_them_goes(workspac
 
 
 def test_a_limit_is_for_all_spaces_together(workspace, fake):
-    ears = Ears()
+    ears = Keeper()
     profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=5), ears, workspace=workspace).devices[0]
     assert profile.ok == 5
-    assert f"{NAMES[1]}: --limit 5 reached, the same command goes on" in ears.said
+    assert f"{NAMES[1]}: --limit 5 reached, the same command goes on" in ears.lines
     whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
     assert whole.ok + 5 == len(table_of(workspace))
 
 
 def test_a_space_beyond_the_budget_is_named_and_the_others_are_profiled(workspace, fake):
     """R(2+1)D needs 0.16 ms at least."""
-    ears = Ears()
+    ears = Keeper()
     hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="0.1ms"), ears, workspace=workspace)
-    assert any(line.startswith(f"{NAMES[1]}: budget 100 µs: no network") for line in ears.said)
+    assert any(line.startswith(f"{NAMES[1]}: budget 100 µs: no network") for line in ears.lines)
     assert len(table_of(workspace)) > 10
     with pytest.raises(InfeasibleBudget, match="smallest reachable"):
         hwbench.profile(hwbench.ProfileRequest(**REQUEST, budget="1us"), workspace=workspace)

@@ -4,7 +4,7 @@ import re
 import sqlite3
 
 import pytest
-from measured import CONDITIONS, TARGET, Ears, fake_device
+from measured import CONDITIONS, TARGET, fake_device
 from micro_workspace import SPACE
 
 import hwbench
@@ -16,6 +16,7 @@ from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
 from hwbench.measure.store_types import RowPurpose, fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
 
@@ -40,7 +41,7 @@ def fake(workspace, monkeypatch, tmp_path):
 
 def profile(workspace, listener=None, **options):
     request = hwbench.ProfileRequest(**PROFILE | options)
-    return hwbench.profile(request, listener or Ears(), workspace=workspace)
+    return hwbench.profile(request, listener or Keeper(), workspace=workspace)
 
 
 def table(workspace):
@@ -79,7 +80,7 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
     assert (before.scale.factor, before.scale.occasions) == (1.0, 1)
     a_day_passes(workspace)
     slower(fake, 1.06)
-    ears = Ears()
+    ears = Keeper()
     result = profile(workspace, ears, refresh=True)
     after = table(workspace)
     anchors = set(fake.visits[visits:])
@@ -98,7 +99,7 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
         1.06, rel=5e-3
     )
     assert predicted == pytest.approx(true, rel=0.2)
-    assert any("+6." in line and "beside the rows" in line for line in ears.said)
+    assert any("+6." in line and "beside the rows" in line for line in ears.lines)
     values = result.to_json()
     assert values["scales"][0]["scale"] == pytest.approx(after.scale.factor, abs=1e-4)
     assert values["scales"][0]["scale_before"] == 1.0
@@ -160,9 +161,9 @@ def test_a_shift_that_is_not_common_is_told_with_the_rows_to_measure_anew(worksp
     a_day_passes(workspace)
     networks = [row.workload for row in table(workspace).rows(Role.NETWORK)]
     fake.law = lambda w: work(w) * (1.25 if w in networks[::2] else 1.0)
-    ears = Ears()
+    ears = Keeper()
     profile(workspace, ears, refresh=True)
-    (line,) = [line for line in ears.said if "moved apart" in line]
+    (line,) = [line for line in ears.lines if "moved apart" in line]
     assert "--remeasure" in line
     assert "x3d_" in line.split("measure anew at first:")[1]
     assert table(workspace).scale.high / table(workspace).scale.low > 1.1
@@ -172,7 +173,7 @@ def test_networks_of_validate_calibrate_no_table_until_a_profile_asks_for_them(w
     profile(workspace)
     before = {row.workload for row in table(workspace).rows(Role.NETWORK)}
     request = hwbench.ValidateRequest(space="micro", networks=3, precision="int8")
-    result = hwbench.validate(request, Ears(), workspace=workspace)
+    result = hwbench.validate(request, Keeper(), workspace=workspace)
     from hwbench.measure.store import MeasurementStore
 
     with MeasurementStore(workspace.store) as store:
@@ -189,7 +190,7 @@ def test_validate_tells_the_errors_before_and_after_a_refresh(workspace, fake):
     profile(workspace)
     slower(fake, 1.07)
     request = hwbench.ValidateRequest(space="micro", networks=4, precision="int8")
-    result = hwbench.validate(request, Ears(), workspace=workspace)
+    result = hwbench.validate(request, Keeper(), workspace=workspace)
     values = result.to_json()
     assert values["scale_today"] == pytest.approx(1.07, rel=0.005)
     assert values["scale_today_low"] < 1.07 < values["scale_today_high"]

@@ -6,7 +6,7 @@ import math
 from statistics import mean
 
 import pytest
-from measured import CONDITIONS, TARGET, Ears, fake_device
+from measured import CONDITIONS, TARGET, fake_device
 
 import hwbench
 from hwbench.errors import InvalidValue
@@ -14,6 +14,7 @@ from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture, Outcome, Precision
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import CLASSES, space_table, work
 from hwbench.workspace import Workspace
 
@@ -52,7 +53,7 @@ def kept(block):
 
 def ask(workspace, listener=None, **changes):
     request = hwbench.SearchRequest(**{"space": "x3d-mini", "budget": "1.4ms", "trials": 12, "seed": 1} | changes)
-    return hwbench.search(request, listener or Ears(), workspace=workspace)
+    return hwbench.search(request, listener or Keeper(), workspace=workspace)
 
 
 def read(workspace):
@@ -77,7 +78,7 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     assert "measured_rows" not in plain.to_json()
     assert list(read(workspace)) == list(before)
     assert missing(workspace, plain.best.architecture)
-    ears = Ears()
+    ears = Keeper()
     result = ask(workspace, ears, study="cut")
     cut, table = result.cut_rows, read(workspace)
     assert 0 < cut.rows <= 48
@@ -98,7 +99,7 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     stored = json.loads((workspace.studies / "cut" / "result.json").read_text())
     assert stored["measured_rows"] == values
     assert any(
-        "rows that were not measured: " in line and "of 48 in all (--measure-rows)" in line for line in ears.said
+        "rows that were not measured: " in line and "of 48 in all (--measure-rows)" in line for line in ears.lines
     )
     # The same command goes on: nothing is measured anew, and nothing is scored anew.
     visits = len(fake.visits)
@@ -111,22 +112,22 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
 def test_rows_that_fail_and_those_beyond_the_limit_stay_filled_in(workspace, fake):
     broken = {row for row in space_blocks(workspace) if not kept(row)}
     fake.failures = dict.fromkeys(broken, (Outcome.TIMEOUT, "too slow"))
-    ears = Ears()
+    ears = Keeper()
     result = ask(workspace, ears, measure_rows=2)
     cut = result.cut_rows
     assert (cut.rows, cut.failed, cut.limit) == (2, 2, 2)
     assert cut.missing > 0
-    assert any(f"{cut.missing} rows of the best networks are still filled in; --measure-rows" in s for s in ears.said)
-    assert any("2 rows measured in " in line and ", 2 failed" in line for line in ears.said)
+    assert any(f"{cut.missing} rows of the best networks are still filled in; --measure-rows" in s for s in ears.lines)
+    assert any("2 rows measured in " in line and ", 2 failed" in line for line in ears.lines)
 
 
 def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
     path = table_path(workspace.root, TARGET, INT8)
     path.write_text(path.read_text().replace(fingerprint(CONDITIONS), "decaf"))
-    before, ears = path.read_bytes(), Ears()
+    before, ears = path.read_bytes(), Keeper()
     result = ask(workspace, ears)
     assert (result.cut_rows.rows, path.read_bytes()) == (0, before)
-    assert any("was taken under other conditions, so that no row is added" in line for line in ears.said)
+    assert any("was taken under other conditions, so that no row is added" in line for line in ears.lines)
 
 
 def test_measure_rows_is_a_number_of_rows():

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from measured import CONDITIONS, TARGET, Ears, as_json, fake_device
+from measured import CONDITIONS, TARGET, as_json, fake_device
 
 import hwbench
 from hwbench.errors import CheckFailed, InvalidValue
@@ -11,6 +11,7 @@ from hwbench.latency import LatencyTable, table_path
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
 
@@ -43,14 +44,14 @@ def path(workspace):
 
 
 def test_validation_is_what_the_command_prints_and_the_listener_hears_it(workspace, fake, tmp_path, monkeypatch):
-    ears = Ears()
+    ears = Keeper()
     result = hwbench.validate(hwbench.ValidateRequest(networks=4), ears, workspace=workspace)
     printed = as_json(monkeypatch, with_table(tmp_path / "other"), "validate", "--networks", "4")
     assert result.to_json() == printed
     assert list(result.to_json()) == list(printed)
     assert len(ears.rows) == 4 + printed["again"]
     assert [at.done for at in ears.stages if at.stage == "measure"][-1] == len(ears.rows)
-    assert f"calibration: {result.calibration}" in ears.said
+    assert f"calibration: {result.calibration}" in ears.lines
     assert result.change is None
     frame = result.to_frame()
     assert list(frame.columns) == [*printed["results"][0], "error", "covered"]
@@ -60,10 +61,10 @@ def test_validation_is_what_the_command_prints_and_the_listener_hears_it(workspa
 
 def test_a_slower_device_is_heard_of(workspace, fake):
     fake.law = lambda workload: 1.2 * work(workload)
-    ears = Ears()
+    ears = Keeper()
     result = hwbench.validate(hwbench.ValidateRequest(networks=3), ears, workspace=workspace)
     assert "the device is slower now" in result.change
-    assert ears.said[-1] == result.change
+    assert ears.lines[-1] == result.change
 
 
 def test_validation_of_nothing_is_a_failed_check(workspace, fake):
@@ -113,7 +114,7 @@ def test_a_diff_is_what_the_command_prints(workspace, path, monkeypatch):
 
 
 def test_a_verified_table_is_what_the_command_prints(workspace, path, fake, monkeypatch):
-    ears = Ears()
+    ears = Keeper()
     result = hwbench.verify(hwbench.VerifyRequest(model=path, rows=5), ears, workspace=workspace)
     printed = as_json(monkeypatch, workspace, "verify", str(path), "--rows", "5")
     assert result.to_json() | {"samples": ""} == printed | {"samples": ""}

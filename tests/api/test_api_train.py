@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from micro_workspace import NETWORK, VIDEOS, Keeper, make, printed
+from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
 from hwbench.api.models import resolve_model
@@ -18,6 +18,7 @@ from hwbench.data.video_scores import load_scores
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
 from hwbench.interpreter import python_environment
 from hwbench.specs import TensorSpec
+from hwbench.testing.listeners import Keeper
 from hwbench.training import Resources, load_checkpoint
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.teacher import Teacher
@@ -79,12 +80,12 @@ def test_a_finished_run_is_given_back_and_said(workspace: Workspace, trained: Tr
 def test_the_listener_hears_every_step(trained: Trained) -> None:
     result, heard = trained
     assert [at.step for at in heard.steps][-1] == result.steps == heard.steps[-1].steps == 4
-    assert {at.stage for at in heard.at} == {"train micro:…"}
-    assert (heard.at[0].done, heard.at[0].total) == (0, None)
-    assert (heard.at[-1].done, heard.at[-1].total) == (4, 4)
-    assert heard.at[-1].note.startswith("epoch 2/2  loss ")
-    assert heard.at[-1].rate.endswith(" steps/s")
-    assert f"top-1 {result.top1:.3f}" in heard.at[-1].note
+    assert {at.stage for at in heard.stages} == {"train micro:…"}
+    assert (heard.stages[0].done, heard.stages[0].total) == (0, None)
+    assert (heard.stages[-1].done, heard.stages[-1].total) == (4, 4)
+    assert heard.stages[-1].note.startswith("epoch 2/2  loss ")
+    assert heard.stages[-1].rate.endswith(" steps/s")
+    assert f"top-1 {result.top1:.3f}" in heard.stages[-1].note
     assert heard.lines == []
 
 

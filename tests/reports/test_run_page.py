@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from api.micro_workspace import NETWORK, VIDEOS, Keeper, make
+from api.micro_workspace import NETWORK, VIDEOS, make
 
 import hwbench
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, UnknownName
@@ -16,6 +16,7 @@ from hwbench.reports import Missing, gather_runs, runs_page
 from hwbench.reports.run import FinalScores
 from hwbench.reports.run_figures import LABELLED, MAX_BARS, MAX_STEPS, smoothed
 from hwbench.reports.run_log import read_log
+from hwbench.testing.listeners import Keeper
 from hwbench.training.description import read_description
 from hwbench.training.run_lock import training_alone
 from hwbench.workspace import Workspace
@@ -183,7 +184,7 @@ def test_watching_ends_with_the_run(under_way, trained, monkeypatch):
     assert 'http-equiv="refresh"' not in Path("page.html").read_text(encoding="utf-8")
     assert result.missing == ()
     assert heard.lines == ["watching runs/tiny; open page.html in a browser; Ctrl-C ends"]
-    assert [(at.done, at.total) for at in heard.at] == [(5, 8), (5, 8), (8, 8)]
+    assert [(at.done, at.total) for at in heard.stages] == [(5, 8), (5, 8), (8, 8)]
 
 
 def test_an_interrupted_watch_leaves_a_page_that_does_not_reload_itself(under_way, monkeypatch):

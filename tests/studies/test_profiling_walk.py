@@ -132,6 +132,27 @@ def test_a_walk_goes_on_with_the_same_rows_wherever_it_was_interrupted():
     assert len({workload for batch in batches for workload in batch}) == sum(map(len, batches))
 
 
+def test_most_of_the_next_batch_is_known_before_this_one_is_measured():
+    device, walk, done = RandomDevice(3), ProfilingWalk(SPACE, INT8, CLASSES), {}
+    assert walk.expected(device.table(done)) == ()  # nothing is known yet
+    for _ in range(2):
+        batch = walk.batch(device.table(done))
+        expected = walk.expected(device.table(done))
+        assert walk.batch(device.table(done)) == batch  # a guess changes nothing
+        done |= dict.fromkeys(batch)
+    after = walk.batch(device.table(done))
+    assert not set(expected) & set(batch)
+    assert len(set(expected) & set(after)) > 0.7 * len(after)
+    assert after == ProfilingWalk(SPACE, INT8, CLASSES).batch(device.table(done))
+
+
+def test_within_a_budget_nothing_is_expected_before_it_is_known_what_fits():
+    device, walk, done = RandomDevice(3), ProfilingWalk(SPACE, INT8, CLASSES, budget_s=1.0), {}
+    assert walk.expected(device.table(done)) == ()
+    done |= dict.fromkeys(walk.batch(device.table(done)))
+    assert walk.expected(device.table(done))
+
+
 def test_rows_that_fail_are_gone_over_and_lost_ones_are_not():
     device, walk = RandomDevice(4), ProfilingWalk(SPACE, INT8, CLASSES)
     first = walk.batch(LatencyTable(TARGET, INT8, ()))

@@ -24,25 +24,10 @@ from hwbench.studies.evaluators import describe, get, judgement, zero_cost
 from hwbench.studies.evaluators.entropy import Entropy
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.settings import Settings
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import installed_target
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "study"
-
-
-class Keeper(Listener):
-    """Keeps what it hears."""
-
-    def __init__(self):
-        self.lines, self.stages, self.candidates = [], [], []
-
-    def say(self, message):
-        self.lines.append(message)
-
-    def progress(self, at):
-        self.stages.append(at)
-
-    def evaluated(self, candidate):
-        self.candidates.append(candidate)
 
 
 @pytest.fixture(autouse=True)

@@ -20,18 +20,9 @@ from hwbench.reports.result import read_result
 from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.storage import StudyStorage
 from hwbench.studies.stored_settings import JOURNAL, stored_settings
+from hwbench.testing.listeners import Keeper
 
 SHORT = {"trials": 3, "finalists": 0}
-
-
-class Keeper(Listener):
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 @pytest.fixture

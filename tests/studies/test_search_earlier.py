@@ -5,7 +5,7 @@ import pytest
 
 import hwbench
 import hwbench.api.search
-from hwbench import Listener, SearchRequest
+from hwbench import SearchRequest
 from hwbench.api.learning import learn_from
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast
@@ -17,16 +17,9 @@ from hwbench.studies.first_networks import first_networks
 from hwbench.studies.posterior import Posterior
 from hwbench.studies.posterior_union import layout_of
 from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.testing.listeners import Keeper
 
 SMALL, LARGE = 4.2e-3, 6e-3
-
-
-class Keeper(Listener):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 import hwbench
 import hwbench.api.search
-from hwbench import Listener, SearchRequest
+from hwbench import SearchRequest
 from hwbench.api.learning import learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
@@ -21,6 +21,7 @@ from hwbench.studies.fidelities import ScoreObservation, doublings
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.pruning import Pruning
 from hwbench.testing.evaluators import EvaluatorConformance
+from hwbench.testing.listeners import Keeper
 
 NETWORKS = 40
 
@@ -107,14 +108,6 @@ def test_the_scoreboard_judges_it_on_networks_that_it_has_not_seen(workspace, fo
     result = scoreboard(ScoreboardRequest(source=str(folder), evaluator=("fitted",)), workspace=workspace)
     (noise,) = (one for one in result.board.standings if one.evaluator == "fitted")
     assert not noise.informative
-
-
-class Keeper(Listener):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 def test_a_search_begins_with_its_exact_optimum(workspace, folder, space, make_search, monkeypatch):

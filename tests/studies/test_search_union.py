@@ -34,6 +34,7 @@ from hwbench.studies.posterior_union import UnionLayout, layout_of
 from hwbench.studies.sampler import FeasibleSampler, samplers
 from hwbench.studies.thompson import Thompson
 from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.small_spaces import SMALL_SPACES, add_small_spaces
 from hwbench.testing.tables import CLASSES, installed_target, space_table, work
 from hwbench.workspace import Workspace
@@ -122,14 +123,6 @@ def feasible(union, sums):
     from hwbench.spaces.budgets import Budget
 
     return UnionSet(union, [Limits((Budget("latency", 0.3e-3, one),)) for one in sums.members])
-
-
-class Keeper(Listener):
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
 
 
 def ask(workspace, listener=None, **changes):
