@@ -2,8 +2,10 @@
 
 import re
 
+import torch
 from markdown_pages import PAGES, README, ROOT, commands, mentions
 
+from hwbench.models import network
 from hwbench.spaces.cards import load_card
 from hwbench.workspace import Workspace
 
@@ -52,9 +54,12 @@ def test_every_device_space_and_zoo_model_is_named_with_its_size() -> None:
     for name in (*workspace.names("profiles"), *workspace.names("search_spaces")):
         assert f"`{name}`" in NAMES
     for name in workspace.names("zoo"):
-        clip = load_card(workspace, name).network().input
+        shown = load_card(workspace, name).network()
         (row,) = [line for line in NAMES.splitlines() if line.startswith("|") and f"`zoo:{name}`" in line]
-        assert f"{clip.t} x {clip.h}" in row
+        assert f"| {shown.input.t} x {shown.input.h}" in row
+        with torch.device("meta"):
+            assert f"| {sum(parameter.numel() for parameter in network(shown).parameters()):,} |" in row
+    assert {*re.findall(r"`zoo:([a-z0-9-]+)`", NAMES)} == {*workspace.names("zoo")}
 
 
 def test_named_files_exist() -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
-BATCH, STEPS = 16, 32  # 512 training videos, an epoch
+BATCH, STEPS = 16, 24  # 384 training videos, an epoch
 # The pace is that of the steps after the first ones, in which workers start and decoded videos are not there yet.
 FIRST = 6
 NETWORK = (

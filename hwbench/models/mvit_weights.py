@@ -4,7 +4,8 @@
     pyslowfast-mvit    PySlowFast: the same in blocks; ``patch_embed.proj.weight``, ``head.projection.weight``
 
 Newer files of PyTorchVideo hold what pools queries, keys and values twice, under ``attn._attention_pool_k`` as well;
-some of PySlowFast hold the layers of queries, keys and values as one, ``attn.qkv``. Both are read (``separated``).
+some of PySlowFast hold the layers of queries, keys and values as one, ``attn.qkv``. Networks for pictures make tokens
+with a convolution over height and width alone. All are read (``separated``).
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _AROUND = {
     "head.proj.bias": "head.projection.bias",
 }
 _FROM_PYSLOWFAST = {theirs: ours for ours, theirs in _AROUND.items()}
+# What makes tokens, under both names.
+_PATCHES = ("patch_embed.patch_model.weight", "patch_embed.proj.weight")
 _ALIAS = re.compile(r"(.*attn\.)_attention_pool_([qkv])\.(pool|norm)(\.\w+)")
 _JOINED = re.compile(r"(.*attn\.)qkv(\.\w+)")
 EXAMPLE = "blocks.0.attn.norm_k.weight"
@@ -68,7 +71,8 @@ def pyslowfast_from_mvit(weights: Weights) -> dict[str, torch.Tensor]:
 
 
 def separated(weights: Weights) -> dict[str, torch.Tensor]:
-    """The same weights without a second name for any, and with a layer each for queries, keys and values.
+    """The same weights without a second name for any, with a layer each for queries, keys and values, and with tokens
+    made of frames: a kernel over height and width alone is one of a single frame.
 
     Raises:
         InvalidValue: Joined weights whose rows are no three layers.
@@ -81,6 +85,8 @@ def separated(weights: Weights) -> dict[str, torch.Tensor]:
             if value.shape[0] % 3:
                 raise InvalidValue(f"{name!r}: expected rows for queries, keys and values, got {tuple(value.shape)}")
             made |= {f"{joined[1]}{one}{joined[2]}": part for one, part in zip("qkv", value.chunk(3))}
+        elif name in _PATCHES and value.dim() == 4:
+            made[name] = value.unsqueeze(2)
         else:
             made[name] = value
     return made

@@ -1,6 +1,7 @@
 """MViT against PyTorchVideo's, its deploy form against itself, its file as one delegate, its names in two forms."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from torch import nn
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from pytorchvideo.models.hub.vision_transformers import mvit_base_16x4, mvit_base_32x3
+    from pytorchvideo.models.hub.vision_transformers import mvit_base_16, mvit_base_16x4, mvit_base_32x3
     from pytorchvideo.models.vision_transformers import create_multiscale_vision_transformers
 
 from torchvision.models.video.mvit import MSBlockConfig, MViT
@@ -28,6 +29,7 @@ from hwbench.models import (
     workload_module,
 )
 from hwbench.models.mvit import MvitNetwork
+from hwbench.models.mvit_weights import separated
 from hwbench.runtimes import get
 from hwbench.runtimes.runners import check_file, choose_runner
 from hwbench.spaces import load_card, load_space
@@ -39,6 +41,8 @@ from hwbench.workspace import Workspace, shipped
 THEIRS = {
     "mvit-b-16x4": (mvit_base_16x4, 36_610_672, 70.80),
     "mvit-b-32x3": (mvit_base_32x3, 36_611_440, 170.37),
+    # 36,521,296 with the 400 classes that PyTorchVideo's function makes unless told otherwise
+    "mvit-b-16": (partial(mvit_base_16, head_num_classes=1000), 36_982_696, 7.8),
 }
 CLIP = TensorSpec(1, 3, 4, 32, 32)
 # As PyTorchVideo makes it of the options below: the width of a stage is made by the block before it.
@@ -58,6 +62,13 @@ SMALL = {
         "token-head_i16_o5_kglobal_identity",
     ),
 }
+
+# One frame: nothing pools over time.
+PICTURES = (
+    "class-token-stem_i3_o8_k1x7x7_s4_pf1_ps8_identity",
+    *(key.replace("3x3x3", "1x3x3") for key in SMALL["class"][1:]),
+)
+PICTURE_NETWORK = Network("zoo:pictures", tuple(map(BlockSpec.parse, PICTURES)), CLIP.with_(t=1))
 
 
 def card(name: str) -> Network:
@@ -94,15 +105,40 @@ def test_a_card_has_the_published_numbers(name: str) -> None:
     )
 
 
+def pyslowfast_of_pictures(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """As PySlowFast writes them where tokens are made of pictures."""
+    made = pyslowfast_from_mvit(weights)
+    return made | {"patch_embed.proj.weight": made["patch_embed.proj.weight"].squeeze(2)}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", THEIRS)
 def test_a_card_is_that_of_pytorchvideo_with_the_same_weights(name: str) -> None:
     torch.manual_seed(0)
     theirs, ours = trained(THEIRS[name][0]()), network(card(name)).eval()
-    ours.load_state_dict(theirs.state_dict())
+    ours.load_state_dict(separated(theirs.state_dict()))
     clip = torch.randn(card(name).input.shape)
     with torch.no_grad():
-        assert relative_error(theirs(clip), ours(clip)) <= 1e-5
+        assert relative_error(theirs(clip[:, :, 0] if name == "mvit-b-16" else clip), ours(clip)) <= 1e-5
+
+
+@pytest.mark.parametrize("write", [dict, pyslowfast_of_pictures])
+def test_weights_for_pictures_are_those_of_clips_of_one_frame(write, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    theirs = create_multiscale_vision_transformers(
+        spatial_size=32, temporal_size=1, depth=3, patch_embed_dim=8, embed_dim_mul=[[1, 2.0]],
+        atten_head_mul=[[1, 2.0]], pool_q_stride_size=[[1, 1, 2, 2]], pool_kv_stride_adaptive=[1, 4, 4],
+        pool_kvq_kernel=[1, 3, 3], head_num_classes=5, use_2d_patch=True, conv_patch_embed_kernel=[7, 7],
+        conv_patch_embed_stride=[4, 4], conv_patch_embed_padding=[3, 3],
+    )  # fmt: skip
+    weights = write(trained(theirs).state_dict())
+    assert {value.dim() for name, value in weights.items() if name.startswith("patch_embed")} == {1, 4}
+    torch.save({"model_state": weights}, tmp_path / "mvit.pyth")
+    ours = network(PICTURE_NETWORK).eval()
+    ours.load_state_dict(read_published(tmp_path / "mvit.pyth").of(PICTURE_NETWORK))
+    clip = torch.randn(2, 3, 1, 32, 32)
+    with torch.no_grad():
+        assert relative_error(theirs(clip[:, :, 0]), ours(clip)) <= 1e-5
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -343,12 +379,12 @@ def test_other_blocks_make_no_mvit() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
-@pytest.mark.parametrize("name", SMALL)
-def test_a_file_is_one_delegate_and_runs(name: str, precision: str, tmp_path: Path, runner_cache: Path) -> None:
-    one = Workload(small(name).blocks, CLIP, Precision(precision))
+@pytest.mark.parametrize("made", [*map(small, SMALL), PICTURE_NETWORK], ids=[*SMALL, "pictures"])
+def test_a_file_is_one_delegate_and_runs(made: Network, precision: str, tmp_path: Path, runner_cache: Path) -> None:
+    one = Workload(made.blocks, made.input, Precision(precision))
     torch.manual_seed(0)
-    module = deployed(trained(network(small(name))), CLIP)
-    example, *clips = (frames_to_batch(torch.randn(CLIP.shape)) for _ in range(5))
+    module = deployed(trained(network(made)), made.input)
+    example, *clips = (frames_to_batch(torch.randn(made.input.shape)) for _ in range(5))
     out = tmp_path / "mvit.pte"
     report = get("executorch").build(module, (example,), one, out, clips if precision == "int8" else []).delegation
     assert (report.delegates, dict(report.undelegated)) == (1, {})

@@ -169,6 +169,19 @@ def test_what_no_training_leaves_is_told_by_name(tmp_path: Path) -> None:
     assert published.doubts == (f"all zero, as before training: its branch adds nothing: {norm.format('c')}.weight",)
 
 
+# R(2+1)D is none: PySlowFast has no names for two convolutions in the place of one.
+@pytest.mark.parametrize("name", ["c2d-r50", "i3d-r50", "slow-r50-4x16", "csn-r101", "slowfast-r101-16x8"])
+def test_all_names_of_a_card_go_there_and_back(name: str) -> None:
+    asked = load_card(Workspace(shipped()), name).network()
+    with torch.device("meta"):
+        weights = network(asked).state_dict()
+    there = pyslowfast_from_resnet(weights)
+    assert len(there) == len(weights)
+    assert {key: value.shape for key, value in resnet_from_pyslowfast(there, asked).items()} == {
+        key: value.shape for key, value in weights.items()
+    }
+
+
 def test_every_card_of_a_resnet_says_where_its_weights_lie() -> None:
     workspace = Workspace(shipped())
     cards = [load_card(workspace, name) for name in workspace.names("zoo")]

@@ -22,10 +22,15 @@ RECIPES = {
     "x3d-l": (Fraction(8, 3), (356, 446), 356),
     **dict.fromkeys(("r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101"), RESNETS),
     **dict.fromkeys(("slowfast-r50", "slowfast-r101", "mvit-b-16x4"), RESNETS),
+    **dict.fromkeys(("slow-r50-4x16", "slowfast-r50-4x16"), RESNETS),
+    "slowfast-r101-16x8": (Fraction(64, 15), (256, 360), 256),
     "mvit-b-32x3": (Fraction(16, 5), (256, 320), 256),
     # frame rates differ there: a clip is 64 frames of the video, whatever they last
     "squeezetime-r50": (None, (224, 448), 224),
+    "mvit-b-16": (None, (256, 320), 256),
 }
+# Where it is not PyTorchVideo's; those networks normalise as is usual on ImageNet.
+CONVENTIONS = {"squeezetime-r50": "mmaction2", "mvit-b-16": "hwbench"}
 IMAGENET = Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 OPTIONS = ("target_fps", "convention", "train_scale", "test_scale", "resize", "mean", "std")
 
@@ -36,12 +41,11 @@ def test_every_card_says_how_its_weights_saw_videos(path: Path) -> None:
     span, train, test = RECIPES[card.name.removeprefix("efficient-")]
     crop, picture, clip = card.cell.clip.h, card.picture(), card.clip(card.cell.clip.t)
     assert clip.span == span
-    by_mmaction2 = card.name == "squeezetime-r50"
-    assert clip.convention == ("mmaction2" if by_mmaction2 else "pytorchvideo")
+    assert clip.convention == CONVENTIONS.get(card.name, "pytorchvideo")
     assert tuple(round(crop * scale) for scale in picture.train_scale) == train
-    assert picture.resize is Resize.SHORT_SIDE
+    assert picture.resize is (Resize.SHORT_SIDE_ANTIALIASED if card.name == "mvit-b-16" else Resize.SHORT_SIDE)
     assert picture.test_transform((crop, crop), 3, card.normalisation()).size == (test, test)
-    assert card.normalisation() == (IMAGENET if by_mmaction2 else Normalisation())
+    assert card.normalisation() == (IMAGENET if card.name in CONVENTIONS else Normalisation())
 
 
 @pytest.mark.parametrize("size", ["s", "m", "l"])

@@ -49,7 +49,8 @@ def test_a_zoo_card(workspace):
 def test_every_card_validates_and_says_its_conditions(path):
     card = read_card(path)
     assert card.licence
-    assert card.classes == (174 if card.family == "e3d" else 400)
+    # ImageNet, Something-Something V1, Kinetics-400
+    assert card.classes == (1000 if card.name == "mvit-b-16" else 174 if card.family == "e3d" else 400)
     assert all(p.conditions and p.source for p in card.published)
     assert card.network().input.shape[1:3] == (3, card.cell.frames)
     assert all(0 < p.value < 1 for p in card.published if p.unit == "share")
@@ -59,7 +60,8 @@ def test_all_networks_of_all_families_are_there():
     wanted = {f"{family}-{size}" for family in ("x3d", "efficient-x3d") for size in ["xs", "s", "m", "l"]}
     wanted |= {"r2plus1d-r50", "c2d-r50", "i3d-r50", "slow-r50", "csn-r101", "slowfast-r50", "slowfast-r101"}
     wanted |= {"squeezetime-r50", "e3d-s", "e3d-m", "e3d-l"}
-    wanted |= {"mvit-b-16x4", "mvit-b-32x3"}
+    wanted |= {"slow-r50-4x16", "slowfast-r50-4x16", "slowfast-r101-16x8"}
+    wanted |= {"mvit-b-16x4", "mvit-b-32x3", "mvit-b-16"}
     assert {path.parent.name for path in CARDS} == wanted
 
 

@@ -42,13 +42,24 @@ class WithConstants(nn.Module):
         self.constant = [isinstance(x, torch.Tensor) for x in operands]
         for index, x in enumerate(operands):
             if isinstance(x, torch.Tensor):
-                self.register_buffer(f"constant_{index}", x.clone())
+                self.register_buffer(f"constant_{index}", _laid_out(x))
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         given = iter(tensors)
         return self.operation(
             *(getattr(self, f"constant_{i}") if known else next(given) for i, known in enumerate(self.constant))
         )
+
+
+def _laid_out(constant: torch.Tensor) -> torch.Tensor:
+    """A copy with its axes in order, or with channels last where they were.
+
+    ExecuTorch knows no other order and loads such a file, but does not run it. An axis of one place has any stride: a
+    permuted constant of a single frame is in no order by its strides, though it is one.
+    """
+    pictures = constant.dim() == 4 and not constant.is_contiguous()
+    last = pictures and constant.is_contiguous(memory_format=torch.channels_last)
+    return constant.clone(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def depending(operands: Sequence[Any]) -> list[Any]:
@@ -145,7 +156,7 @@ class Binary(nn.Module):
                  shape: tuple[int, ...] = ()) -> None:  # fmt: skip
         super().__init__()
         self.name, self.shapes, self.constant_first, self.scale, self.shape = name, shapes, constant_first, scale, shape
-        self.register_buffer("constant", None if constant is None else constant.clone())
+        self.register_buffer("constant", None if constant is None else _laid_out(constant))
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         constant = [] if self.constant is None else [self.constant]

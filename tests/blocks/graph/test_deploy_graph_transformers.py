@@ -20,6 +20,8 @@ from hwbench.runtimes.runners import check_file
 from hwbench.specs import BlockSpec, Precision, TensorSpec, Workload
 
 SIZE = (32, 32)
+# Strides tell the order of axes in a file, also that of an axis of one place.
+ORDERS = (torch.contiguous_format, torch.channels_last)
 
 
 @pytest.fixture(autouse=True)
@@ -105,6 +107,28 @@ def test_the_deploy_form_computes_the_same(name: str) -> None:
     model, clip = make().eval(), torch.randn(1, 3, *size)
     with torch.no_grad():
         assert relative_error(model(clip), deploy_graph(model, clip)(frames_to_batch(clip))) < 1e-5
+
+
+class Positioned(nn.Module):
+    """Tokens of 16 places a frame, with terms of place and of time as in MViT."""
+
+    def __init__(self, frames: int) -> None:
+        super().__init__()
+        self.patch = nn.Conv3d(3, 4, (1, 8, 8), (1, 8, 8))
+        self.place, self.time = nn.Parameter(torch.randn(1, 16, 4)), nn.Parameter(torch.randn(1, frames, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place, time = self.place.transpose(1, 2).reshape(1, 4, 4, 4), self.time.transpose(1, 2)
+        return self.patch(x) + (place[:, :, None] + time[:, :, :, None, None])
+
+
+@pytest.mark.parametrize("frames", [1, 2])
+def test_constants_are_in_an_order_that_the_engine_runs(frames: int) -> None:
+    clip = torch.randn(1, 3, frames, *SIZE)
+    form = deploy_graph(Positioned(frames), clip)
+    (constant,) = form.buffers()
+    alike = [torch.empty(constant.shape, memory_format=order) for order in ORDERS]
+    assert constant.stride() in {one.stride() for one in alike}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.long if n != "tubelets" else ()) for n in MODELS])
