@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from hwbench.data import Batch, DecodingFailure, TrainingClips
 from hwbench.errors import CheckFailed, InvalidValue
-from hwbench.training.depthwise import fast_depthwise
+from hwbench.training.convolutions import fast_convolutions
 from hwbench.training.losses import check_targets, classification_loss, distillation_loss
 from hwbench.training.mixing import Mixing
 from hwbench.training.optimizers import set_rate
@@ -178,7 +178,7 @@ class TrainingStep:
             if self.recipe.precision in _AUTOCAST:
                 stack.enter_context(torch.autocast(self.device.type, dtype=_AUTOCAST[self.recipe.precision]))
             elif not self.recipe.compile:
-                stack.enter_context(fast_depthwise())
+                stack.enter_context(fast_convolutions())
             yield
 
     def _together(self) -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,7 @@ from hwbench.data.samples import Draw
 from hwbench.errors import CheckFailed, VideoError
 from hwbench.specs import Architecture
 from hwbench.training.batch_norm import precise_statistics
-from hwbench.training.depthwise import fast_depthwise
+from hwbench.training.convolutions import fast_convolutions
 from hwbench.training.losses import classification_loss, distillation_loss
 from hwbench.training.metrics import Scores, evaluate
 from hwbench.training.optimizers import set_rate
@@ -105,7 +105,7 @@ def train_supernet(
     recipe = recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         shared.to(device)
-        stack.enter_context(fast_depthwise())
+        stack.enter_context(fast_convolutions())
         state = TrainState(shared, recipe)
         facts = {**recipe.facts(), "data": training.videos.identity, "transform": repr(training.transform)}
         resume = Resume(run_dir, {**facts, **(identity or {})})

@@ -1,17 +1,18 @@
 import copy
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import nn
 
-from hwbench.training.depthwise import _covered, fast_depthwise
+from hwbench.training.convolutions import _covered, _is_slow_pointwise, fast_convolutions
 
 
 def gradients(conv: nn.Module, x: torch.Tensor, fast: bool) -> tuple[torch.Tensor, ...]:
     conv = copy.deepcopy(conv)
     x = x.clone(memory_format=torch.preserve_format).requires_grad_()
     if fast:
-        with fast_depthwise():
+        with fast_convolutions():
             y = conv(x)
     else:
         y = conv(x)
@@ -33,8 +34,8 @@ def test_gradients_are_those_of_autograd(
     x = torch.randn(shape).to(memory_format=layout)
     assert _covered(x, conv.weight, None, conv.stride, conv.padding, conv.dilation, conv.groups)
     plain, fast = gradients(conv, x, False), gradients(conv, x, True)
-    assert torch.equal(plain[0], fast[0])
-    for a, b in zip(plain[1:], fast[1:], strict=True):
+    assert torch.equal(plain[0], fast[0]) or (torch.get_num_threads() == 1 and kernel[1:] == (1, 1))
+    for a, b in zip(plain, fast, strict=True):
         assert a.shape == b.shape
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
 
@@ -65,13 +66,13 @@ def test_every_other_convolution_is_left_as_it_is(conv: nn.Conv3d) -> None:
 
 def test_a_frozen_weight_and_a_frozen_input() -> None:
     conv = nn.Conv3d(8, 8, 3, padding=1, groups=8, bias=False)
-    with fast_depthwise():
+    with fast_convolutions():
         y = conv(torch.randn(1, 8, 3, 4, 4))
     y.sum().backward()
     assert conv.weight.grad is not None
     conv.weight.requires_grad_(False)
     x = torch.randn(1, 8, 3, 4, 4, requires_grad=True)
-    with fast_depthwise():
+    with fast_convolutions():
         conv(x).sum().backward()
     assert x.grad is not None
 
@@ -86,9 +87,64 @@ def test_a_network_trains_alike_with_and_without() -> None:
         optimizer = torch.optim.SGD(net.parameters(), 0.1)
         for _ in range(5):
             optimizer.zero_grad()
-            with fast_depthwise() if fast else torch.enable_grad():
+            with fast_convolutions() if fast else torch.enable_grad():
                 loss = nn.functional.cross_entropy(net(x), labels)
             loss.backward()
             optimizer.step()
         found.append(loss.item())
     assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("shape", [(2, 8, 4, 9, 9), (1, 5, 1, 7, 12), (15, 3, 5, 6, 5), (1, 16, 2, 1, 1)])
+def test_pointwise_convolutions_of_few_clips_are_the_same_sums(shape: tuple[int, ...], bias: bool) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv3d(shape[1], 24, 1, bias=bias)
+    x = torch.randn(shape).to(memory_format=torch.channels_last_3d)
+    assert _is_slow_pointwise(x, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+    for a, b in zip(gradients(conv, x, False), gradients(conv, x, True), strict=True):
+        assert a.shape == b.shape
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    with fast_convolutions():
+        assert conv(x).is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.usefixtures("one_thread")
+@pytest.mark.parametrize("kernel", [(3, 1, 1), (5, 1, 1)])
+@pytest.mark.parametrize("shape", [(2, 8, 4, 9, 9), (1, 5, 1, 7, 12), (15, 13, 5, 6, 5)])
+def test_depthwise_convolutions_over_time_of_few_clips_are_those_of_one_dnn(
+    kernel: tuple[int, int, int], shape: tuple[int, ...]
+) -> None:
+    torch.manual_seed(0)
+    conv = nn.Conv3d(shape[1], shape[1], kernel, 1, (kernel[0] // 2, 0, 0), groups=shape[1], bias=False)
+    x = torch.randn(shape).to(memory_format=torch.channels_last_3d)
+    for a, b in zip(gradients(conv, x, False), gradients(conv, x, True), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+    few = len(x)
+    many = torch.cat([x] * 16).to(memory_format=torch.channels_last_3d)  # so many that torch takes oneDNN itself
+    with fast_convolutions():
+        assert torch.equal(conv(x), conv(many)[:few])
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_pointwise_convolutions_that_torch_computes_fast_stay() -> None:
+    conv, x = nn.Conv3d(8, 8, 1), torch.randn(2, 8, 2, 4, 4).to(memory_format=torch.channels_last_3d)
+    few = (x, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)
+    assert _is_slow_pointwise(*few)
+    many = x.repeat(8, 1, 1, 1, 1).to(memory_format=torch.channels_last_3d)
+    assert not _is_slow_pointwise(many, *few[1:])
+    assert not _is_slow_pointwise(x.contiguous(), *few[1:])
+    assert not _is_slow_pointwise(*few[:3], (1, 2, 2), *few[4:])
+    assert not _is_slow_pointwise(x.double(), conv.weight.double(), *few[2:])
+    assert not _is_slow_pointwise(x, nn.Conv3d(8, 8, 3).weight, *few[2:])
+    torch.set_num_threads(2)
+    assert not _is_slow_pointwise(*few)

@@ -1,15 +1,20 @@
-"""Depthwise 3-D convolutions with a faster backward pass on CPUs.
+"""3-D convolutions that train faster on CPUs: depthwise ones, and pointwise ones of small batches.
 
 oneDNN runs the forward pass of a depthwise 3-D convolution with compiled kernels, but its backward pass falls back to a
-reference loop which takes most of a training step of an X3D. Within ``fast_depthwise()`` the gradients are computed by
-kernels that are fast:
+reference loop which takes most of a training step of an X3D. Within ``fast_convolutions()`` the gradients are computed
+by kernels that are fast:
 
 * of a kernel that looks at one frame, frames are the batch of a 2-D convolution, whose gradients they are;
 * to the input of any other: for stride 1 the convolution of the gradient with the mirrored kernel; for other strides
   the same after zeros are put between the rows and columns of the gradient;
 * to the weight of any other: each tap in time is the weight gradient of a 2-D one, on the frames that have a partner.
 
-Forward results are the same bits; gradients equal those of autograd up to the order of the sums.
+With one thread, torch gives a 3-D convolution of fewer than 16 clips to oneDNN only where its kernel looks at more than
+one pixel (``use_mkldnn`` in ATen's Convolution.cpp). The loop that it falls back to copies the input column by column,
+and a clip of a step takes twice as long. Such kernels of depthwise convolutions are given to oneDNN here. Of a
+pointwise one, frames become the batch of a 2-D convolution.
+
+Where torch takes oneDNN itself, forward results are the same bits; all else equals torch's up to the order of the sums.
 """
 
 from __future__ import annotations
@@ -24,11 +29,14 @@ from torch.autograd.function import once_differentiable
 from torch.overrides import TorchFunctionMode
 
 _Triple = tuple[int, int, int]
+# From so many clips on torch gives pointwise convolutions to oneDNN, with one thread too.
+_MANY = 16
+_HAS_ONE_DNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def fast_depthwise() -> Iterator[None]:
-    """Inside, a float32 depthwise ``conv3d`` on a CPU has the gradients above; other operations stay as they are."""
+def fast_convolutions() -> Iterator[None]:
+    """Inside, float32 ``conv3d`` on a CPU is computed as above; other operations stay as they are."""
     with _Mode():
         yield
 
@@ -44,6 +52,8 @@ class _Mode(TorchFunctionMode):
         if func is torch.conv3d and not kwargs and _covered(*args):
             x, weight, _, stride, padding, *_ = args
             return _DepthwiseConv3d.apply(x, weight, stride, padding)
+        if func is torch.conv3d and not kwargs and _is_slow_pointwise(*args):
+            return _pointwise(*args[:3])
         return func(*args, **(kwargs or {}))
 
 
@@ -75,12 +85,39 @@ def _covered(
     )
 
 
+def _is_slow_pointwise(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> bool:
+    """Whether the operation is a pointwise convolution, channels last, that torch would not give to oneDNN."""
+    ones = (1, 1, 1)
+    return (
+        x.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and x.dim() == 5
+        and (tuple(weight.shape[2:]), stride, padding, dilation, groups) == (ones, ones, (0, 0, 0), ones, 1)
+        and _is_left_to_a_loop(x)
+        and x.is_contiguous(memory_format=torch.channels_last_3d)
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """(N, C, T, H, W) -> (N, C', T, H, W), channels last."""
+    return _unfold(F.conv2d(_fold(x), weight.squeeze(2), bias), len(x))
+
+
 class _DepthwiseConv3d(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, stride: _Triple, padding: _Triple) -> torch.Tensor:
         ctx.save_for_backward(x, weight)
         ctx.stride, ctx.padding = stride, padding
-        return F.conv3d(x, weight, None, stride, padding, 1, x.shape[1])
+        return _convolved(x, weight, stride, padding)
 
     @staticmethod
     @once_differentiable
@@ -99,9 +136,7 @@ def _frame_grads(
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """Gradients of a (1, kH, kW) kernel to the input and to the weight, those that are wanted."""
     x_grad, weight_grad = _plane_grads(_fold(grad), _fold(x), weight.squeeze(2), stride, wanted)
-    if x_grad is not None:
-        clips, channels, frames, height, width = x.shape
-        x_grad = x_grad.permute(0, 2, 3, 1).reshape(clips, frames, height, width, channels).permute(0, 4, 1, 2, 3)
+    x_grad = None if x_grad is None else _unfold(x_grad, len(x))
     return x_grad, None if weight_grad is None else weight_grad.unsqueeze(2)
 
 
@@ -113,7 +148,23 @@ def _input_grad(
         spread = torch.empty(shape, memory_format=torch.channels_last_3d).zero_()
         spread[..., ::stride, ::stride] = grad
         grad = spread
-    return F.conv3d(grad, weight.flip(2, 3, 4), None, 1, padding, 1, weight.shape[0])
+    return _convolved(grad, weight.flip(2, 3, 4), (1, 1, 1), padding)
+
+
+def _convolved(x: torch.Tensor, weight: torch.Tensor, stride: _Triple, padding: _Triple) -> torch.Tensor:
+    """A depthwise convolution, by oneDNN where there is one."""
+    slow = _is_left_to_a_loop(x) and weight.shape[3] == weight.shape[4] == 1 and stride[1] == 1
+    if slow and _HAS_ONE_DNN:
+        found: torch.Tensor = torch.ops.aten.mkldnn_convolution(
+            x, weight, None, padding, stride, (1, 1, 1), len(weight)
+        )
+        return found
+    return F.conv3d(x, weight, None, stride, padding, 1, len(weight))
+
+
+def _is_left_to_a_loop(x: torch.Tensor) -> bool:
+    """Whether torch keeps a kernel of one pixel from oneDNN for this input."""
+    return len(x) < _MANY and torch.get_num_threads() == 1
 
 
 def _weight_grad(grad: torch.Tensor, x: torch.Tensor, weight: torch.Tensor, stride: int) -> torch.Tensor:
@@ -157,3 +208,9 @@ def _plane_grads(
 def _fold(x: torch.Tensor) -> torch.Tensor:
     """(N, C, T, H, W) -> (N·T, C, H, W), channels last."""
     return x.permute(0, 2, 3, 4, 1).flatten(0, 1).permute(0, 3, 1, 2)
+
+
+def _unfold(x: torch.Tensor, clips: int) -> torch.Tensor:
+    """(N·T, C, H, W) -> (N, C, T, H, W), channels last."""
+    planes = x.permute(0, 2, 3, 1)
+    return planes.reshape(clips, -1, *planes.shape[1:]).permute(0, 4, 1, 2, 3)
