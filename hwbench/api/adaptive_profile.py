@@ -162,7 +162,8 @@ class AdaptiveProfile:
     def _step(self, course: _Course, others: Sequence[_Course]) -> None:
         from hwbench.studies.profiling_walk import StopReason
 
-        step = course.walk.step(self._table(course), self.request.accuracy_share)
+        table = self._table(course)
+        step = course.walk.step(table, self.request.accuracy_share)
         stopped = StopReason.LIMIT if self._left == 0 and step.stopped is None else step.stopped
         if step.accuracy is not None:
             course.points += [(step.rows, step.accuracy.bound)] if math.isfinite(step.accuracy.bound) else []
@@ -174,18 +175,18 @@ class AdaptiveProfile:
             raise HwbenchError(f"the rows of a batch were measured and are not in the table of {self.campaign.target}")
         else:
             course.batch = step.batch
-            self._measure(self._with_variants(step.batch), self._following(course, others))
+            self._measure(self._with_variants(step.batch), self._following(course, table, others))
 
-    def _following(self, course: _Course, others: Sequence[_Course]) -> Following:
+    def _following(self, course: _Course, own: LatencyTable, others: Sequence[_Course]) -> Following:
         """What is measured after the batch of a course: those of the others, which are sure, then its own next one."""
         if self.campaign.ahead is None:
             return nothing_follows
-        tables = [(one, self._table(one)) for one in (*others, course) if one.ended is None]
+        tables = [(one.walk, self._table(one)) for one in others if one.ended is None]
 
         def batches() -> Iterator[Workload]:
-            for one, table in tables:
-                batch = one.walk.expected(table) if one is course else one.walk.batch(table)
-                yield from self._with_variants(batch)
+            for walk, table in tables:
+                yield from self._with_variants(walk.batch(table))
+            yield from self._with_variants(course.walk.expected(own))
 
         left = None if self._left is None else max(self._left - len(course.batch), 0)
         return lambda: itertools.islice(batches(), left)

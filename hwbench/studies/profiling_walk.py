@@ -182,6 +182,9 @@ class ProfilingWalk:
 
         A guess, of which most comes true, for whoever builds ahead: nothing depends on it. Empty where too little is
         known for one.
+
+        Raises:
+            NotMeasured, InfeasibleBudget: As ``batch``.
         """
         batch = self.batch(table)
         if self._region is None or self._batches[-1:] != [batch]:
