@@ -31,6 +31,8 @@ from torch.overrides import TorchFunctionMode
 _Triple = tuple[int, int, int]
 # From so many clips on torch gives pointwise convolutions to oneDNN, with one thread too.
 _MANY = 16
+# Stride, padding, dilation and groups of a pointwise convolution, as ``nn.Conv3d`` passes them.
+_PLAIN = ((1, 1, 1), (0, 0, 0), (1, 1, 1), 1)
 _HAS_ONE_DNN: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
 
 
@@ -67,7 +69,7 @@ def _covered(
     groups: int = 1,
 ) -> bool:
     """Whether the operation is a depthwise convolution of the common kind: half padding, no stride in time, no bias."""
-    if x.device.type != "cpu" or x.dtype != torch.float32 or weight.dtype != torch.float32 or x.dim() != 5:
+    if not _is_float_on_cpu(x, weight):
         return False
     if bias is not None or groups != x.shape[1] or weight.shape[0] != groups or groups == 1:
         return False
@@ -81,30 +83,24 @@ def _covered(
         and all(k % 2 == 1 for k in weight.shape[2:])
         and torch.is_grad_enabled()
         and weight.requires_grad
-        and not torch.is_autocast_enabled("cpu")
     )
 
 
-def _is_slow_pointwise(
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> bool:
+def _is_slow_pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *rest: Any) -> bool:
     """Whether the operation is a pointwise convolution, channels last, that torch would not give to oneDNN."""
-    ones = (1, 1, 1)
     return (
-        x.device.type == "cpu"
-        and x.dtype == weight.dtype == torch.float32
-        and x.dim() == 5
-        and (tuple(weight.shape[2:]), stride, padding, dilation, groups) == (ones, ones, (0, 0, 0), ones, 1)
+        _is_float_on_cpu(x, weight)
+        and tuple(weight.shape[2:]) == (1, 1, 1)
+        and rest == _PLAIN
         and _is_left_to_a_loop(x)
         and x.is_contiguous(memory_format=torch.channels_last_3d)
-        and not torch.is_autocast_enabled("cpu")
     )
+
+
+def _is_float_on_cpu(x: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether clips, and no single one without a batch, are computed in float32 on a CPU."""
+    is_float = x.dtype == weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return is_float and x.device.type == "cpu" and x.dim() == 5
 
 
 def _pointwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
