@@ -7,9 +7,11 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hwbench.measure.build_ahead import Following
 from hwbench.measure.builder import BuildFailure
 from hwbench.measure.drift import OnDrift
 from hwbench.measure.failures import MeasurementFailure
@@ -26,6 +28,18 @@ def proportional(workload: Workload) -> float:
         x = block.output(x)
         seconds += 1e-9 * x.numel
     return seconds
+
+
+class NotedAhead:
+    """Notes for each batch of a campaign what is to be built meanwhile, in place of building it."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[Workload]] = []
+
+    @contextmanager
+    def __call__(self, following: Following) -> Iterator[None]:
+        self.asked.append(list(following()))
+        yield
 
 
 @dataclass

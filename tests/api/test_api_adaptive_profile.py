@@ -18,6 +18,7 @@ from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Precision
 from hwbench.studies.profiling_walk import ProfilingWalk
+from hwbench.testing.fakes import NotedAhead
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import work
 from hwbench.workspace import Workspace
@@ -91,22 +92,10 @@ def test_small_spaces_are_measured_whole(workspace, fake):
     assert not LatencyTable.read(table_path(workspace.root, TARGET, INT8)).adaptive
 
 
-class Ahead:
-    """Notes for each batch what a profile says will follow."""
-
-    def __init__(self):
-        self.asked = []
-
-    @contextmanager
-    def __call__(self, following):
-        self.asked.append(list(following()))
-        yield
-
-
 @pytest.fixture
 def ahead(fake, monkeypatch):
     """The campaign of a device that this machine builds for while it measures."""
-    one, place = Ahead(), campaigns.place_campaign
+    one, place = NotedAhead(), campaigns.place_campaign
 
     @contextmanager
     def with_ahead(*args, **options):

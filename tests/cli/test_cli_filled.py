@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from hwbench.api.listener import Listener
 from hwbench.api.prediction import table_predictor
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.spaces import load_space
 from hwbench.specs import Precision, Target
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import installed_target, space_table
 from hwbench.workspace import Workspace, shipped
 
@@ -31,19 +31,9 @@ def workspace(tmp_path):
     return workspace
 
 
-class Talk(Listener):
-    """Keeps what is said."""
-
-    def __init__(self):
-        self.lines = []
-
-    def say(self, message):
-        self.lines.append(message)
-
-
 @pytest.fixture
 def talk():
-    return Talk()
+    return Keeper()
 
 
 def test_rows_are_filled_in_only_when_asked_and_this_is_said(workspace, talk):

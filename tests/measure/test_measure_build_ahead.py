@@ -3,7 +3,6 @@
 import itertools
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,7 +15,7 @@ from hwbench.measure.campaign import Campaign
 from hwbench.measure.on_device import campaign_on
 from hwbench.measure.store import MeasurementStore
 from hwbench.specs import Artifact, Target, Timing, Workload
-from hwbench.testing.fakes import FakeDevice
+from hwbench.testing.fakes import FakeDevice, NotedAhead
 from hwbench.workspace import Workspace
 
 # Tests share a cache, and none finds there what another built.
@@ -118,20 +117,8 @@ def test_the_block_may_build_too(builder):
         wait_for(lambda: all(map(builder.cache.load, following)))
 
 
-class Ahead:
-    """Notes what a campaign says will follow, in place of building it."""
-
-    def __init__(self):
-        self.asked = []
-
-    @contextmanager
-    def __call__(self, following):
-        self.asked.append(list(following()))
-        yield
-
-
 def test_a_campaign_tells_its_next_batch_and_at_the_end_that_of_the_next_call(tmp_path):
-    ahead, device = Ahead(), FakeDevice(tmp_path / "files", noise=1e-6)
+    ahead, device = NotedAhead(), FakeDevice(tmp_path / "files", noise=1e-6)
     rows, later = [workload() for _ in range(7)], workload()
     with MeasurementStore(tmp_path / "measurements.sqlite") as store:
         campaign = Campaign(
