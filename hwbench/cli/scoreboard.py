@@ -49,7 +49,7 @@ def _notes(result: ScoreboardResult) -> Iterator[str]:
     lost = _percent(board.chance_regret)
     yield f"{board.networks} networks; one drawn at random loses {lost} of top-1 to the best of its band"
     if board.ceiling is not None:
-        yield f"ceiling, one training against another: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
+        yield f"ceiling, the same networks trained again: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
     if board.cost_s is not None:
         yield f"a whole training takes {board.cost_s:.0f} s"
     best = "none of them is informative" if board.best is None else f"best: {board.best.evaluator}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
-from hwbench.studies.ranking import Interval, rank_interval
+from hwbench.studies.ranking import Interval, mean_rank_interval, of_longer
 from hwbench.workspace import write_text
 
 NETWORKS, ROWS, SCORES = "networks.json", "rows", "scores.json"
@@ -143,14 +144,36 @@ class GroundTruth:
         write_text(self.folder / SCORES, json.dumps(plain, indent=1, allow_nan=False) + "\n")
 
     @cached_property
-    def ceiling(self) -> Interval:
-        """Rank correlation of the first training with the second, over networks that have two, within bands.
+    def ceiling(self) -> Interval | None:
+        """Rank correlation of the accuracy of the networks with that of as many other trainings of them, within bands.
 
-        No evaluator can be expected to agree better with one training than another training does.
+        No evaluator can be expected to agree better with what was trained than other trainings do. The trainings of a
+        network are split in half in every way, one half is held against the other one, and the mean of these rank
+        correlations is that of means of so many trainings as a network has (the median; ``of_longer``). Networks with
+        one training are not part of it; None where there is no network with two.
         """
-        twice = [one for one in self.networks if len(one.trainings) > 1]
-        first, second = ([one.trainings[seed].top1 for one in twice] for seed in (0, 1))
-        return rank_interval(first, second, [one.band for one in twice])
+        several = [one for one in self.networks if len(one.trainings) > 1]
+        if not several:
+            return None
+        count = min(len(one.trainings) for one in several)
+        half = count // 2
+        comparisons = [
+            tuple([_mean(one, seeds) for one in several] for seeds in (first, second)) for first, second in _halves(count)
+        ]
+        found = mean_rank_interval(comparisons, [one.band for one in several])
+        times = statistics.median(len(one.trainings) for one in self.networks) / half
+        return Interval(*(of_longer(tau, times) for tau in (found.value, found.low, found.high)))
+
+
+def _halves(count: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Every two sets without a common member of half of so many trainings, once."""
+    for first in combinations(range(count), count // 2):
+        rest = [one for one in range(count) if one not in first]
+        yield from ((first, second) for second in combinations(rest, count // 2) if first < second)
+
+
+def _mean(network: TrainedNetwork, trainings: Sequence[int]) -> float:
+    return statistics.fmean(network.trainings[number].top1 for number in trainings)
 
 
 def _trainings(folder: Path) -> dict[str, tuple[Training, ...]]:

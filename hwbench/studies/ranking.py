@@ -6,6 +6,7 @@ would rank across bands, and choose nothing within a budget. Loads neither torch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,14 +54,42 @@ def rank_interval(scores: Sequence[float], truths: Sequence[float], bands: Seque
 
     A network that is drawn twice makes no pair with itself. The bounds are percentiles (Efron 1979).
     """
-    pairs, rng = _Pairs.of(scores, truths, bands), np.random.default_rng(seed)
+    return mean_rank_interval([(scores, truths)], bands, seed)
+
+
+def mean_rank_interval(
+    comparisons: Sequence[tuple[Sequence[float], Sequence[float]]], bands: Sequence[object], seed: int = 0
+) -> Interval:
+    """The mean of the rank correlations of several comparisons of the same networks, with bounds as ``rank_interval``.
+
+    Args:
+        comparisons: Scores and truths of each; all comparisons have the networks in the same order.
+        bands: Only networks of an equal band are compared.
+        seed: Of the samples.
+    """
+    several, rng = [_Pairs.of(scores, truths, bands) for scores, truths in comparisons], np.random.default_rng(seed)
+
+    def mean(weights: Floats) -> float:
+        return float(np.mean([pairs.tau(weights) for pairs in several]))
+
     members, found = _members(bands), []
     for _ in range(_SAMPLES):
-        weights = np.zeros(len(scores))
+        weights = np.zeros(len(bands))
         for band in members:
             weights[band] = np.bincount(rng.integers(len(band), size=len(band)), minlength=len(band))
-        found.append(pairs.tau(weights))
-    return _interval(pairs.tau(np.ones(len(scores))), np.array(found))
+        found.append(mean(weights))
+    return _interval(mean(np.ones(len(bands))), np.array(found))
+
+
+def of_longer(tau: float, times: float) -> float:
+    """The rank correlation of two means of ``times`` as many repetitions as the two means that agree by ``tau``.
+
+    Tau is that of a normal correlation (Greiner 1909), which grows with repetitions as Spearman (1910) and Brown (1910)
+    say; with ``times`` below one it is that of fewer repetitions.
+    """
+    r = math.sin(math.pi / 2 * tau)
+    longer = times * r / (1 + (times - 1) * r)
+    return float(2 / math.pi * np.arcsin(np.clip(longer, -1, 1)))
 
 
 def precision_at(

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean
 from typing import Any, Protocol
 
 from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
-from hwbench.studies.ranking import Interval, chance_regret, precision_at, rank_interval, regret
+from hwbench.studies.ranking import Interval, chance_regret, mean_rank_interval, precision_at, rank_interval, regret
 
 # Networks below which nothing is said of an evaluator.
 FEWEST = 8
@@ -78,7 +79,7 @@ class Scoreboard:
     Attributes:
         standings: One for each evaluator.
         networks: Number of trained networks.
-        ceiling: Rank correlation of two trainings of the same networks; None where none was trained twice.
+        ceiling: Rank correlation with as many other trainings of the same networks; None where none was trained twice.
         chance_regret: Top-1 that a random network loses to the best of its band, a share.
         cost_s: Mean CPU time of a whole training; None: not known.
     """
@@ -111,7 +112,7 @@ def standing(
         nothing = float("nan")
         return Standing(evaluator, len(known), Interval(nothing, nothing, nothing), nothing, nothing, cost_s)
     tau = rank_interval(values, truths, bands)
-    share = None if ceiling is None or not ceiling.value > 0 else tau.value / ceiling.value
+    share = _share(tau, ceiling)
     lost, first = regret(values, truths, bands), precision_at(values, truths, bands)
     return Standing(evaluator, len(known), tau, first, lost, cost_s, share)
 
@@ -124,7 +125,7 @@ def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreb
         bands: Only networks of these; default: all.
     """
     networks = [one for one in truth.networks if bands is None or one.band in bands]
-    ceiling = truth.ceiling if any(len(one.trainings) > 1 for one in networks) else None
+    ceiling = replace(truth, networks=tuple(networks)).ceiling
     found = []
     for evaluator, scores in truth.scores.items():
         scored = [one for one in networks if one.name in scores]
@@ -143,14 +144,6 @@ def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreb
     )
 
 
-@dataclass(frozen=True)
-class _Half:
-    """A network by one of its trainings: what another training of it is held against."""
-
-    band: str
-    top1: float
-
-
 def _early(networks: Sequence[TrainedNetwork]) -> Mapping[str, Any]:
     """What the beginning of a training says: its name -> (score of a training, share of the training)."""
     epochs = min((len(training.curve) for one in networks for training in one.trainings), default=0)
@@ -165,10 +158,22 @@ def _early(networks: Sequence[TrainedNetwork]) -> Mapping[str, Any]:
 def _of_curves(
     name: str, networks: Sequence[TrainedNetwork], score: tuple[Any, float], ceiling: Interval | None
 ) -> Standing:
-    """The beginning of one training against the end of another one: a seed is not held against itself."""
-    of_training, share = score
-    twice = [one for one in networks if len(one.trainings) > 1]
-    judged = [_Half(one.band, one.trainings[1].top1) for one in twice]
-    costs = [share * one.trainings[0].cost_s for one in twice]
-    cost_s = sum(costs) / len(costs) if costs else None
-    return standing(name, judged, [of_training(one.trainings[0]) for one in twice], cost_s=cost_s, ceiling=ceiling)
+    """The beginning of each training against the end of the others of a network: no seed is held against itself."""
+    of_training, part = score
+    several = [one for one in networks if len(one.trainings) > 1]
+    bands, comparisons = [one.band for one in several], list[tuple[list[float], list[float]]]()
+    for number in range(min((len(one.trainings) for one in several), default=0)):
+        begun = [of_training(one.trainings[number]) for one in several]
+        ends = [fmean(t.top1 for at, t in enumerate(one.trainings) if at != number) for one in several]
+        comparisons.append((begun, ends))
+    if not comparisons:
+        return standing(name, [], [])
+    tau = mean_rank_interval(comparisons, bands)
+    precision = fmean(precision_at(begun, ends, bands) for begun, ends in comparisons)
+    lost = fmean(regret(begun, ends, bands) for begun, ends in comparisons)
+    cost_s = part * fmean(training.cost_s for one in several for training in one.trainings)
+    return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, ceiling))
+
+
+def _share(tau: Interval, ceiling: Interval | None) -> float | None:
+    return None if ceiling is None or not ceiling.value > 0 else tau.value / ceiling.value

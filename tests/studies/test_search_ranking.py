@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from scipy.stats import kendalltau
 
 from hwbench.errors import InvalidFile
 from hwbench.studies.ground_truth import GroundTruth
-from hwbench.studies.ranking import chance_regret, precision_at, rank_correlation, rank_interval, regret
+from hwbench.studies.ranking import chance_regret, of_longer, precision_at, rank_correlation, rank_interval, regret
 from hwbench.studies.scoreboard import FEWEST, scoreboard, standing
 
 EPOCHS = 12
@@ -82,6 +83,37 @@ def test_an_evaluator_of_few_networks_is_not_believed() -> None:
     assert few.tau.value == 1
     assert "too few" in few.verdict
     assert standing("none", networks, [math.nan] * len(networks)).networks == 0
+
+
+def test_means_of_more_trainings_agree_better_by_the_formula() -> None:
+    """Twenty thousand networks whose trainings make as much noise as they differ by."""
+    rng = np.random.default_rng(5)
+    values, noise = rng.normal(size=20_000), rng.normal(size=(8, 20_000))
+    one, four = (kendalltau(*(values + n.mean(0) for n in np.split(noise[: 2 * k], 2))).statistic for k in (1, 4))
+    assert of_longer(one, 4) == pytest.approx(four, abs=0.02)
+    assert of_longer(four, 1 / 4) == pytest.approx(one, abs=0.02)
+    assert of_longer(1, 4) == 1
+    assert math.isnan(of_longer(math.nan, 2))
+
+
+def test_the_ceiling_grows_with_the_trainings_of_a_network(truth: Path) -> None:
+    """With noise as large as what the networks differ by, four trainings tell more than two of them do."""
+    rng, template = np.random.default_rng(6), json.loads((truth / "rows" / "n0-seed0.json").read_text())
+    value = rng.normal(size=24)
+    for seeds in (2, 4):
+        for number in range(24):
+            row = template | {"name": f"n{number}", "band": "ab"[number % 2]}
+            for seed in range(seeds):
+                row |= {"seed": seed, "top1": value[number] + np.random.default_rng([number, seed]).normal()}
+                (truth / "rows" / f"n{number}-seed{seed}.json").write_text(json.dumps(row))
+    found = GroundTruth.read(truth)
+    assert found.ceiling is not None
+    assert found.ceiling.low < found.ceiling.value < found.ceiling.high
+    fewer = replace(found, networks=tuple(replace(one, trainings=one.trainings[:2]) for one in found.networks))
+    assert fewer.ceiling is not None
+    assert fewer.ceiling.value < found.ceiling.value
+    # Four trainings: noise of half the deviation, so a correlation of 0.8.
+    assert found.ceiling.value == pytest.approx(2 / math.pi * math.asin(0.8), abs=0.15)
 
 
 def test_scores_that_are_not_numbers_are_left_out(truth: Path) -> None:
