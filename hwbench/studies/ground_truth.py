@@ -158,7 +158,8 @@ class GroundTruth:
         count = min(len(one.trainings) for one in several)
         half = count // 2
         comparisons = [
-            tuple([_mean(one, seeds) for one in several] for seeds in (first, second)) for first, second in _halves(count)
+            ([_mean(one, first) for one in several], [_mean(one, second) for one in several])
+            for first, second in _halves(count)
         ]
         found = mean_rank_interval(comparisons, [one.band for one in several])
         times = statistics.median(len(one.trainings) for one in self.networks) / half

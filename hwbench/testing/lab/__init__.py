@@ -13,11 +13,14 @@ from hwbench.testing.lab.devices import (
     jump_host,
     ssh_board,
 )
+from hwbench.testing.lab.hardware import CORTEX_A53, CORTEX_A76
 from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import REQUIRED, requirements, skip_if_missing
 from hwbench.testing.lab.network import Direction, VirtualNetwork
 
 __all__ = [
+    "CORTEX_A53",
+    "CORTEX_A76",
     "REQUIRED",
     "VirtualBoard",
     "Direction",

@@ -24,6 +24,7 @@ from pathlib import Path
 from hwbench.errors import DeviceError, MissingDependency
 from hwbench.testing.lab.adb_server import Adbd, AdbServer
 from hwbench.testing.lab.folders import make_folder, sweep
+from hwbench.testing.lab.hardware import CORTEX_A76, Processor
 from hwbench.testing.lab.machine import VirtualMachine
 from hwbench.testing.lab.needs import requirements
 from hwbench.testing.lab.network import VirtualNetwork
@@ -250,17 +251,20 @@ class VirtualPhone(LabDevice):
 
 
 @contextlib.contextmanager
-def ssh_board(*, trusted: bool = True, rooted: bool = False) -> Iterator[VirtualBoard]:
+def ssh_board(
+    *, trusted: bool = True, rooted: bool = False, processor: Processor = CORTEX_A76
+) -> Iterator[VirtualBoard]:
     """A Linux board that is up, until the end of the block.
 
     Args:
         trusted: Its host key stands in the file that ``options`` names.
         rooted: Commands may write to governor and clocks.
+        processor: What its commands run on.
 
     Raises:
         MissingDependency: What the laboratory needs is missing; says how to get it.
     """
-    with _machine(Flavour.BOARD, {}, rooted=rooted) as machine:
+    with _machine(Flavour.BOARD, {}, rooted=rooted, processor=processor) as machine:
         board = VirtualBoard(machine)
         if trusted:
             board.trust()
@@ -346,9 +350,11 @@ def adb_server() -> Iterator[AdbServer]:
 
 
 @contextlib.contextmanager
-def _machine(flavour: Flavour, properties: Mapping[str, str], *, rooted: bool) -> Iterator[VirtualMachine]:
+def _machine(
+    flavour: Flavour, properties: Mapping[str, str], *, rooted: bool, processor: Processor = CORTEX_A76
+) -> Iterator[VirtualMachine]:
     _check_requirements()
-    machine = VirtualMachine(flavour, properties, rooted=rooted)
+    machine = VirtualMachine(flavour, properties, rooted=rooted, processor=processor)
     try:
         machine.start()
         yield machine

@@ -25,10 +25,30 @@ class VirtualCluster:
     max_khz: int
 
 
-LITTLE = VirtualCluster("0xd05", 430, 300_000, 1_800_000)
-BIG = VirtualCluster("0xd0b", 1024, 500_000, 2_400_000)
-# What `qemu-aarch64 -cpu cortex-a76` executes.
-FEATURES = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+@dataclass(frozen=True)
+class Processor:
+    """What a lab device executes: the emulator's name of it, the features it tells, and its two clusters."""
+
+    emulated: str
+    features: str
+    little: VirtualCluster
+    big: VirtualCluster
+
+
+# Of ARMv8.2, with half precision and dot products.
+CORTEX_A76 = Processor(
+    "cortex-a76",
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp",
+    VirtualCluster("0xd05", 430, 300_000, 1_800_000),
+    VirtualCluster("0xd0b", 1024, 500_000, 2_400_000),
+)
+# Of ARMv8.0, as in a Raspberry Pi 3: it has neither; both clusters are of one kind, clocked apart.
+CORTEX_A53 = Processor(
+    "cortex-a53",
+    "fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid",
+    VirtualCluster("0xd03", 768, 300_000, 1_200_000),
+    VirtualCluster("0xd03", 1024, 500_000, 1_600_000),
+)
 MEMORY_KB = 3_906_250
 GOVERNORS = "schedutil performance powersave userspace"
 # Zones: what a phone's kernel calls them, and degrees above the case when idle.
@@ -41,17 +61,17 @@ def usable() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0))[:CORES])
 
 
-def clusters() -> dict[int, VirtualCluster]:
+def clusters(processor: Processor) -> dict[int, VirtualCluster]:
     """The cluster of each processor; see the top of this file."""
     allowed = usable()
     count = max(CORES, allowed[-1] + 1)
     order = [*allowed[1:], *(cpu for cpu in range(count) if cpu not in allowed), allowed[0]]
-    return {cpu: BIG if cpu in order[:BIG_CORES] else LITTLE for cpu in range(count)}
+    return {cpu: processor.big if cpu in order[:BIG_CORES] else processor.little for cpu in range(count)}
 
 
-def write_sys(root: Path) -> None:
+def write_sys(root: Path, processor: Processor) -> None:
     """Fills ``root``/sys."""
-    cpus = clusters()
+    cpus = clusters(processor)
     folder = root / "sys/devices/system/cpu"
     everything = f"0-{len(cpus) - 1}"
     for name in ("possible", "present", "online"):
@@ -91,12 +111,12 @@ def _write_cpu(folder: Path, index: int, cluster: VirtualCluster, siblings: list
         write(folder / name, str(value))
 
 
-def cpuinfo() -> str:
+def cpuinfo(processor: Processor) -> str:
     """The text of /proc/cpuinfo."""
     blocks = [
-        f"processor\t: {index}\nBogoMIPS\t: 38.40\nFeatures\t: {FEATURES}\nCPU implementer\t: 0x41\n"
+        f"processor\t: {index}\nBogoMIPS\t: 38.40\nFeatures\t: {processor.features}\nCPU implementer\t: 0x41\n"
         f"CPU architecture: 8\nCPU variant\t: 0x1\nCPU part\t: {cluster.part}\nCPU revision\t: 0\n"
-        for index, cluster in clusters().items()
+        for index, cluster in clusters(processor).items()
     ]
     return "\n".join(blocks) + "\n"
 

@@ -22,8 +22,9 @@ from hwbench.testing.lab.needs import SFTP_SERVER, require
 from hwbench.testing.lab.processes import end_watched, watched
 from hwbench.testing.lab.root import INIT, SFTP_FAULTS, SFTP_PRELOAD, Flavour, make_root, user_id
 
-# Its default, `max`, computes wrong int8 results (SVE kernels); the release keeps fingerprints equal on all hosts.
-QEMU = "qemu-aarch64-static -cpu cortex-a76 -r 5.10.43-hwbench-lab"
+# The default processor, `max`, computes wrong int8 results (SVE kernels); the release keeps fingerprints equal on all
+# hosts.
+QEMU = "qemu-aarch64-static -cpu {processor} -r 5.10.43-hwbench-lab"
 DISK_BYTES = 256 << 20
 BOOT_S = 30.0
 
@@ -35,11 +36,20 @@ class VirtualMachine:
         flavour: Board or phone.
         properties: For a phone: values of ``getprop`` that differ from the usual ones.
         rooted: Commands may write below /sys: governor, clocks.
+        processor: What its commands run on.
     """
 
-    def __init__(self, flavour: Flavour, properties: Mapping[str, str] | None = None, *, rooted: bool = False) -> None:
+    def __init__(
+        self,
+        flavour: Flavour,
+        properties: Mapping[str, str] | None = None,
+        *,
+        rooted: bool = False,
+        processor: hardware.Processor = hardware.CORTEX_A76,
+    ) -> None:
         self.folder = make_folder()
         self.flavour = flavour
+        self.processor = processor
         self._rooted = rooted
         self.root = self.folder / "root"
         self.socket = str(self.folder / "init.sock")
@@ -48,7 +58,7 @@ class VirtualMachine:
         self._proot: subprocess.Popen[bytes] | None = None
         self._mounted = False
         try:
-            make_root(self.root, flavour)
+            make_root(self.root, flavour, processor)
             if flavour is Flavour.PHONE:
                 android.write_properties(self.root, properties or {})
             self._write_proc()
@@ -201,7 +211,7 @@ class VirtualMachine:
     def _write_proc(self) -> None:
         folder = self.folder / "proc"
         folder.mkdir(mode=0o755)
-        (folder / "cpuinfo").write_text(hardware.cpuinfo())
+        (folder / "cpuinfo").write_text(hardware.cpuinfo(self.processor))
         (folder / "meminfo").write_text(hardware.meminfo())
         self.set_load(0.1)
         hardware.write(folder / "boot_id", "")
@@ -243,7 +253,7 @@ class VirtualMachine:
             user = user_id()
             drop = [require("setpriv"), f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
         binds = [word for bind in self._binds() for word in ("-b", bind)]
-        through = ["-q", QEMU] if qemu else []
+        through = ["-q", QEMU.format(processor=self.processor.emulated)] if qemu else []
         return [*drop, require("proot"), "-r", str(self.root), *through, *binds, "-w", self.flavour.temporary]
 
     def _binds(self) -> list[str]:

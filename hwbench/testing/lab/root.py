@@ -66,7 +66,7 @@ class Flavour(Enum):
         return "/system/bin" if self is Flavour.PHONE else "/bin"
 
 
-def make_root(root: Path, flavour: Flavour) -> None:
+def make_root(root: Path, flavour: Flavour, processor: hardware.Processor) -> None:
     """Writes the tree of a device that is off.
 
     Raises:
@@ -85,7 +85,7 @@ def make_root(root: Path, flavour: Flavour) -> None:
         f"root:x:0:0:root:/root:/bin/sh\nshell:x:{user_id()}:{user_id()}:shell:{flavour.temporary}:/bin/sh\n"
     )
     (root / "etc/group").write_text(f"root:x:0:\nshell:x:{user_id()}:\n")
-    hardware.write_sys(root)
+    hardware.write_sys(root, processor)
     if flavour is Flavour.PHONE:
         android.write_scripts(root)
     else:

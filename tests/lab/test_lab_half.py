@@ -1,0 +1,119 @@
+"""fp16 on emulated boards: one whose processors compute in half precision, and one whose processors do not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hwbench.data import default_clip
+from hwbench.deploy import export, randomly_weighted
+from hwbench.runtimes.capabilities import NATIVE_LOADER
+from hwbench.runtimes.runners import Runner, check_file
+from hwbench.specs import BlockSpec, Network, Precision, TensorSpec
+from hwbench.testing import arm, lab
+from hwbench.workspace import Workspace
+
+KEYS = ("stem_i3_o8_k1x3x3+5x1x1_s2_relu", "x3d_i8_m16_o8_k3x3x3_s2_se8_hswish", "head_i8_m16_d32_o3_kglobal_relu")
+NETWORK = Network("small", tuple(map(BlockSpec.parse, KEYS)), TensorSpec(1, 3, 4, 32, 32))
+NEW, OLD = "pi5", "pi3"
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def workspace(
+    laboratory: None, board: lab.VirtualBoard, runner_cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workspace]:
+    """One with a board of each kind."""
+    made = Workspace.create(tmp_path_factory.mktemp("half") / "bench")
+    made.cache.symlink_to(runner_cache)
+    board.write_device_file(made.root, NEW)
+    with lab.ssh_board(processor=lab.CORTEX_A53) as old:
+        old.write_device_file(made.root, OLD)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def files(workspace: Workspace) -> dict[Precision, Path]:
+    """One network, in half and in single precision."""
+    torch.set_num_threads(1)
+    original = randomly_weighted(NETWORK, default_clip("synthetic", NETWORK.input.t))
+    precisions = (Precision.FP16, Precision.FP32)
+    return {one: export(original, workspace.root / one.value, precision=one).path for one in precisions}
+
+
+def run(workspace: Workspace, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Status, what is printed as JSON, and what is said, of a command as a user types it."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "hwbench", *words, "--json"],
+        cwd=workspace.root,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert "Traceback" not in done.stderr
+    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+
+
+def test_a_file_in_half_precision_computes_the_same_there_and_is_timed(
+    workspace: Workspace, files: dict[Precision, Path]
+) -> None:
+    half = str(files[Precision.FP16])
+    status, found, said = run(workspace, "verify", half, "--device", NEW, "--inputs", "1")
+    assert status == 0, said
+    assert found["agrees"] is True
+    status, found, said = run(workspace, "bench", half, "--device", NEW, "--samples", "1", "--seconds", "0")
+    assert status == 0, said
+    assert found["emulated"] is True
+
+
+def test_blocks_in_half_precision_are_profiled_there(workspace: Workspace) -> None:
+    words = ("profile", "--space", "x3d-tiny", "--limit", "2", "--calibrate", "0", "--precision", "fp16")
+    status, found, said = run(workspace, *words, "--device", NEW)
+    assert status == 0, said
+    assert (found["ok"], found["failed"]) == (2, 0)
+
+
+@pytest.mark.parametrize("command", ["profile", "bench"])
+def test_a_board_without_the_arithmetic_is_refused_in_a_line(
+    workspace: Workspace, files: dict[Precision, Path], command: str
+) -> None:
+    words = {
+        "profile": ("profile", "--space", "x3d-tiny", "--precision", "fp16"),
+        "bench": ("bench", str(files[Precision.FP16])),
+    }[command]
+    status, _, said = run(workspace, *words, "--device", OLD)
+    assert status == 2, said
+    (line,) = [line for line in said.splitlines() if "fp16 arithmetic" in line]
+    assert f"device {OLD!r} has no fp16 arithmetic (Cortex-A53 without asimdhp)" in line
+    assert "--precision int8 or fp32" in line
+
+
+def test_that_board_times_the_network_in_single_precision(workspace: Workspace, files: dict[Precision, Path]) -> None:
+    words = ("bench", str(files[Precision.FP32]), "--device", OLD, "--samples", "1", "--seconds", "0")
+    status, found, said = run(workspace, *words)
+    assert status == 0, said
+    assert found["median_ms"] > 0
+
+
+def test_the_engine_would_not_run_the_file_there_either(
+    files: dict[Precision, Path], runner_cache: Path, tmp_path: Path
+) -> None:
+    """The refusal is no caution of ours: on such a processor the engine has no kernel for it."""
+    runner = arm.unpacked(arm.kits(runner_cache)[NATIVE_LOADER], tmp_path / "runner")
+    old = Runner(
+        runner.kind, tuple("cortex-a53" if word == "cortex-a76" else word for word in runner.command), runner.env, ()
+    )
+    assert check_file(files[Precision.FP32], runner=old).output.size == 3
+    with pytest.raises(Exception, match=r"."):
+        check_file(files[Precision.FP16], runner=old)
