@@ -41,9 +41,9 @@ class ScoreboardRequest:
     end (hwbench train, in runs/), or on its finalists where these are more. Networks are compared with others of about
     their latency.
 
-    tau is Kendall's rank correlation with top-1, with a 95 % interval; the ceiling is that of the networks' trainings with
-    as many others of the same networks. An evaluator whose interval holds zero is uninformative: its best network is a
-    draw.
+    tau is Kendall's rank correlation with top-1, with a 95 % interval; the ceiling is that of the networks' trainings
+    with as many others of the same networks. An evaluator whose interval holds zero is uninformative: its best network
+    is a draw.
     """
 
     source: str = option(argument=True, metavar="STUDY|FOLDER", help="A study, or a folder of ground truth.")

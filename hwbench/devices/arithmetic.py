@@ -8,7 +8,7 @@ from hwbench.devices.probe import Probe
 from hwbench.errors import InvalidValue
 from hwbench.specs import Precision
 
-# ARMv8.2: half precision for vectors. XNNPACK has no other fp16 kernels on ARM, and loads no such file without it.
+# ARMv8.2: half precision for vectors. Without it XNNPACK computes such a file in fp32, which takes as long as fp32.
 _ARM_HALF = "asimdhp"
 _ARM = frozenset({"aarch64", "arm64", "armv8l"})
 # What XNNPACK emulates fp16 with on x86: it widens to fp32, multiplies, and rounds each result.
@@ -27,9 +27,9 @@ def require_arithmetic(probe: Probe, device: str, precisions: Iterable[Precision
     if missing:
         parts = ", ".join(dict.fromkeys(cpu.part for cpu in probe.cpus)) or probe.model
         raise InvalidValue(
-            f"device {device!r} has no fp16 arithmetic ({parts} without {' and '.join(missing)}): expected a processor "
-            "that computes in half precision, such as ARMv8.2 (Cortex-A55, A75, A76 and later); choose --precision "
-            "int8 or fp32"
+            f"device {device!r} has no fp16 arithmetic ({parts} without {' and '.join(missing)}): the engine would compute "
+            "in fp32 there, as long as fp32 takes; expected ARMv8.2 or later, such as Cortex-A55, A75 and A76; choose "
+            "--precision int8 or fp32"
         )
 
 
