@@ -27,9 +27,9 @@ def require_arithmetic(probe: Probe, device: str, precisions: Iterable[Precision
     if missing:
         parts = ", ".join(dict.fromkeys(cpu.part for cpu in probe.cpus)) or probe.model
         raise InvalidValue(
-            f"device {device!r} has no fp16 arithmetic ({parts} without {' and '.join(missing)}): the engine would compute "
-            "in fp32 there, as long as fp32 takes; expected ARMv8.2 or later, such as Cortex-A55, A75 and A76; choose "
-            "--precision int8 or fp32"
+            f"device {device!r} has no fp16 arithmetic ({parts} without {' and '.join(missing)}): the engine would "
+            "compute in fp32 there, as long as fp32 takes; expected ARMv8.2 or later, such as Cortex-A55, A75 and A76; "
+            "choose --precision int8 or fp32"
         )
 
 
