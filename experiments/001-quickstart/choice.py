@@ -24,7 +24,8 @@ from hwbench.training import Recipe, Resources, Scores, open_data, train
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
-NETWORKS = 15
+# Random networks: the first ones are what the quickstart's is held against, the others are learned from.
+NETWORKS, JUDGES = 30, 15
 
 
 def drawn(workspace: Workspace, study: str) -> list[Architecture]:
@@ -45,7 +46,7 @@ def train_all(study: str, part: str, seed: int, chosen: list[str]) -> None:
     number, count = (int(word) for word in part.split("/"))
     keys = chosen or [one.key for one in drawn(workspace, study)]
     folder = workspace.root / "runs" / "choice"
-    for place, key in list(enumerate(keys))[number::count]:
+    for place, key in sorted(enumerate(keys), key=lambda one: one[0] < JUDGES)[number::count]:
         name = f"{'chosen' if chosen else 'random'}-{place:02d}-seed{seed}"
         row = folder / f"{name}.json"
         if not row.exists():
