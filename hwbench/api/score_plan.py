@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # With data and without: experiment 019 found networks ahead of random ones by training, at four budgets of four, and
 # experiment 018 found that the closed form, which costs nothing, ranks no better than by chance.
 WITH_DATA, WITHOUT_DATA = "short-train", "entropy"
+# With trainings to begin from and no data: 018 found that what is learned from them is better than the closed form.
+LEARNED = "fitted"
 SYNTHETIC_DATA = "synthetic"
 # What experiment 019 did: 24 networks, six epochs each, and a race of the best four.
 TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 6, 4
@@ -43,7 +45,7 @@ class ScorePlan:
         """What a request says; what it leaves open follows from its data, and from what the evaluator costs."""
         from hwbench.studies.evaluators import TRAINING
 
-        evaluator = request.evaluator or (WITHOUT_DATA if request.data is None else WITH_DATA)
+        evaluator = request.evaluator or _default(request)
         trains = evaluator in TRAINING
         return cls(
             evaluator,
@@ -66,6 +68,12 @@ class ScorePlan:
         from hwbench.studies.evaluators import READING
 
         return self.evaluator in READING
+
+
+def _default(request: SearchRequest) -> str:
+    if request.data is not None:
+        return WITH_DATA
+    return LEARNED if request.learn_from else WITHOUT_DATA
 
 
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:

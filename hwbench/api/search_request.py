@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
 from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
 from hwbench.api.requests import option, request
-from hwbench.api.score_plan import TRAINED_EPOCHS, TRAINED_FINALISTS, TRAINED_TRIALS, TRIALS, ScorePlan
+from hwbench.api.score_plan import LEARNED, TRAINED_EPOCHS, TRAINED_FINALISTS, TRAINED_TRIALS, TRIALS, ScorePlan
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
@@ -30,7 +30,6 @@ NO_PRUNER = "none"
 # Evaluators that look at pictures, whatever a network is trained on later.
 PICTURES_ALONE = (SUPERNET, "zero-cost")
 # Its networks are predicted from trainings of others.
-FITTED = "fitted"
 
 
 @request
@@ -61,8 +60,8 @@ class SearchRequest:
     )
     evaluator: str | None = option(
         default=None,
-        help="entropy, zero-cost, curve, short-train, fitted or supernet; default: short-train with --data, else "
-        "entropy; a study that exists goes on with its own.",
+        help="entropy, zero-cost, curve, short-train, fitted or supernet; default: short-train with --data, fitted "
+        "with --learn-from alone, else entropy; a study that exists goes on with its own.",
     )
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
     pruner: str = option(
@@ -186,13 +185,14 @@ class SearchRequest:
             self._check_pruner()
         if self.modality != RGB:
             self._check_modality()
-        if self.learn_from and evaluator != FITTED and not self.trains:
+        if self.learn_from and evaluator != LEARNED and not self.trains:
             raise InvalidValue(
-                f"--learn-from goes with --evaluator {FITTED}, short-train or curve, got --evaluator {evaluator}"
+                f"--learn-from goes with --evaluator {LEARNED}, short-train or curve, got --evaluator {evaluator}"
             )
-        if evaluator == FITTED and not self.learn_from:
+        if evaluator == LEARNED and not self.learn_from:
             raise InvalidValue(
-                f"--evaluator {FITTED} needs --learn-from: a study of curve or short-train, or a folder of ground truth"
+                f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, or a folder of ground "
+                "truth"
             )
         _ = self.study_storage
 

@@ -169,7 +169,7 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     [
         ({"evaluator": "fitted"}, "--evaluator fitted needs --learn-from: a study of curve or short-train"),
         (
-            {"learn_from": ("mine",)},
+            {"learn_from": ("mine",), "evaluator": "entropy"},
             "--learn-from goes with --evaluator fitted, short-train or curve, got --evaluator entropy",
         ),
     ],
@@ -177,6 +177,12 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
 def test_options_that_go_together(changes, message):
     with pytest.raises(InvalidValue, match=message):
         SearchRequest(**{"budget": "5ms"} | changes)
+
+
+def test_what_trainings_said_scores_where_nothing_else_is_asked_for():
+    assert SearchRequest(budget="5ms", learn_from=("mine",)).plan.evaluator == "fitted"
+    assert SearchRequest(budget="5ms", learn_from=("mine",), data="synthetic").plan.evaluator == "short-train"
+    assert SearchRequest(budget="5ms").plan.evaluator == "entropy"
 
 
 @pytest.mark.parametrize("fidelity", [Fidelity(2), Fidelity(12, 0.5), Fidelity(1, 0.25, 0.75), Fidelity(3, 1.0, 0.1)])
