@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hwbench.latency import LatencyTable, Role
 from hwbench.reports.families import BlockFamily
 from hwbench.spaces import StagedSpace
-from hwbench.specs import AUTO, Outcome, Precision, Workload
+from hwbench.specs import AUTO, Outcome, Precision, Workload, part_workload
 from hwbench.specs.network import DEFAULT_CLASSES
 
 
@@ -40,9 +40,17 @@ class Coverage:
 
 
 def belongs(space: StagedSpace, table: LatencyTable) -> bool:
-    """Whether a table has rows of a space: one of its stems, which every network of the space begins with."""
-    stems = {(space.ends.on(cell.clip).stem(), cell.clip) for cell in space.cells}
-    return any((row.workload.blocks[0], row.workload.input) in stems for row in table if row.role is Role.BLOCK)
+    """Whether a table has rows of a space: one of its stems, which every network of the space begins with.
+
+    Raises:
+        UnsupportedModule: The table is one of streams, and the family of the space has no stream form.
+    """
+    first = (
+        part_workload(space.ends.on(cell.clip).stem(), cell.clip, table.precision, table.variant)
+        for cell in space.cells
+    )
+    stems = {(stem.blocks, stem.input) for stem in first}
+    return any((row.workload.blocks, row.workload.input) in stems for row in table if row.role is Role.BLOCK)
 
 
 def classes_of(table: LatencyTable) -> int:

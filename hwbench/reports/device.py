@@ -83,9 +83,17 @@ class TargetReport:
 
 
 @dataclass(frozen=True)
+class StreamTable:
+    """A table of new frames of streams, and the command that measures it."""
+
+    profiled: Profiled
+    command: str
+
+
+@dataclass(frozen=True)
 class DeviceReport:
-    """Everything that a report shows about a device. ``damaged`` are tables that could not be read, ``courses`` files
-    that ran for minutes, the latest first.
+    """Everything that a report shows about a device. ``damaged`` are tables that could not be read, ``streams`` those
+    of new frames of streams, ``courses`` files that ran for minutes, the latest first.
     """
 
     device: str
@@ -93,11 +101,12 @@ class DeviceReport:
     targets: tuple[TargetReport, ...]
     damaged: tuple[Missing, ...]
     courses: tuple[SustainedCourse, ...] = ()
+    streams: tuple[StreamTable, ...] = ()
     written_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
 
     def missing(self) -> tuple[str, ...]:
         """Everything that is missing, in words."""
-        parts: list[object] = [self.description, *self.damaged]
+        parts: list[object] = [self.description, *self.damaged, *(one.profiled.predictor for one in self.streams)]
         for one in self.targets:
             parts += [*one.tables.values(), one.stored, *one.coverages]
             parts += [found.predictor for found in one.tables.values() if isinstance(found, Profiled)]
@@ -105,7 +114,8 @@ class DeviceReport:
 
     def to_frame(self) -> pandas.DataFrame:
         """One row for each row of each published table; the columns are those of ``tables_frame``."""
-        return tables_frame(table for target in self.targets for table in target.measured.values())
+        clips = [table for target in self.targets for table in target.measured.values()]
+        return tables_frame([*clips, *(one.profiled.table for one in self.streams)])
 
 
 def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ()) -> DeviceReport:
@@ -122,15 +132,17 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
     """
     place = or_missing(lambda: load_device(workspace, device))
     asked = {name: load_space(workspace, name) for name in spaces}
-    found, damaged = _tables(workspace, device)
+    tables, damaged = _tables(workspace, device)
+    found = {(target, precision): path for (target, precision, form), path in tables.items() if form != STREAM}
     stored = or_missing(lambda: _stored(workspace, device))
     known = set() if isinstance(stored, Missing) else set(stored)
     targets = sorted({target for target, _ in found} | known)
-    if not targets and not damaged:
+    if not tables and not known and not damaged:
         load_device(workspace, device)
         command = f"hwbench profile --device {device} --space {next(iter(asked), 'SPACE')}"
         raise NotMeasured(f"nothing was measured on device {device!r} in {workspace.root}; measure it: {command}")
     everything = asked | _spaces(workspace)
+    streams = (path for (*_, form), path in sorted(tables.items()) if form == STREAM)
     parts = _Parts()
     return DeviceReport(
         device=device,
@@ -138,6 +150,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         targets=tuple(_target(target, found, stored, everything, asked, parts, workspace) for target in targets),
         damaged=tuple(damaged),
         courses=tuple(courses(workspace.sustained / device)),
+        streams=tuple(_stream_table(workspace, path, everything) for path in streams),
     )
 
 
@@ -154,9 +167,19 @@ class _Parts:
         return self._known[key]
 
 
-def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Precision], Path], list[Missing]]:
-    """Where the tables of a device lie; those of the workspace stand for those that are shipped."""
-    found: dict[tuple[Target, Precision], Path] = {}
+def _stream_table(workspace: Workspace, path: Path, spaces: Spaces) -> StreamTable:
+    table = LatencyTable.read(path)
+    # Families without a stream form have no such table.
+    space = next((name for name, one in spaces.items() if or_missing(partial(belongs, one, table)) is True), None)
+    command = profile_command(table.target, table.precision, space, variant=STREAM)
+    return StreamTable(read_profiled(workspace, path, space), command)
+
+
+def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Precision, str], Path], list[Missing]]:
+    """Where the tables of a device lie, by target, precision and form; those of the workspace stand for those that are
+    shipped.
+    """
+    found: dict[tuple[Target, Precision, str], Path] = {}
     damaged = []
     # What is shipped as "local" was measured on another machine.
     for root in dict.fromkeys((workspace.root,) if device == LOCAL else (workspace.root, shipped())):
@@ -165,19 +188,19 @@ def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Preci
                 at = or_missing(partial(_place, root, path))
                 if isinstance(at, Missing):
                     damaged.append(at)
-                elif at is not None:
+                else:
                     found.setdefault(at, path)
     return found, damaged
 
 
-def _place(root: Path, path: Path) -> tuple[Target, Precision] | None:
-    """Whose table a file is; None of a table of streams, whose rows stand beside no row of a clip."""
+def _place(root: Path, path: Path) -> tuple[Target, Precision, str]:
+    """Whose table a file is, and of what: the rows of new frames of streams stand beside no row of a clip."""
     table = LatencyTable.read(path)
     if table_path(root, table.target, table.precision, table.variant) != path:
         raise InvalidFile(
             f"{path}: its name is not that of a table of {table.target} in {table.precision}; move it away"
         )
-    return None if table.variant == STREAM else (table.target, table.precision)
+    return table.target, table.precision, table.variant
 
 
 def _stored(workspace: Workspace, device: str) -> dict[Target, Stored]:

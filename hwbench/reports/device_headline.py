@@ -44,7 +44,7 @@ def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
             if profiled.table.emulated:
                 yield missing(f"{profiled.name} was taken under emulation: its numbers are no latencies of a device")
             yield element("h3", f"Latency table, {precision}")
-            yield facts(*_table_facts(profiled))
+            yield facts(*table_facts(profiled))
             yield from _failures(profiled, f"{one.profile(precision)} --retry")
     yield from _conditions(one)
     yield reproduce(*(one.profile(p) for p in one.tables), f"hwbench report --device {one.target.device}")
@@ -80,7 +80,8 @@ def _tiles(one: TargetReport) -> Iterator[tuple[str, str, str]]:
             yield found.space, f"{share.measured / share.total:.1%}", note
 
 
-def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
+def table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:
+    """What a table is, in names and values."""
     rows = list(profiled.table)
     good = [row for row in rows if row.stats is not None]
     counts = Counter(row.role for row in good)

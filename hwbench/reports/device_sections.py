@@ -9,14 +9,16 @@ from hwbench.latency import LatencyTable, Role
 from hwbench.latency.calibration import NOMINAL
 from hwbench.reports import device_figures as figures
 from hwbench.reports.chosen_rows import chosen_section
+from hwbench.reports.comparisons import calibration_group
 from hwbench.reports.coverage import Coverage
-from hwbench.reports.device import DeviceReport, TargetReport
-from hwbench.reports.device_headline import headline, target_headline
+from hwbench.reports.device import DeviceReport, StreamTable, TargetReport
+from hwbench.reports.device_headline import headline, table_facts, target_headline
 from hwbench.reports.families import Quantity, block_rows, frames, grid
 from hwbench.reports.figures import predicted_measured
 from hwbench.reports.fragments import (
     chooser,
     code,
+    facts,
     figure,
     missing,
     number,
@@ -57,6 +59,8 @@ def everything(report: DeviceReport) -> list[Html]:
             coverages,
         ]
         parts += [join(section(target, prefix)) for section in sections]
+    if report.streams:
+        parts.append(join(streams(report.streams)))
     if report.courses:
         parts.append(join(sustained_section(report.courses)))
     return parts
@@ -278,6 +282,29 @@ def _coverage(one: TargetReport, name: str, found: Coverage) -> Iterator[Html]:
         yield reproduce(command)
     elif share.failed:
         yield reproduce(f"{command} --retry")
+
+
+def streams(tables: Sequence[StreamTable]) -> Iterator[Html]:
+    """The tables of new frames of streams: their rows, and their networks against the prediction."""
+    yield element("h2", "New frames of streams")
+    yield element("p", "A row is one new frame, with the states of causal convolutions going in and out.")
+    for position, one in enumerate(tables):
+        profiled, measured = one.profiled, one.profiled.table
+        yield element("h3", f"{measured.target}, {measured.precision}")
+        if measured.emulated:
+            yield missing(f"{profiled.name} was taken under emulation: its numbers are no latencies of a device")
+        yield facts(*table_facts(profiled))
+        if isinstance(profiled.predictor, Missing):
+            yield missing(profiled.predictor.reason)
+        else:
+            group, fit = calibration_group(profiled.predictor, ()), profiled.predictor.calibration
+            if group.comparisons:
+                caption = f"The band is the prediction interval, a factor of {fit.spread:.4f} either way. "
+                drawn = predicted_measured([group], fit.spread)
+                yield figure(f"stream-{position}-predicted", drawn, caption + group_sentence(group, True))
+        listing = sortable(f"stream-{position}-blocks", _ROW_COLUMNS, list(_rows(measured)))
+        yield element("details", element("summary", f"All rows ({len(list(measured))})"), listing)
+        yield reproduce(one.command)
 
 
 def _rows(measured: LatencyTable) -> Iterator[tuple[str | float | None, ...]]:

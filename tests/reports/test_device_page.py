@@ -15,7 +15,7 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
 from hwbench.reports import device_page, gather_device, write_device
 from hwbench.spaces import load_space
-from hwbench.specs import Outcome, Precision, Repeatability, Target, Timing
+from hwbench.specs import STREAM, Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, space_table, work
 from hwbench.workspace import Workspace
@@ -64,6 +64,33 @@ def made(tmp_path_factory):
 @pytest.fixture
 def workspace(made, tmp_path):
     return Workspace(shutil.copytree(made.root, tmp_path / "work"))
+
+
+def test_tables_of_streams_are_shown_beside_those_of_clips(workspace):
+    space = load_space(workspace, "x3d-tiny").streamed()
+    found = space_table(space, Precision.INT8, law, target=TARGET, calibration=6)
+    found.write(table_path(workspace.root, TARGET, Precision.INT8, STREAM))
+    report = gather_device(workspace, "board")
+    (one,) = report.streams
+    assert one.command == "hwbench profile --device board --space x3d-tiny --precision int8 --streaming"
+    assert len(report.to_frame()) == sum(len(list(t)) for t in report.targets[0].measured.values()) + len(list(found))
+    page = device_page(report)
+    assert "New frames of streams" in page
+    assert "6 networks" in page.partition("New frames of streams")[2]
+    assert "--streaming" in page
+
+
+def test_a_device_with_a_table_of_streams_alone_has_a_page(tmp_path):
+    workspace = Workspace.create(tmp_path / "work")
+    (workspace.root / "profiles" / "board").mkdir()
+    (workspace.root / "profiles" / "board" / "device.toml").write_text(DEVICE)
+    space = load_space(workspace, "x3d-tiny").streamed()
+    space_table(space, Precision.FP32, law, target=TARGET, calibration=2).write(
+        table_path(workspace.root, TARGET, Precision.FP32, STREAM)
+    )
+    report = gather_device(workspace, "board")
+    assert report.targets == ()
+    assert "New frames of streams" in device_page(report)
 
 
 @pytest.fixture(scope="module")
