@@ -27,7 +27,7 @@ def headline(report: DeviceReport) -> Iterator[Html]:
     yield from (missing(f"a table could not be read: {one.reason}") for one in report.damaged)
     yield facts(
         ("Processor or model", ", ".join(_models(report)) or "not known here: only the store of a workspace says it"),
-        ("Targets", ", ".join(str(one.target) for one in report.targets) or "none"),
+        ("Targets", ", ".join(_targets(report)) or "none"),
         ("Page written, UTC", report.written_at),
         ("hwbench", __version__),
     )
@@ -48,6 +48,12 @@ def target_headline(one: TargetReport, prefix: str) -> Iterator[Html]:
             yield from _failures(profiled, f"{one.profile(precision)} --retry")
     yield from _conditions(one)
     yield reproduce(*(one.profile(p) for p in one.tables), f"hwbench report --device {one.target.device}")
+
+
+def _targets(report: DeviceReport) -> dict[str, None]:
+    """Those of tables of clips and of streams, each once."""
+    targets = [*(one.target for one in report.targets), *(one.profiled.table.target for one in report.streams)]
+    return dict.fromkeys(map(str, targets))
 
 
 def _models(report: DeviceReport) -> list[str]:

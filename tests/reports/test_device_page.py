@@ -90,7 +90,9 @@ def test_a_device_with_a_table_of_streams_alone_has_a_page(tmp_path):
     )
     report = gather_device(workspace, "board")
     assert report.targets == ()
-    assert "New frames of streams" in device_page(report)
+    page = device_page(report)
+    assert "New frames of streams" in page
+    assert str(TARGET) in page.partition("New frames of streams")[0]
 
 
 @pytest.fixture(scope="module")
