@@ -2,7 +2,8 @@
 
 What counts is the median of a session, which a few disturbed samples do not move: on a shared machine, sessions that
 had the processor for half of the time have the same median within 1 %, as long as a preemption is rarer than a sample.
-Such sessions are not doubted; those whose median may have moved are kept, and others are taken, up to a limit.
+Such sessions are not doubted; those whose median may have moved are kept, and others are taken, up to a limit. Where
+the core is shared all the time, so that too few others come, the processor time of those that were preempted counts.
 """
 
 from __future__ import annotations
@@ -18,8 +19,6 @@ from hwbench.measure.store_types import trusted
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 from hwbench.specs.timing import student_t95
 
-# A preemption spoils one sample, and its neighbours through the caches; a quarter of them leaves the median in place.
-SWITCHES_PER_SAMPLE = 0.25
 # In the typical sample, this share of the time was spent waiting for the processor.
 WAITING = 0.03
 # Of several threads; how many wait for each other differs by some hundredths from session to session.
@@ -44,14 +43,9 @@ REPEATS = 4
 NOISY_RATIO = 0.10
 
 
-def cores_used(session: Session) -> float:
-    """Processor time of all threads in the typical sample, over its time; 0 where no processor time is known."""
-    return session.cpu_s / len(session.samples_s) / statistics.median(session.samples_s)
-
-
 def usual_cores(sessions: Sequence[Session]) -> float:
     """How many cores a file keeps busy, by its sessions: their median, and at least the one that starts the others."""
-    used = [cores for session in sessions if (cores := cores_used(session))]
+    used = [cores for session in sessions if (cores := session.cores_used)]
     return max(1.0, statistics.median(used)) if used else 1.0
 
 
@@ -71,13 +65,13 @@ def doubt(
             others go on, so that one session alone does not tell.
     """
     samples, centre = len(session.samples_s), statistics.median(session.samples_s)
-    if session.involuntary_switches > max(1.0, SWITCHES_PER_SAMPLE * samples):
+    if session.preempted:
         share = f", on the processor for {session.cpu_s / session.wall_s:.0%} of the time" if session.wall_s else ""
         return f"preempted {session.involuntary_switches} times in {samples} samples{share}"
     # CPU time is that of all samples and threads: less of it than the typical sample takes says that this one waited.
     waiting = WAITING if busy_cores == 1.0 else THREADS_WAITING
-    if session.cpu_s and cores_used(session) < (1 - waiting) * busy_cores:
-        waited = 1 - cores_used(session) / busy_cores
+    if session.cpu_s and session.cores_used < (1 - waiting) * busy_cores:
+        waited = 1 - session.cores_used / busy_cores
         of = "" if busy_cores == 1.0 else f", by the {busy_cores:.1f} cores that this file keeps busy otherwise"
         return f"waited for the processor for {waited:.0%} of a typical sample{of}"
     lowest = undisturbed or Undisturbed()

@@ -108,9 +108,13 @@ def no_build(workload: Workload) -> str:
 
 
 def trusted(sessions: Sequence[tuple[Session, str]], timing: Timing) -> tuple[Session, ...]:
-    """The sessions that count: the clean ones where they are at least ``timing.min_rounds``, else all."""
+    """The sessions that count: the clean ones where they are at least ``timing.min_rounds``, else all; of those that
+    are doubted then, the time on the processor (``Session.on_the_processor``).
+    """
     clean = tuple(session for session, suspect in sessions if not suspect)
-    return clean if len(clean) >= timing.min_rounds else tuple(session for session, _ in sessions)
+    if len(clean) >= timing.min_rounds:
+        return clean
+    return tuple(session.on_the_processor() if suspect else session for session, suspect in sessions)
 
 
 def write_samples(session: Session) -> str:

@@ -1,5 +1,6 @@
 import random
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ from hwbench.measure.quality import (
     usual_cores,
     verdict,
 )
+from hwbench.measure.store_types import trusted
 from hwbench.specs import LatencyStats, Outcome, Session, Timing
 
 TIMING = Timing(min_rounds=3, max_rounds=6, ci_ratio=0.01)
@@ -185,3 +187,37 @@ def test_of_several_threads_those_that_wait_take_no_processor_time():
         "waited for the processor for 16% of a typical sample, by the 1.9 cores that this file keeps busy otherwise"
     )
     assert doubt(waiting) == ""  # by itself it looks as if nothing waited
+
+
+def test_where_every_session_was_preempted_its_processor_time_counts():
+    """As measured on a core that another program had half of the time: samples of 5 ms take 9 or 14 ms on the clock."""
+    shared = [
+        Session(samples_s=(clock_s,) * 10, cpu_s=10 * 0.005, wall_s=0.1, involuntary_switches=15, drift=1.01)
+        for clock_s in (0.009, 0.014, 0.010, 0.012, 0.009)
+    ]
+    taken = [(one, doubt(one)) for one in shared]
+    assert all("preempted" in suspect for _, suspect in taken)
+    counted = trusted(taken, TIMING)
+    assert [one.median_s for one in counted] == pytest.approx([0.005 / 1.01] * 5)
+    assert verdict(taken, TIMING) == (Outcome.OK, "")
+    assert verdict([(one, "another doubt") for one in shared_by_the_clock(shared)], TIMING)[0] is Outcome.NOISY
+    beside_clean = clean(*(0.0049,) * TIMING.min_rounds)
+    assert [one.median_s for one in trusted([*taken, *beside_clean], TIMING)] == [0.0049] * TIMING.min_rounds
+
+
+def shared_by_the_clock(sessions):
+    """The same sessions from a device that tells no processor time."""
+    return [replace(one, cpu_s=0.0) for one in sessions]
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        session(cpu_s=0.01, wall_s=0.02),  # waits, but nothing took the core from it: an accelerator may compute
+        session(cpu_s=0.01, wall_s=0.02, involuntary_switches=3),  # preempted in fewer samples than a quarter
+        session(cpu_s=0.021, wall_s=0.03, involuntary_switches=9),  # more than the typical sample takes
+        session(involuntary_switches=9),  # no processor time is known
+    ],
+)
+def test_other_sessions_stay_by_the_clock(one):
+    assert one.on_the_processor() is one
