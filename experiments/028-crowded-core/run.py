@@ -23,7 +23,7 @@ from hwbench.measure.builder import Builder
 from hwbench.measure.quality import doubt
 from hwbench.measure.runner import measure_sessions
 from hwbench.spaces import load_space
-from hwbench.specs import Artifact, Precision, Session, Timing
+from hwbench.specs import Artifact, Precision, Session, Timing, Workload
 from hwbench.workspace import Workspace
 
 OUT = Path(__file__).with_name("results.json")
@@ -55,9 +55,9 @@ def busy(others: int) -> Iterator[None]:
             one.wait()
 
 
-def measured(workspace: Workspace) -> dict[int, dict[Artifact, list[Session]]]:
+def measured(workspace: Workspace) -> dict[int, dict[Workload, list[Session]]]:
     """Sessions of each network beside so many others; the numbers of others take turns."""
-    found: dict[int, dict[Artifact, list[Session]]] = {others: {} for others in OTHERS}
+    found: dict[int, dict[Workload, list[Session]]] = {others: {} for others in OTHERS}
     device = load_device(workspace, DEVICE)
     with (
         Builder(RUNTIME, workspace.cache) as builder,
@@ -68,25 +68,25 @@ def measured(workspace: Workspace) -> dict[int, dict[Artifact, list[Session]]]:
             for others in OTHERS:
 
                 def keep(artifact: Artifact, session: Session, others: int = others) -> None:
-                    found[others].setdefault(artifact, []).append(session)
+                    found[others].setdefault(artifact.workload, []).append(session)
 
                 with busy(others):
                     measure_sessions(artifacts, rounds=1, seed=turn, on_session=keep, bench=bench, timing=Timing())
     return found
 
 
-def summary(found: dict[int, dict[Artifact, list[Session]]]) -> list[dict[str, object]]:
+def summary(found: dict[int, dict[Workload, list[Session]]]) -> list[dict[str, object]]:
     """By network and number of others: medians of sessions in ms, and how many of them were doubted."""
     rows = []
-    for artifact in found[0]:
-        quiet = statistics.median(one.median_s for one in found[0][artifact])
-        for others, by_artifact in found.items():
-            sessions = by_artifact.get(artifact, [])
+    for workload in found[0]:
+        quiet = statistics.median(one.median_s for one in found[0][workload])
+        for others, by_workload in found.items():
+            sessions = by_workload.get(workload, [])
             clock = statistics.median(one.median_s for one in sessions)
             processor = statistics.median(one.on_the_processor().median_s for one in sessions)
             rows.append(
                 {
-                    "network": artifact.workload.key,
+                    "network": workload.key,
                     "others": others,
                     "clock_ms": round(1e3 * clock, 4),
                     "processor_ms": round(1e3 * processor, 4),

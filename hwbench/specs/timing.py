@@ -128,7 +128,7 @@ class Session:
         """The session as it would be without waiting for the core: the mean processor time of a sample is its median.
 
         On a core that others share all the time every sample waits, as long as one of the others may run. Processor
-        time leaves that out; caches that the others have emptied stay in it (2 to 5 % of networks of 2 to 7 ms,
+        time leaves that out; caches that the others have emptied stay in it (3 to 5 % of networks of 3 to 8 ms,
         ``experiments/028-crowded-core``). A session that was not preempted stays as it is; of several threads the
         result is a bound from above.
         """
