@@ -3,6 +3,8 @@
 From the folder in which `hwbench quickstart` ran:
 
 python experiments/001-quickstart/choice.py train --study quickstart-0.765ms-0 --part 0/1   # runs/choice/*.json
+python experiments/001-quickstart/choice.py collect choice.json     # all of them in one file
+python experiments/001-quickstart/choice.py summary choice.json     # the place of what was chosen among the random ones
 """
 
 import argparse
@@ -82,6 +84,29 @@ def trained(workspace: Workspace, key: str, seed: int, folder: Path) -> dict[str
     }
 
 
+def collect(out: Path) -> None:
+    """The rows of the folder as one file, a line each."""
+    rows = [
+        {"role": path.name.partition("-")[0], **json.loads(path.read_text())}
+        for path in sorted((Workspace.find().root / "runs" / "choice").glob("*.json"))
+    ]
+    out.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+
+
+def summary(path: Path) -> None:
+    """Top-1 after the last epoch: of the random networks, and of each training of what was chosen, with its place."""
+    rows = json.loads(path.read_text())
+    top1 = {
+        role: [row["validation"][-1]["top1"] for row in rows if row["role"] == role] for role in ("random", "chosen")
+    }
+    drawn = sorted(top1["random"])
+    print(f"{len(drawn)} random: {drawn[0]:.1%} to {drawn[-1]:.1%}, median {statistics.median(drawn):.1%}, ", end="")
+    print(f"deviation {statistics.stdev(drawn):.1%}; of chosen ones {statistics.stdev(top1['chosen']):.1%}")
+    for row, found in zip([row for row in rows if row["role"] == "chosen"], top1["chosen"], strict=True):
+        place = 1 + sum(one > found for one in drawn)
+        print(f"chosen, seed {row['seed']}: {found:.1%}, place {place} of {len(drawn) + 1}")
+
+
 def negative_log_likelihood(scores: Scores) -> float:
     assert scores.by_video is not None
     likelihood = scores.by_video.scores.gather(1, scores.by_video.targets[:, None]).clamp_min(1e-12)
@@ -96,8 +121,13 @@ def main() -> None:
     trains.add_argument("--part", default="0/1", help="K/N: every N-th network from K on")
     trains.add_argument("--seed", type=int, default=0)
     trains.add_argument("--chosen", nargs="*", default=[], help="networks in place of random ones")
+    for name in ("collect", "summary"):
+        commands.add_parser(name).add_argument("path", type=Path)
     given = parser.parse_args()
-    train_all(given.study, given.part, given.seed, given.chosen)
+    if given.command == "train":
+        train_all(given.study, given.part, given.seed, given.chosen)
+    else:
+        {"collect": collect, "summary": summary}[given.command](given.path)
 
 
 if __name__ == "__main__":
