@@ -261,4 +261,9 @@ def stats_of(
         broken = from_user and measured.outcome in (Outcome.LOAD, Outcome.CRASH)
         text = f"{artifact.path}: {measured.outcome}: {measured.reason}"
         raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; run the command again")
+    if shared := sum(session.preempted for session in measured.sessions):
+        listener.say(
+            f"other programs kept taking the core: {shared} of {len(measured.sessions)} sessions count by processor "
+            "time, which is some per cent more than a free core takes"
+        )
     return LatencyStats.of(measured.sessions)

@@ -176,7 +176,10 @@ class LatencyStats:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of measuring one workload on one target; a failure is a measurement too."""
+    """What came of measuring one workload on one target; a failure is a measurement too.
+
+    ``sessions`` are those that count, ``preempted`` ones by processor time.
+    """
 
     workload: Workload
     target: Target

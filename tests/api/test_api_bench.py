@@ -2,14 +2,17 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from micro_workspace import NETWORK, SPACE
 
 import hwbench
+from hwbench.api.bench import stats_of
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.runtimes.runners import choose_runner
+from hwbench.specs import Artifact, DelegationReport, Outcome, Session
 from hwbench.workspace import Workspace
 
 PROGRAM = Path(__file__).resolve().parents[1] / "golden" / "pte" / "small-1.5.1.pte"
@@ -127,3 +130,17 @@ def test_doctor_cleans_only_when_asked(tmp_path):
     assert cleaned["cache"].removed_bytes == 5000
     assert not build.is_file()
     assert any("removed" in line for line in talk.lines)
+
+
+def test_a_latency_by_processor_time_is_told(result):
+    taken = Session(samples_s=(0.004,) * 10, cpu_s=0.04, wall_s=0.08, involuntary_switches=12)
+    talk, clean = Talk(), replace(taken, involuntary_switches=0)
+    shared = replace(result.measurement, outcome=Outcome.OK, sessions=(taken, taken, clean))
+    artifact = Artifact(
+        Path("model.pte"), "0" * 64, result.measurement.workload, "executorch", "1.5.1", DelegationReport(1)
+    )
+    assert stats_of(shared, artifact, listener=talk).median_s == pytest.approx(0.004)
+    assert [line for line in talk.lines if "2 of 3 sessions count by processor time" in line]
+    talk.lines.clear()
+    stats_of(replace(shared, sessions=(clean, clean)), artifact, listener=talk)
+    assert talk.lines == []
