@@ -132,8 +132,8 @@ class Session:
         ``experiments/028-crowded-core``). A session that was not preempted stays as it is; of several threads the
         result is a bound from above.
         """
-        share = self.cores_used
-        if not self.preempted or not 0 < share < 1:
+        share = self.cores_used if self.samples_s and self.preempted else 1.0
+        if not 0 < share < 1:
             return self
         return replace(self, samples_s=tuple(share * sample for sample in self.samples_s))
 

@@ -85,10 +85,11 @@ def of_longer(tau: float, times: float) -> float:
     """The rank correlation of two means of ``times`` as many repetitions as the two means that agree by ``tau``.
 
     Tau is that of a normal correlation (Greiner 1909), which grows with repetitions as Spearman (1910) and Brown (1910)
-    say; with ``times`` below one it is that of fewer repetitions.
+    say; with ``times`` below one it is that of fewer repetitions. What agrees by less than chance stays at -1 at least.
     """
     r = math.sin(math.pi / 2 * tau)
-    longer = times * r / (1 + (times - 1) * r)
+    rest = 1 + (times - 1) * r
+    longer = -1.0 if rest <= 0 else times * r / rest
     return float(2 / math.pi * np.arcsin(np.clip(longer, -1, 1)))
 
 

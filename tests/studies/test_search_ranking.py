@@ -93,6 +93,7 @@ def test_means_of_more_trainings_agree_better_by_the_formula() -> None:
     assert of_longer(one, 4) == pytest.approx(four, abs=0.02)
     assert of_longer(four, 1 / 4) == pytest.approx(one, abs=0.02)
     assert of_longer(1, 4) == 1
+    assert of_longer(-1, 2) == of_longer(-0.8, 4) == -1
     assert math.isnan(of_longer(math.nan, 2))
 
 
