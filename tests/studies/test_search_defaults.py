@@ -260,5 +260,5 @@ def test_the_help_says_the_defaults(capsys):
     with pytest.raises(SystemExit):
         main(["search", "--help"])
     words = re.sub(r"\s+", " ", capsys.readouterr().out)
-    assert "default: short-train with --data, else entropy" in words
+    assert "default: short-train with --data, fitted with --learn-from alone, else entropy" in words
     assert "default: 24 with curve and short-train, else 64" in words
