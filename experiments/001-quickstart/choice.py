@@ -5,6 +5,7 @@ From the folder in which `hwbench quickstart` ran:
 python experiments/001-quickstart/choice.py train --study quickstart-0.765ms-0 --part 0/1   # runs/choice/*.json
 python experiments/001-quickstart/choice.py collect choice.json     # all of them in one file
 python experiments/001-quickstart/choice.py summary choice.json     # the place of what was chosen among the random ones
+python experiments/001-quickstart/choice.py learned choice.json ... # what `--evaluator fitted` learns of random ones
 """
 
 import argparse
@@ -20,14 +21,17 @@ from hwbench.api.prediction import installed_target, table_predictor
 from hwbench.api.quickstart import DATA, EPOCHS, SPACE
 from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Precision
+from hwbench.studies.fidelities import ScoreObservation
+from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.latencies import space_latencies
+from hwbench.studies.ranking import rank_interval
 from hwbench.training import Recipe, Resources, Scores, open_data, train
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
-# Random networks: the first ones are what the quickstart's is held against, the others are learned from.
-NETWORKS, JUDGES = 30, 15
+NETWORKS = 30
 
 
 def drawn(workspace: Workspace, study: str) -> list[Architecture]:
@@ -48,7 +52,7 @@ def train_all(study: str, part: str, seed: int, chosen: list[str]) -> None:
     number, count = (int(word) for word in part.split("/"))
     keys = chosen or [one.key for one in drawn(workspace, study)]
     folder = workspace.root / "runs" / "choice"
-    for place, key in sorted(enumerate(keys), key=lambda one: one[0] < JUDGES)[number::count]:
+    for place, key in list(enumerate(keys))[number::count]:
         name = f"{'chosen' if chosen else 'random'}-{place:02d}-seed{seed}"
         row = folder / f"{name}.json"
         if not row.exists():
@@ -107,6 +111,27 @@ def summary(path: Path) -> None:
         print(f"chosen, seed {row['seed']}: {found:.1%}, place {place} of {len(drawn) + 1}")
 
 
+def learned(paths: list[Path]) -> None:
+    """Rank correlation of the top-1 of random networks with what the model of the others says of each."""
+    rows = [row for path in paths for row in json.loads(path.read_text()) if row.get("role", "random") == "random"]
+    space = load_space(Workspace.find(), SPACE)
+    # The model looks at the way through the space alone: any sums will do.
+    sums = SpaceSums.of(space, lambda block, x: 1.0, num_classes=8)
+    observations = tuple(
+        ScoreObservation(Architecture.parse(row["architecture"]), statistics.fmean(last_top1(row)), (), -1 - number)
+        for number, row in enumerate(rows)
+    )
+    model = FittedScores(sums, observations, leave_out=True)
+    said, true = [model.predict(one.architecture).mean for one in observations], [one.score for one in observations]
+    tau = rank_interval(said, true, [0] * len(rows))
+    print(f"{len(rows)} random networks, each left out: tau {tau.value:.2f} ({tau.low:.2f} to {tau.high:.2f})")
+
+
+def last_top1(row: dict[str, Any]) -> list[float]:
+    """Top-1 after the last three epochs."""
+    return [one["top1"] for one in row["validation"][-3:]]
+
+
 def negative_log_likelihood(scores: Scores) -> float:
     assert scores.by_video is not None
     likelihood = scores.by_video.scores.gather(1, scores.by_video.targets[:, None]).clamp_min(1e-12)
@@ -123,8 +148,11 @@ def main() -> None:
     trains.add_argument("--chosen", nargs="*", default=[], help="networks in place of random ones")
     for name in ("collect", "summary"):
         commands.add_parser(name).add_argument("path", type=Path)
+    commands.add_parser("learned").add_argument("paths", type=Path, nargs="+")
     given = parser.parse_args()
-    if given.command == "train":
+    if given.command == "learned":
+        learned(given.paths)
+    elif given.command == "train":
         train_all(given.study, given.part, given.seed, given.chosen)
     else:
         {"collect": collect, "summary": summary}[given.command](given.path)

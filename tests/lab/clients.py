@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 from hwbench.testing import lab
+from hwbench.workspace import Workspace
 
 LIMIT_S = 60
 
@@ -30,6 +35,26 @@ def adb(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 
 def adb_on(phone: lab.VirtualPhone, *words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
     return adb("-s", phone.serial, *words, stdin=stdin)
+
+
+def command(workspace: Workspace, *words: str) -> subprocess.Popen[str]:
+    """A process of its own, as a user starts it."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "hwbench", *words],
+        cwd=workspace.root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
+    """Status, what was printed as JSON, and what was said, of such a process."""
+    with process:
+        out, err = process.communicate(timeout=900)
+    assert "Traceback" not in err
+    return process.returncode, json.loads(out) if out else {}, err
 
 
 def _place(board: lab.VirtualBoard) -> str:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lab.clients import command, ended
 
 from hwbench.data import default_clip
 from hwbench.deploy import export, randomly_weighted
@@ -53,18 +50,8 @@ def files(workspace: Workspace) -> dict[Precision, Path]:
 
 
 def run(workspace: Workspace, *words: str) -> tuple[int, dict[str, Any], str]:
-    """Status, what is printed as JSON, and what is said, of a command as a user types it."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "hwbench", *words, "--json"],
-        cwd=workspace.root,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-    assert "Traceback" not in done.stderr
-    return done.returncode, json.loads(done.stdout) if done.stdout else {}, done.stderr
+    """A command as a user types it, to its end."""
+    return ended(command(workspace, *words, "--json"))
 
 
 def test_a_file_in_half_precision_computes_the_same_there_and_is_timed(

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from lab.clients import command, ended
 
 import hwbench.data.builtin
 from hwbench.data import SyntheticSpec, default_clip
@@ -56,25 +54,6 @@ def model(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
         made = export(original, workspace.root / network.name, precision=Precision.INT8, calibration=calibration)
     assert made.manifest.delegation == DelegationReport(1)
     return made.path
-
-
-def command(workspace: Workspace, *words: str) -> subprocess.Popen[str]:
-    """A process of its own, as a user starts it."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hwbench", *words],
-        cwd=workspace.root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
-
-
-def ended(process: subprocess.Popen[str]) -> tuple[int, dict[str, Any], str]:
-    with process:
-        out, err = process.communicate(timeout=900)
-    assert "Traceback" not in err
-    return process.returncode, json.loads(out) if out else {}, err
 
 
 @pytest.mark.slow
