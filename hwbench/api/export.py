@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -246,8 +245,7 @@ def _streamed(stream: StreamRecord | None) -> dict[str, Any]:
     """What a streaming file keeps, as ``--json`` prints it; nothing for others."""
     if stream is None:
         return {}
-    values = sum(math.prod(state.shape) for state in stream.states)
-    return {"states": len(stream.states), "state_bytes": 4 * values, "remembers": stream.remembers}
+    return {"states": len(stream.states), "state_bytes": stream.state_bytes, "remembers": stream.remembers}
 
 
 def _variant(workspace: Workspace, source: ExportSource, request: ExportRequest, listener: Listener) -> str:

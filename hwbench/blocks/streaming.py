@@ -17,11 +17,13 @@ import abc
 import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import nn
 
 from hwbench.errors import InvalidValue
+from hwbench.specs import Precision
 
 # The first state of every stream form.
 FRAMES = "frames"
@@ -107,6 +109,8 @@ def named(name: str, state: StreamState) -> StreamState:
 class RunningMean(nn.Module):
     """``mean + (x - mean) · share``: a mean over time with one value more; in fp32 in every file."""
 
+    in_fp32: ClassVar[frozenset[Precision]] = frozenset({Precision.INT8})
+
     def forward(self, x: torch.Tensor, mean: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         return mean + (x - mean) * share
 
@@ -127,6 +131,7 @@ class MeanStep(StreamStep):
 class FrameCount(nn.Module):
     """The number of frames (1, 1, 1, 1) with the new one, at most ``memory``; and one over it."""
 
+    in_fp32: ClassVar[frozenset[Precision]] = frozenset({Precision.INT8})
     one: torch.Tensor
 
     def __init__(self, memory: int | None, dtype: torch.dtype) -> None:
@@ -194,11 +199,6 @@ class StreamForm(nn.Module):
         """A random frame, channels last in memory as a camera gives it, and the states before the first frame."""
         frame = torch.randn(self.frame, dtype=self.count.one.dtype)
         return (frame.to(memory_format=torch.channels_last), *self.start(frame.dtype))
-
-    def unquantised(self) -> tuple[str, ...]:
-        """Modules that stay in floating point in int8 files."""
-        kept = (RunningMean, FrameCount)
-        return tuple(name for name, module in self.named_modules() if isinstance(module, kept))
 
 
 def in_type_of(like: torch.Tensor, x: torch.Tensor) -> torch.Tensor:

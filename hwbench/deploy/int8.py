@@ -40,11 +40,6 @@ class DeployForm:
     example: torch.Tensor | tuple[torch.Tensor, ...]
     inputs: Sequence[torch.Tensor] | Sequence[tuple[torch.Tensor, ...]]
 
-    @property
-    def unquantised(self) -> tuple[str, ...]:
-        """Modules that are in fp32 in every file."""
-        return self.deployed.unquantised() if isinstance(self.deployed, StreamForm) else ()
-
     def logits(self, clip: torch.Tensor, module: nn.Module | None = None) -> torch.Tensor:
         """What the form, or ``module`` in its place, gives for a clip (T, 3, H, W): logits (1, classes)."""
         if isinstance(self.deployed, StreamForm):
@@ -119,7 +114,7 @@ class Int8Plan:
             return self.runtime.quantising(lambda *_: trial.module)
         if not quantization.fp32_blocks and "_observed" in vars(self):
             return self.runtime.quantising(lambda *_: converted(copy.deepcopy(self._observed)))
-        scheme = Scheme(self.observer, (*quantization.fp32_blocks, *self.form.unquantised))
+        scheme = Scheme(self.observer, quantization.fp32_blocks)
         return self.runtime.quantising(partial(quantized, scheme=scheme))
 
     @cached_property
@@ -195,7 +190,7 @@ class Int8Plan:
             from hwbench.runtimes.executorch.scheme import Scheme
 
             deployed = copy.deepcopy(self.form.deployed).eval()
-            scheme = Scheme(observer, (*fp32_blocks, *self.form.unquantised))
+            scheme = Scheme(observer, fp32_blocks)
             return observed(deployed, self.form.example, self.form.inputs, scheme)
 
     @property

@@ -118,6 +118,9 @@ def _updated(values: Any) -> Any:
     """The contents of a file of schema 1, or without the keys that may be left out, as of today."""
     if isinstance(values, dict):
         values = {"stream": None, **values}
+        if isinstance(values["stream"], dict) and isinstance(states := values["stream"].get("states"), list):
+            typed = [{"dtype": "float32", **state} if isinstance(state, dict) else state for state in states]
+            values["stream"] = {**values["stream"], "states": typed}
     if isinstance(values, dict) and isinstance(values.get("quantization"), dict):
         values = {**values, "quantization": {"observers": {}, **values["quantization"]}}
     if isinstance(values, dict) and isinstance(values.get("accuracy"), dict):

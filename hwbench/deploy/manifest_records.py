@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -246,13 +247,14 @@ class StateRecord:
     """One state of a stream: an input, and the output of the same number, which is that input of the next frame.
 
     ``memory`` names the order of its axes in memory, outermost first: ``NHWC`` or ``NCHW``; ``initial``: every value of
-    it before the first frame.
+    it before the first frame; ``dtype`` the type of its numbers, ``float32`` or ``int8``.
     """
 
     name: str
     shape: tuple[int, int, int, int]
     memory: str
     initial: float
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -268,3 +270,12 @@ class StreamRecord:
     states: tuple[StateRecord, ...]
     remembers: int | None
     checked_frames: int
+
+    @property
+    def state_bytes(self) -> int:
+        """Size of one set of states in memory."""
+        return sum(_BYTES[state.dtype] * math.prod(state.shape) for state in self.states)
+
+
+# Bytes of a number of a state.
+_BYTES = {"float32": 4, "int8": 1}

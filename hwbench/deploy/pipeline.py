@@ -194,7 +194,7 @@ class _Report:
             if used is None
             else CalibrationRecord(used.source, used.split, built.calibration_clips, used.seed),
             quantization=built.quantization,
-            stream=None if self.streaming is None else self.streaming.record(original),
+            stream=None if self.streaming is None else self.streaming.record(original, artifact.states),
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from importlib import resources
 from pathlib import Path
@@ -68,7 +67,8 @@ def _stream_fields(stream: StreamRecord) -> dict[str, str]:
     remembered = "all frames since then" if stream.remembers is None else f"the last {stream.remembers} frames or so"
     return {
         "STATES": str(len(stream.states)),
-        "BYTES": str(4 * sum(math.prod(state.shape) for state in stream.states)),
+        "TYPES": " and ".join(sorted({state.dtype for state in stream.states})),
+        "BYTES": str(stream.state_bytes),
         "REMEMBERED": remembered,
         "WINDOW": str(stream.checked_frames),
         "MANIFEST": MANIFEST,

@@ -58,11 +58,11 @@ class Streaming:
 
         return models.streamed(module, original.network.input, self.memory)
 
-    def record(self, original: ExportSource) -> StreamRecord:
-        """What the manifest says of it."""
+    def record(self, original: ExportSource, types: Sequence[str]) -> StreamRecord:
+        """What the manifest says of a file whose states have numbers of these types."""
         states = tuple(
-            StateRecord(state.name, state.shape, "NHWC" if state.is_channels_last else "NCHW", 0.0)
-            for state in self.form(original, original.module).states
+            StateRecord(state.name, state.shape, "NHWC" if state.is_channels_last else "NCHW", 0.0, type)
+            for state, type in zip(self.form(original, original.module).states, types, strict=True)
         )
         return StreamRecord(states, self.memory, original.network.input.t)
 

@@ -25,7 +25,6 @@ from hwbench.deploy.model_process import served
 from hwbench.deploy.parity import (
     MAX_RELATIVE_ERROR,
     MIN_HALF_SQNR_DB,
-    least_half_sqnr_db,
     relative_error,
     same_top1,
     sqnr_db,
@@ -140,7 +139,7 @@ class _Bound:
         if precision is Precision.FP32:
             return cls(None)
         if precision in MIN_HALF_SQNR_DB:
-            return cls(least_half_sqnr_db(precision, trained=manifest.weights.trained))
+            return cls(MIN_HALF_SQNR_DB[precision] if manifest.weights.trained else MIN_DEVICE_SQNR_DB)
         return cls(MIN_DEVICE_SQNR_DB)
 
     def holds(self, here: torch.Tensor, there: torch.Tensor) -> bool:

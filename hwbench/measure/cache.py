@@ -209,6 +209,7 @@ def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
         "version": artifact.version,
         "delegates": artifact.delegation.delegates,
         "undelegated": dict(artifact.delegation.undelegated),
+        "states": list(artifact.states),
     }
 
 
@@ -221,6 +222,7 @@ def artifact_from_json(values: dict[str, Any], folder: Path) -> Artifact:
         runtime=values["runtime"],
         version=values["version"],
         delegation=DelegationReport(int(values["delegates"]), dict(values["undelegated"])),
+        states=tuple(values.get("states", ())),
     )
 
 

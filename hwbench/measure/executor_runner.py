@@ -180,7 +180,7 @@ class Upstream:
             layout = self._layout(options.check)
             if not layout.outputs:
                 raise _Failed("run", "no tensor comes out")
-            if any(order != sorted(order) for _, order in (*layout.inputs, *layout.outputs)):
+            if any(list(one.order) != sorted(one.order) for one in (*layout.inputs, *layout.outputs)):
                 raise _Failed("run", "input or output lie in another order than that of the axes; take another runner")
             answer = self._execute(options.check, 1, options, f"--output_file={output}")
             moved = self.transport.run(["mv", f"{output}-0.bin", options.output], timeout_s=_LOAD_LIMIT_S)
@@ -229,11 +229,11 @@ class Upstream:
         """The numbers that every runner takes, in files on the device."""
         if path not in self._inputs:
             layout = self._layout(path)
-            values = arrays([shape for shape, _ in layout.inputs], "")
+            values = arrays([one.shape for one in layout.inputs], "")
             pushed: list[str] = []
-            for array, (_, order) in zip(values, layout.inputs, strict=True):
+            for array, one in zip(values, layout.inputs, strict=True):
                 raw = Path(self._folder, f"input-{len(self._inputs)}-{len(pushed)}.raw")
-                raw.write_bytes(array.transpose(order).astype("<f4").tobytes())
+                raw.write_bytes(array.transpose(one.order).astype(one.dtype).tobytes())
                 pushed.append(self.transport.push(raw))
             self._inputs[path] = ",".join(pushed)
         return self._inputs[path]

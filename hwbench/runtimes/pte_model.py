@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,9 @@ from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, a
 if TYPE_CHECKING:
     import torch
 
-_FLOAT = 6  # ScalarType::Float
+# Types of numbers that go in, by ``ScalarType``; the second one in states alone.
+_FLOAT, _CHAR = 6, 1
+_TYPES = {_FLOAT: "float32", _CHAR: "int8"}
 
 
 class PteModel(TensorFed):
@@ -45,20 +47,20 @@ class PteModel(TensorFed):
         self._method = self._program.load_method("forward")
         meta = self._method.method_meta()
         infos = [meta.input_tensor_meta(i) for i in range(meta.num_inputs())]
-        for i, info in enumerate(infos):
-            if int(info.dtype()) != _FLOAT:
-                raise ModelFailure("load", f"input {i} is not float32")
         self.hands_on = _is_stream(meta)
+        for i, info in enumerate(infos):
+            if int(info.dtype()) not in ((_FLOAT, _CHAR) if self.hands_on and i > 0 else (_FLOAT,)):
+                raise ModelFailure("load", f"input {i} is not float32")
         shapes = [info.sizes() for info in infos]
         self.later_frames: npt.NDArray[np.float32] = np.empty((0,), np.float32)
         if self.hands_on:
             first, self.later_frames = _frames(shapes[0], options.input)
-            self._inputs = [torch.from_numpy(first), *(torch.zeros(*shape) for shape in shapes[1:])]
+            self._inputs = [torch.from_numpy(first), *map(_zeros, infos[1:])]
         else:
             self._inputs = tensors(shapes, options.input)
         if options.check or self.hands_on:  # layout matters to the values, not to the time
             known = pte_layout(Path(path)).inputs
-            self._inputs = [_stored(value, order) for value, (_, order) in zip(self._inputs, known, strict=True)]
+            self._inputs = [_stored(value, one.order) for value, one in zip(self._inputs, known, strict=True)]
 
     @staticmethod
     def load_engine(threads: int) -> None:
@@ -104,12 +106,32 @@ class PteModel(TensorFed):
             ]
 
 
+class TensorLayout(NamedTuple):
+    """Shape of a tensor, in which order its axes lie in memory, and the number of its ``ScalarType``."""
+
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    scalar: int = _FLOAT
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """As numpy names it, little-endian."""
+        return np.dtype(_TYPES[self.scalar]).newbyteorder("<")
+
+
 @dataclass(frozen=True)
 class PteLayout:
-    """Shape of each input and output of a ``.pte`` that is a tensor, and in which order its axes lie in memory."""
+    """The inputs and outputs of a ``.pte`` that are tensors."""
 
-    inputs: tuple[tuple[tuple[int, ...], list[int]], ...]
-    outputs: tuple[tuple[tuple[int, ...], list[int]], ...]
+    inputs: tuple[TensorLayout, ...]
+    outputs: tuple[TensorLayout, ...]
+
+
+def _zeros(info: Any) -> torch.Tensor:
+    """A state before the first frame."""
+    import torch
+
+    return torch.zeros(*info.sizes(), dtype=getattr(torch, _TYPES[int(info.dtype())]))
 
 
 def _frames(shape: Sequence[int], input_file: str) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
@@ -156,10 +178,14 @@ def pte_layout(path: Path) -> PteLayout:
             raise ValueError(f"{path}: no method forward")
         values = plan.tables(_VALUES)
 
-        def tensors(field: int) -> tuple[tuple[tuple[int, ...], list[int]], ...]:
+        def tensors(field: int) -> tuple[TensorLayout, ...]:
             found = [values[index].union(_VALUE) for index in plan.numbers(field, "i")]
             return tuple(
-                (tuple(table.numbers(_SIZES, "i")), list(table.numbers(_DIM_ORDER, "B")))
+                TensorLayout(
+                    tuple(table.numbers(_SIZES, "i")),
+                    tuple(table.numbers(_DIM_ORDER, "B")),
+                    table.scalar(_SCALAR_TYPE, "b"),
+                )
                 for kind, table in found
                 if kind == _TENSOR
             )
@@ -170,7 +196,8 @@ def pte_layout(path: Path) -> PteLayout:
 
 
 # Fields of the tables Program, ExecutionPlan, EValue (a union takes two) and Tensor, and the union's number for Tensor.
-_EXECUTION_PLANS, _NAME, _VALUES, _INPUTS, _OUTPUTS, _VALUE, _SIZES, _DIM_ORDER, _TENSOR = 1, 0, 2, 3, 4, 0, 2, 3, 5
+_EXECUTION_PLANS, _NAME, _VALUES, _INPUTS, _OUTPUTS, _VALUE = 1, 0, 2, 3, 4, 0
+_SCALAR_TYPE, _SIZES, _DIM_ORDER, _TENSOR = 0, 2, 3, 5
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,12 @@ class DelegationReport:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a runtime can run, made from a workload. ``sha256`` is the digest of the file itself."""
+    """A file that a runtime can run, made from a workload.
+
+    Attributes:
+        sha256: Digest of the file itself.
+        states: Of a stream, the type of numbers of each state in the order of inputs: ``float32`` or ``int8``.
+    """
 
     path: Path
     sha256: str
@@ -32,3 +37,4 @@ class Artifact:
     runtime: str
     version: str
     delegation: DelegationReport
+    states: tuple[str, ...] = ()

@@ -32,7 +32,7 @@ from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
 from hwbench.models import streamed
 from hwbench.runtimes import get
 from hwbench.runtimes.native.build import build_runner
-from hwbench.runtimes.pte_model import engine
+from hwbench.runtimes.pte_model import engine, pte_layout
 from hwbench.runtimes.runners import CheckResult, Runner, check_file, python_runner
 from hwbench.specs import STREAM, Network, Precision, TensorSpec
 from hwbench.specs.bottlenecks import x3d_head, x3d_stage, x3d_stem
@@ -84,11 +84,27 @@ def test_manifest_names_the_states_in_the_order_of_inputs(stream: DeployedModel)
     assert [(state.name, state.shape) for state in record.states] == [(s.name, s.shape) for s in form.states]
     assert {state.initial for state in record.states} == {0.0}
     assert {state.memory for state in record.states} == {"NHWC", "NCHW"}
+    averages = {state.name for state in record.states if state.shape[2:] == (1, 1)}
+    rounded = {state.name for state in record.states if state.dtype == "int8"}
+    delayed = {state.name for state in form.states} - averages
+    assert rounded == (delayed if stream.manifest.precision is Precision.INT8 else set())
+    assert {state.dtype for state in record.states} <= {"float32", "int8"}
+    inside = [one.dtype.name for one in pte_layout(stream.path).inputs]
+    assert inside == ["float32", *(state.dtype for state in record.states)]
+
+
+def test_manifest_of_before_is_read(stream: DeployedModel) -> None:
     values = json.loads((stream.path.parent / MANIFEST).read_text())
-    del values["stream"]
-    path = stream.path.parent / "without.json"
+    path = stream.path.parent / "before.json"
+    for state in values["stream"]["states"]:
+        del state["dtype"]
     path.write_text(json.dumps(values))
-    assert Manifest.read(path) == replace(stream.manifest, stream=None)  # as files of before
+    assert Manifest.read(path).stream == replace(
+        stream.manifest.stream, states=tuple(replace(s, dtype="float32") for s in stream.manifest.stream.states)
+    )
+    del values["stream"]
+    path.write_text(json.dumps(values))
+    assert Manifest.read(path) == replace(stream.manifest, stream=None)
 
 
 def test_served_stream_begins_anew_behind_its_window(stream: DeployedModel) -> None:
@@ -274,6 +290,9 @@ def test_one_loaded_file_takes_two_streams_in_turns_and_a_lost_frame_is_a_clip_w
     """The calls that the programs of the page make, each stream with its own set of states."""
     program = engine(1)._load_program(str(stream.path))
     method, form = program.load_method("forward"), streamed(source().module, network().input)
+    record = stream.manifest.stream
+    assert record is not None
+    start = [zeros.to(getattr(torch, state.dtype)) for zeros, state in zip(form.start(), record.states, strict=True)]
 
     def step(frame: torch.Tensor, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
         given = [frame.contiguous(memory_format=torch.channels_last), *states]  # read while it executes, not before
@@ -288,7 +307,7 @@ def test_one_loaded_file_takes_two_streams_in_turns_and_a_lost_frame_is_a_clip_w
         kept = [0, 1, 3, 4, 5]
     with served(stream.path) as file:
         lost = file.replay(clips[0, kept].numpy())
-    states: list[Sequence[torch.Tensor]] = [form.start(), form.start()]
+    states: list[Sequence[torch.Tensor]] = [start, start]
     for at in range(FRAMES + 2):
         for number, clip in enumerate(clips):
             logits, states[number] = step(clip[at : at + 1], states[number])

@@ -35,7 +35,7 @@ from hwbench.measure.visits import session_of
 from hwbench.reports.markup import element
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER
 from hwbench.runtimes.protocol import MalformedLine, Visit, parse_line
-from hwbench.runtimes.pte_model import PteLayout
+from hwbench.runtimes.pte_model import PteLayout, TensorLayout
 from hwbench.runtimes.runners import Runner, read_check
 from hwbench.specs import Precision, Target, Timing
 from hwbench.testing import fuzz
@@ -151,7 +151,7 @@ def campaign(text: str, *, sentinel: bool, kind: str = "native", status: int = 0
 
 def executor(text: str) -> None:
     """The same with the user's executor_runner; the model is not read, which takes a second."""
-    layout = PteLayout([([1, 3, 4, 4], [0, 1, 2, 3])], [([1, 2], [0, 1])])
+    layout = PteLayout((TensorLayout((1, 3, 4, 4), (0, 1, 2, 3)),), (TensorLayout((1, 2), (0, 1)),))
     with mock.patch("hwbench.measure.executor_runner.pte_layout", return_value=layout):
         campaign(text, sentinel=True, kind=EXECUTOR_RUNNER)
 

@@ -67,8 +67,8 @@ def test_a_block_is_read_twice_as_in_a_network_and_a_network_once(tmp_path, prec
     body, head = "x3d_i8_m16_o8_k1x3x3_relu", "head_i8_m16_d32_o6_kglobal_relu"
     network = Workload.parse(f"{stem.blocks[0].key}>{body}>{head}@1x3x4x16x16/{precision}/auto")
     made = {r.workload: pte_layout(r.path) for r in build_all([stem, network], "executorch", tmp_path, processes=1)}
-    assert [sizes for sizes, _ in made[stem].outputs] == [(4, 8, 8, 8), (4, 8, 1, 1)]
-    assert [sizes for sizes, _ in made[network].outputs] == [(1, 6)]
+    assert [one.shape for one in made[stem].outputs] == [(4, 8, 8, 8), (4, 8, 1, 1)]
+    assert [one.shape for one in made[network].outputs] == [(1, 6)]
 
 
 def test_failures_are_not_cached_as_artifacts(built):

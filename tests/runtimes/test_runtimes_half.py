@@ -39,7 +39,7 @@ def test_fp16_is_one_delegate_with_fp32_in_and_out_and_computes_what_the_module_
     output = check_file(half.path, example.contiguous().numpy()).output  # refuses all but float32
     expected = module(example).detach().numpy()
     assert 55 < sqnr_db(expected, output) < 100  # 11 bits of mantissa; fp32 would be above 120
-    assert [shape for shape, _ in pte_layout(half.path).inputs] == [tuple(example.shape)]
+    assert [one.shape for one in pte_layout(half.path).inputs] == [tuple(example.shape)]
 
 
 @pytest.mark.parametrize("key", ["conv_i3_o4_k1x3x3_relu@1x3x2x6x6/fp16/auto", BLOCK.key])
@@ -74,7 +74,7 @@ def test_a_block_in_the_middle_of_a_network_gives_two_outputs_in_fp32(tmp_path):
     module, example = workload_module(BLOCK)
     made = get("executorch").build(Continued(module), example, BLOCK, tmp_path / "part.pte", [])
     assert made.delegation.complete
-    assert [len(shape) for shape, _ in pte_layout(made.path).outputs] == [4, 4]
+    assert [len(one.shape) for one in pte_layout(made.path).outputs] == [4, 4]
 
 
 @pytest.mark.parametrize("precision", [Precision.FP16, Precision.BF16])

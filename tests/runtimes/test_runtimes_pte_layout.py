@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hwbench.runtimes.executorch.quiet import quiet
-from hwbench.runtimes.pte_model import PteLayout, pte_layout
+from hwbench.runtimes.pte_model import PteLayout, TensorLayout, pte_layout
 
 PROGRAMS = sorted((Path(__file__).resolve().parents[1] / "golden").rglob("*.pte"))
 
@@ -20,7 +20,11 @@ def by_its_own_reader(path: Path) -> PteLayout:
 
     def tensors(indices: list[int]) -> tuple:
         values = [plan.values[index].val for index in indices]
-        return tuple((tuple(v.sizes), [int(place) for place in v.dim_order]) for v in values if hasattr(v, "dim_order"))
+        return tuple(
+            TensorLayout(tuple(v.sizes), tuple(map(int, v.dim_order)), int(v.scalar_type))
+            for v in values
+            if hasattr(v, "dim_order")
+        )
 
     return PteLayout(tensors(plan.inputs), tensors(plan.outputs))
 

@@ -26,6 +26,7 @@ from hwbench.registry import suggest
 from hwbench.runtimes.base import arguments_of
 from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.executorch.scheme import Scheme
+from hwbench.runtimes.executorch.states import hands_on, share_ranges
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases
@@ -50,6 +51,8 @@ class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
     """
 
     SUPPORTED_PATTERNS: ClassVar = [p for p in XNNPACKQuantizer.SUPPORTED_PATTERNS if "_bn" not in p.name]
+    # How states of a stream are rounded; None: there are none.
+    states: QuantizationSpec | None = None
 
     def annotate(self, model: fx.GraphModule) -> fx.GraphModule:
         """What is quantised, and nothing where the filter says no.
@@ -60,7 +63,10 @@ class _Quantizer(XNNPACKQuantizer):  # type: ignore[misc]
         for node in model.graph.nodes:
             if self.filter_fn is not None and not self.filter_fn(node):
                 node.meta[Q_ANNOTATION_KEY] = QuantizationAnnotation(_annotated=True)
-        return super().annotate(model)  # type: ignore[no-any-return]
+        annotated: fx.GraphModule = super().annotate(model)
+        if self.states is not None:
+            share_ranges(annotated.graph, self.states)
+        return annotated
 
 
 def quantized(
@@ -90,6 +96,8 @@ def observed(module: nn.Module, example: Example, calibration: Sequence[Example]
     require_clips(calibration, example)
     require_blocks(module, scheme)
     quantizer = _quantizer(_after_training(scheme), (*scheme.fp32_blocks, *kept_in_float(module)))
+    if hands_on(module):
+        quantizer.states = _activation(_OBSERVERS[scheme.observer].with_args(eps=_EPS), symmetric=True)
     with torch.no_grad():
         prepared: fx.GraphModule = prepare_pt2e(_graph(module, example), quantizer)
         for batch in calibration:
@@ -174,8 +182,9 @@ def _graph(module: nn.Module, example: Example) -> fx.GraphModule:
     return graph
 
 
-def _quantizer(config: QuantizationConfig, fp32_blocks: Sequence[str]) -> XNNPACKQuantizer:
-    quantizer = _Quantizer().set_global(config)
+def _quantizer(config: QuantizationConfig, fp32_blocks: Sequence[str]) -> _Quantizer:
+    quantizer = _Quantizer()
+    quantizer.set_global(config)
     if fp32_blocks:
         quantizer.set_filter_function(lambda node: block_of(node, fp32_blocks) is None)
     return quantizer
@@ -203,11 +212,11 @@ def _in_training() -> QuantizationConfig:
     return QuantizationConfig(activation, activation, weight, None, True)
 
 
-def _activation(observer: Any) -> QuantizationSpec:
+def _activation(observer: Any, *, symmetric: bool = False) -> QuantizationSpec:
     return QuantizationSpec(
         dtype=torch.int8,
         quant_min=-128,
         quant_max=127,
-        qscheme=torch.per_tensor_affine,
+        qscheme=torch.per_tensor_symmetric if symmetric else torch.per_tensor_affine,
         observer_or_fake_quant_ctr=observer,
     )

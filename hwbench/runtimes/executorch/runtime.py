@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 @runtimes.register("executorch")
 class ExecuTorch(Runtime):
-    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at every precision.
+    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at every precision; of a stream in int8
+    the states are int8, where they are what it computes in int8.
 
     The steps: for fp16 round the weights (``half.Halved``), for int8 quantise (``quantize.quantized``); export; lower
     with the passes of ``hwbench.runtimes.passes`` (``lower.lowered``); refuse what is not one whole delegate
@@ -98,7 +99,7 @@ class ExecuTorch(Runtime):
         Args:
             module: Deploy form; left as it is, and copied in eval mode.
             example: One input (N·T, C, H, W); its shape is baked in. The file reads its input in this order of axes.
-                Of a stream a frame and the states, each in the order of axes that it has in memory.
+                Of a stream a frame and the states in fp32, each in the order of axes that it has in memory.
             workload: Its precision decides about quantisation.
             out: The file.
             calibration: Inputs of the shape of ``example``, all of them used; needed for int8 only.
@@ -115,15 +116,19 @@ class ExecuTorch(Runtime):
             from hwbench.runtimes.executorch.delegation import require_complete
             from hwbench.runtimes.executorch.lower import delegation, exported, lowered, serialized
             from hwbench.runtimes.executorch.quantize import quantized
+            from hwbench.runtimes.executorch.states import in_int8
             from hwbench.runtimes.half import in_precision
 
             streams = workload.variant == STREAM
             module, arguments = copy.deepcopy(module).eval(), arguments_of(example, as_stored=streams)
             if workload.precision is Precision.INT8:
                 module = (self._quantize or quantized)(module, as_example(arguments), calibration)
+                if streams:
+                    module, arguments = in_int8(module, arguments)
             program = lowered(exported(in_precision(module, workload.precision), *arguments))
             report = delegation(program)
             require_complete(report, workload.key)
             content = serialized(program, hands_on=streams)
         write_bytes(out, content)
-        return Artifact(out, hashlib.sha256(content).hexdigest(), workload, self.name, version, report)
+        states = tuple(str(state.dtype).removeprefix("torch.") for state in arguments[1:]) if streams else ()
+        return Artifact(out, hashlib.sha256(content).hexdigest(), workload, self.name, version, report, states)

@@ -75,7 +75,8 @@ struct Free {
 // A loaded file with inputs that are ready to be set.
 //
 // A file that leaves the memory of its outputs to the caller is a stream: a frame and states go in, and what comes out
-// behind the first output are the states for the next frame, in the order in which they go in.
+// behind the first output are the states for the next frame, in the order in which they go in. Bytes of zeros are zeros
+// of either type that states have, float32 and int8.
 class Model {
  public:
   Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
@@ -116,7 +117,7 @@ class Model {
   int64_t run_frame(size_t frame) {
     const char* values = given_.data() + 4 * places_.size() * frame;
     for (size_t k = 0; streams_ && !given_.empty() && k < places_.size(); ++k)
-      std::memcpy(&values_[0][places_[k]], values + 4 * k, 4);
+      std::memcpy(values_[0].data() + 4 * places_[k], values + 4 * k, 4);
     return run();
   }
 
@@ -138,7 +139,7 @@ class Model {
         inputs_[i]->unsafeGetTensorImpl()->set_data(values_[i].data());
         check(method_->set_input(EValue(*inputs_[i]), i), "run");
       }
-      check(method_->set_output_data_ptr(renewed_[i].data(), 4 * renewed_[i].size(), i), "run");
+      check(method_->set_output_data_ptr(renewed_[i].data(), renewed_[i].size(), i), "run");
     }
     const Error error = method_->execute();
     const int64_t end = now_ns();
@@ -154,8 +155,8 @@ class Model {
     for (size_t i = 0; i < meta.num_outputs(); ++i) {
       auto info = meta.output_tensor_meta(i);
       check(info.error(), "load");
-      renewed_.emplace_back(info->nbytes() / sizeof(float), 0.0F);
-      if (i > 0 && renewed_[i].size() != values_[i].size())
+      renewed_.emplace_back(info->nbytes(), 0);
+      if (i > 0 && (renewed_[i].size() != values_[i].size() || info->scalar_type() != inputs_[i]->scalar_type()))
         throw Failure("load", "output " + std::to_string(i) + " is no state of the size of input " + std::to_string(i));
     }
   }
@@ -182,11 +183,12 @@ class Model {
     for (size_t i = 0; i < meta.num_inputs(); ++i) {
       auto info = meta.input_tensor_meta(i);
       check(info.error(), "load");
-      if (info->scalar_type() != ScalarType::Float)
+      const bool state = streams_ && i > 0;
+      const ScalarType type = info->scalar_type();
+      if (type != ScalarType::Float && !(state && type == ScalarType::Char))
         throw Failure("load", "input " + std::to_string(i) + " is not float32");
       auto where = offsets(info->sizes(), info->dim_order());
-      auto& values = values_.emplace_back(where.size());
-      const bool state = streams_ && i > 0;
+      auto& values = values_.emplace_back(info->nbytes(), 0);
       const bool whole = streams_ ? !given_.empty() && given_.size() % (4 * where.size()) == 0
                                   : meta.num_inputs() == 1 && given_.size() == 4 * where.size();
       if (!input_file.empty() && !state && !whole)
@@ -196,13 +198,13 @@ class Model {
         // Uniform in [-1, 1) with 24 bits, exact in float32.
         float value = static_cast<float>(mix(++counter) >> 40) / 8388608.0F - 1.0F;
         if (!input_file.empty()) std::memcpy(&value, given_.data() + 4 * k, 4);
-        values[where[k]] = value;
+        std::memcpy(values.data() + 4 * where[k], &value, 4);
       }
       if (i == 0) places_ = std::move(where);
       auto sizes = info->sizes();
       auto order = info->dim_order();
       inputs_.push_back(executorch::extension::make_tensor_ptr({sizes.begin(), sizes.end()}, values.data(),
-                                                               {order.begin(), order.end()}, {}, ScalarType::Float));
+                                                               {order.begin(), order.end()}, {}, type));
     }
   }
 
@@ -218,7 +220,7 @@ class Model {
   bool streams_ = false;
   std::string given_;
   std::vector<size_t> places_;  // of the values of the first input, in the order of its axes
-  std::vector<std::vector<float>> values_, renewed_;
+  std::vector<std::vector<char>> values_, renewed_;  // bytes of float32; states may be of int8
   std::vector<executorch::extension::TensorPtr> inputs_;
 };
 
