@@ -26,7 +26,7 @@ from hwbench.models import (
 )
 from hwbench.runtimes import get
 from hwbench.runtimes.runners import check_file, choose_runner
-from hwbench.spaces import load_card, read_card
+from hwbench.spaces import load_card, load_space, read_card
 from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
 from hwbench.training import Recipe, open_data, train
 from hwbench.workspace import Workspace, shipped
@@ -160,6 +160,26 @@ def test_its_size_beside_what_is_published(name: str) -> None:
     assert sum(o.num_weights for o in operations(one)) == sum(p.numel() for p in module.parameters() if p.dim() > 1)
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv3d)]
     assert len(layers) - 1 == LAYERS[name]  # one is the hidden layer of the head
+
+
+@pytest.mark.parametrize(
+    ("name", "clip", "choices"),
+    [
+        ("e3d-s", ("13", "160"), [(3, 24, 1.5), (6, 48, 2), (6, 120, 1.5), (6, 120, 1.5), (6, 256, 1.5)]),
+        ("e3d-m", ("16", "224"), [(3, 24, 1.5), (6, 64, 1.5), (6, 120, 1.5), (6, 120, 1.5), (6, 184, 2.5)]),
+    ],
+)
+def test_published_ones_are_members_of_the_space(
+    name: str, clip: tuple[str, str], choices: list[tuple[int, int, float]]
+) -> None:
+    space = load_space(WORKSPACE, "e3d-mobile")
+    params = dict(zip(("frames", "resolution"), clip))
+    for number, (depth, width, expansion) in enumerate(choices, start=1):
+        kernel = "1x5x5" if number == 1 else "3x3x3"
+        own = {"depth": depth, "width": width, "expansion": expansion, "kernel": kernel}
+        params |= {f"s{number}.{axis}": str(value) for axis, value in own.items()}
+    made, card = space.network(space.of_params(params), 174), load_card(WORKSPACE, name).network()
+    assert (made.blocks, made.input) == (card.blocks, card.input)
 
 
 def test_a_projection_in_each_shortcut_would_not_agree_better() -> None:
