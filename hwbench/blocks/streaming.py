@@ -33,11 +33,15 @@ FRAMES = "frames"
 class StreamState:
     """One tensor that is kept between frames: zeros (N, C, H, W) before the first frame.
 
-    ``name`` is the module that it belongs to, with the number of the state behind it.
+    Attributes:
+        name: The module that it belongs to, with the number of the state behind it.
+        shape: N, C, H, W.
+        in_fp32: Of fp32 in files of every precision: what it holds never ends, and so would its rounding.
     """
 
     name: str
     shape: tuple[int, int, int, int]
+    in_fp32: bool = False
 
     def zeros(self, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         """What it is before the first frame, in the order of axes in memory in which convolutions read it."""
@@ -58,7 +62,7 @@ class StreamStep(nn.Module, abc.ABC):
 
     ``forward(x, share, *states)`` takes the frame (N, C, H, W), the share (1, 1, 1, 1) of this frame in averages over
     time, and the states in the order of ``states``; it returns what comes out, then the new states. In a file in fp16
-    the frame is in fp16 and all others are in fp32, as averages are: the error of a recursion never ends.
+    the share and averages are in fp32: the error of a recursion never ends.
     """
 
     states: tuple[StreamState, ...] = ()
@@ -121,7 +125,7 @@ class MeanStep(StreamStep):
     def __init__(self, batch: int, channels: int) -> None:
         super().__init__()
         self.average = RunningMean()
-        self.states = (StreamState("0", (batch, channels, 1, 1)),)
+        self.states = (StreamState("0", (batch, channels, 1, 1), in_fp32=True),)
 
     def forward(self, x: torch.Tensor, share: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         mean = self.average(in_type_of(share, x.mean((-2, -1), keepdim=True)), states[0], share)
@@ -177,7 +181,7 @@ class StreamForm(nn.Module):
         self.step = step
         self.frame = frame
         self.dtype: torch.dtype | None = None
-        self.states = (StreamState(FRAMES, (1, 1, 1, 1)), *step.states)
+        self.states = (StreamState(FRAMES, (1, 1, 1, 1), in_fp32=True), *step.states)
 
     def forward(self, x: torch.Tensor, frames: torch.Tensor, *states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         frames, share = self.count(frames)

@@ -247,7 +247,8 @@ class StateRecord:
     """One state of a stream: an input, and the output of the same number, which is that input of the next frame.
 
     ``memory`` names the order of its axes in memory, outermost first: ``NHWC`` or ``NCHW``; ``initial``: every value of
-    it before the first frame; ``dtype`` the type of its numbers, ``float32`` or ``int8``.
+    it before the first frame; ``dtype`` the type of its numbers, ``float32``, ``float16`` or
+    ``int8``.
     """
 
     name: str
@@ -278,4 +279,4 @@ class StreamRecord:
 
 
 # Bytes of a number of a state.
-_BYTES = {"float32": 4, "int8": 1}
+_BYTES = {"float32": 4, "float16": 2, "int8": 1}

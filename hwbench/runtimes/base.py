@@ -128,6 +128,11 @@ def arguments_of(example: Example, *, as_stored: bool = False) -> tuple[torch.Te
     return arguments if as_stored else tuple(one.contiguous() for one in arguments)
 
 
+def hands_on(module: nn.Module) -> bool:
+    """Whether a module is a stream: ``states`` names what goes in behind the frame and comes out behind the answer."""
+    return bool(getattr(module, "states", ()))
+
+
 def as_example(arguments: tuple[torch.Tensor, ...]) -> Example:
     """The example that ``arguments_of`` reads."""
     return arguments if len(arguments) > 1 else arguments[0]

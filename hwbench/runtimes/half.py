@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from torch import nn
 
+from hwbench.runtimes.base import hands_on
 from hwbench.specs import Precision
 
 DTYPES = {Precision.FP16: torch.float16, Precision.BF16: torch.bfloat16}
@@ -52,6 +55,17 @@ class Widened(nn.Module):
 def is_gelu(module: nn.Module) -> bool:
     """Whether a module is a GELU, as torch has it or as a deploy form calls it."""
     return isinstance(module, nn.GELU) or getattr(module, "target", None) is torch.ops.aten.gelu.default
+
+
+def states_in_precision(
+    module: nn.Module, arguments: tuple[torch.Tensor, ...], precision: Precision
+) -> tuple[torch.Tensor, ...]:
+    """The arguments of a module, of a stream with the states in 16 bits that are computed in them."""
+    if precision not in DTYPES or not hands_on(module):
+        return arguments
+    frame, *given = arguments
+    dtype, states = DTYPES[precision], cast("Sequence[Any]", module.states)
+    return (frame, *(x if state.in_fp32 else x.to(dtype) for x, state in zip(given, states, strict=True)))
 
 
 def in_precision(module: nn.Module, precision: Precision) -> nn.Module:

@@ -24,9 +24,9 @@ from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, a
 if TYPE_CHECKING:
     import torch
 
-# Types of numbers that go in, by ``ScalarType``; the second one in states alone.
-_FLOAT, _CHAR = 6, 1
-_TYPES = {_FLOAT: "float32", _CHAR: "int8"}
+# Types of numbers that go in, by ``ScalarType``; others than the first in states alone.
+_FLOAT = 6
+_TYPES = {_FLOAT: "float32", 5: "float16", 1: "int8"}
 
 
 class PteModel(TensorFed):
@@ -49,7 +49,7 @@ class PteModel(TensorFed):
         infos = [meta.input_tensor_meta(i) for i in range(meta.num_inputs())]
         self.hands_on = _is_stream(meta)
         for i, info in enumerate(infos):
-            if int(info.dtype()) not in ((_FLOAT, _CHAR) if self.hands_on and i > 0 else (_FLOAT,)):
+            if int(info.dtype()) not in (_TYPES if self.hands_on and i > 0 else (_FLOAT,)):
                 raise ModelFailure("load", f"input {i} is not float32")
         shapes = [info.sizes() for info in infos]
         self.later_frames: npt.NDArray[np.float32] = np.empty((0,), np.float32)

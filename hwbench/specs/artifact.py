@@ -28,7 +28,8 @@ class Artifact:
 
     Attributes:
         sha256: Digest of the file itself.
-        states: Of a stream, the type of numbers of each state in the order of inputs: ``float32`` or ``int8``.
+        states: Of a stream, the type of numbers of each state in the order of inputs: ``float32``,
+            ``float16`` or ``int8``.
     """
 
     path: Path

@@ -85,10 +85,9 @@ def test_manifest_names_the_states_in_the_order_of_inputs(stream: DeployedModel)
     assert {state.initial for state in record.states} == {0.0}
     assert {state.memory for state in record.states} == {"NHWC", "NCHW"}
     averages = {state.name for state in record.states if state.shape[2:] == (1, 1)}
-    rounded = {state.name for state in record.states if state.dtype == "int8"}
-    delayed = {state.name for state in form.states} - averages
-    assert rounded == (delayed if stream.manifest.precision is Precision.INT8 else set())
-    assert {state.dtype for state in record.states} <= {"float32", "int8"}
+    assert {state.dtype for state in record.states if state.name in averages} == {"float32"}
+    delayed = {Precision.FP32: "float32", Precision.FP16: "float16", Precision.INT8: "int8"}[stream.manifest.precision]
+    assert {state.dtype for state in record.states if state.name not in averages} == {delayed}
     inside = [one.dtype.name for one in pte_layout(stream.path).inputs]
     assert inside == ["float32", *(state.dtype for state in record.states)]
 

@@ -1,6 +1,7 @@
-"""24: a stream in int8 hands its states on in int8."""
+"""24: a stream hands on what convolutions over time keep in the precision in which it is computed."""
 
 import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from hwbench.blocks.mobile_cpu.delayed import DelayedTaps
+from hwbench.deploy.parity import sqnr_db
 from hwbench.errors import MissingDependency
 from hwbench.models import workload_module
 from hwbench.runtimes import get
@@ -79,11 +81,35 @@ def test_answers_are_those_of_the_graph_whose_states_are_in_floating_point(built
     found = check_file(made.path, frames, runner=python_runner()).output
     # A product that is rounded the other way moves what follows by a step or two of 255.
     assert np.abs(found - wanted).max() <= 0.05 * np.abs(wanted).max()
+    native = native_runner(tmp_path)
+    np.testing.assert_array_equal(check_file(made.path, frames, runner=native).output, found)
+
+
+def test_fp16_hands_on_what_it_computes_in_fp16(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    half = replace(workload(), precision=Precision.FP16)
+    module, example = workload_module(half)
+    made = get("executorch").build(module, example, half, tmp_path / "model.pte", [])
+    assert made.delegation.complete
+    assert list(made.states) == ["float32" if state.shape[2:] == (1, 1) else "float16" for state in module.states]
+    assert [one.dtype.name for one in pte_layout(made.path).outputs[1:]] == list(made.states)
+    frames = np.random.default_rng(1).standard_normal((FRAMES, 3, SIZE, SIZE)).astype(np.float32)
+    states, expected = example[1:], []
+    with torch.no_grad():
+        for frame in torch.from_numpy(frames).split(1):
+            answer, *states = module(frame, *states)
+            expected.append(answer)
+    found = check_file(made.path, frames, runner=python_runner()).output
+    assert sqnr_db(torch.cat(expected), torch.from_numpy(found)) > 50
+    native = native_runner(tmp_path)
+    np.testing.assert_allclose(check_file(made.path, frames, runner=native).output, found, rtol=1e-4, atol=1e-5)
+
+
+def native_runner(folder: Path) -> Runner:
     try:
-        native = Runner("native", (str(build_runner(tmp_path)),))
+        return Runner("native", (str(build_runner(folder)),))
     except MissingDependency as error:
         pytest.skip(str(error))
-    np.testing.assert_array_equal(check_file(made.path, frames, runner=native).output, found)
 
 
 def test_a_block_in_fp32_has_states_in_fp32(tmp_path: Path) -> None:

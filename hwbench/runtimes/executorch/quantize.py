@@ -23,10 +23,10 @@ from torchao.quantization.pt2e.quantizer.quantizer import Q_ANNOTATION_KEY
 
 from hwbench.errors import UnknownName
 from hwbench.registry import suggest
-from hwbench.runtimes.base import arguments_of
+from hwbench.runtimes.base import arguments_of, hands_on
 from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.executorch.scheme import Scheme
-from hwbench.runtimes.executorch.states import hands_on, share_ranges
+from hwbench.runtimes.executorch.states import share_ranges
 from hwbench.runtimes.executorch.straight_through import StraightThrough
 from hwbench.runtimes.passes.float_scalars import float_scalars
 from hwbench.runtimes.passes.own_biases import own_biases

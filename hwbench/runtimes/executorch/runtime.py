@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 @runtimes.register("executorch")
 class ExecuTorch(Runtime):
-    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at every precision; of a stream in int8
-    the states are int8, where they are what it computes in int8.
+    """One XNNPACK delegate that holds the whole graph, fp32 values in and out at every precision; what a stream keeps
+    of convolutions over time is of the precision in which it is computed.
 
     The steps: for fp16 round the weights (``half.Halved``), for int8 quantise (``quantize.quantized``); export; lower
     with the passes of ``hwbench.runtimes.passes`` (``lower.lowered``); refuse what is not one whole delegate
@@ -117,7 +117,7 @@ class ExecuTorch(Runtime):
             from hwbench.runtimes.executorch.lower import delegation, exported, lowered, serialized
             from hwbench.runtimes.executorch.quantize import quantized
             from hwbench.runtimes.executorch.states import in_int8
-            from hwbench.runtimes.half import in_precision
+            from hwbench.runtimes.half import in_precision, states_in_precision
 
             streams = workload.variant == STREAM
             module, arguments = copy.deepcopy(module).eval(), arguments_of(example, as_stored=streams)
@@ -125,6 +125,7 @@ class ExecuTorch(Runtime):
                 module = (self._quantize or quantized)(module, as_example(arguments), calibration)
                 if streams:
                     module, arguments = in_int8(module, arguments)
+            arguments = states_in_precision(module, arguments, workload.precision)
             program = lowered(exported(in_precision(module, workload.precision), *arguments))
             report = delegation(program)
             require_complete(report, workload.key)

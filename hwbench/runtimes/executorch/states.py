@@ -20,11 +20,6 @@ _QUANTIZE = torch.ops.quantized_decomposed.quantize_per_tensor.default
 _DEQUANTIZE = torch.ops.quantized_decomposed.dequantize_per_tensor.default
 
 
-def hands_on(module: nn.Module) -> bool:
-    """Whether a module is a stream: ``states`` names what goes in behind the frame and comes out behind the answer."""
-    return bool(getattr(module, "states", ()))
-
-
 def share_ranges(graph: fx.Graph, spec: QuantizationSpec) -> None:
     """Gives every state that is computed in int8 one range, of that kind, as it goes in and as it comes out."""
     for given, renewed in _states(graph):

@@ -76,7 +76,7 @@ struct Free {
 //
 // A file that leaves the memory of its outputs to the caller is a stream: a frame and states go in, and what comes out
 // behind the first output are the states for the next frame, in the order in which they go in. Bytes of zeros are zeros
-// of either type that states have, float32 and int8.
+// of each type that states have, float32, float16 and int8.
 class Model {
  public:
   Model(const std::string& path, const std::string& input_file, Tracer* tracer) : tracer_(tracer) {
@@ -185,7 +185,7 @@ class Model {
       check(info.error(), "load");
       const bool state = streams_ && i > 0;
       const ScalarType type = info->scalar_type();
-      if (type != ScalarType::Float && !(state && type == ScalarType::Char))
+      if (type != ScalarType::Float && !(state && (type == ScalarType::Half || type == ScalarType::Char)))
         throw Failure("load", "input " + std::to_string(i) + " is not float32");
       auto where = offsets(info->sizes(), info->dim_order());
       auto& values = values_.emplace_back(info->nbytes(), 0);
@@ -220,7 +220,7 @@ class Model {
   bool streams_ = false;
   std::string given_;
   std::vector<size_t> places_;  // of the values of the first input, in the order of its axes
-  std::vector<std::vector<char>> values_, renewed_;  // bytes of float32; states may be of int8
+  std::vector<std::vector<char>> values_, renewed_;  // bytes of float32; of states as they are
   std::vector<executorch::extension::TensorPtr> inputs_;
 };
 
