@@ -114,18 +114,28 @@ def smoothed(training, epochs: int) -> float:
     return float(np.mean(begun(training, epochs)[-PARTS:]))
 
 
-def left_out(layout: Layout, networks, place: int, epochs: int | None) -> float:
-    """The posterior's mean for a network whose trainings end after some epochs, or that has none (None)."""
-    observations = []
+def left_out(layout: Layout, networks, judged, epochs: int | None) -> list[float]:
+    """The posterior's means for networks whose trainings end after some epochs, or that have none (None); the variances
+    are those of all (``left_out.py``).
+    """
+    variances, found = Posterior.fit(layout, observed(networks, epochs)).parameters, []
+    for one in judged:
+        posterior = Posterior.fit(layout, observed(networks, epochs, without_end_of=one), variances)
+        mean, _ = posterior.predict([Architecture.parse(one.architecture)])
+        found.append(float(mean[0]))
+    return found
+
+
+def observed(networks, epochs: int | None, without_end_of=None) -> list[ScoreObservation]:
+    found = []
     for number, one in enumerate(networks):
         architecture, training = Architecture.parse(one.architecture), one.trainings[0]
-        if number != place:
-            observations.append(ScoreObservation(architecture, training.top1, FULL, number))
+        if one is not without_end_of:
+            found.append(ScoreObservation(architecture, training.top1, FULL, number))
         if epochs is not None:
             apart = (doublings(epochs, len(training.curve)),)
-            observations.append(ScoreObservation(architecture, -smoothed(training, epochs), apart, number))
-    mean, _ = Posterior.fit(layout, observations).predict([Architecture.parse(networks[place].architecture)])
-    return float(mean[0])
+            found.append(ScoreObservation(architecture, -smoothed(training, epochs), apart, number))
+    return found
 
 
 def curves_of(networks, without) -> Floats:
@@ -154,7 +164,7 @@ def main() -> None:
     whole = len(twice[0].trainings[0].curve)
     truths, bands = [one.trainings[1].top1 for one in twice], [one.band for one in twice]
     scores = {"another training": [one.trainings[0].top1 for one in twice]}
-    scores["fitted"] = [left_out(layout, networks, networks.index(one), None) for one in twice]
+    scores["fitted"] = left_out(layout, networks, twice, None)
     calibration = {}
     for epochs in (1, 2, 3, 6):
         first = [one.trainings[0] for one in twice]
@@ -162,9 +172,7 @@ def main() -> None:
         scores[f"sum of losses of {epochs} epochs"] = [-sum(begun(training, epochs)) for training in first]
         scores[f"top-1 after epoch {epochs}"] = [training.curve[epochs - 1] for training in first]
         scores[f"power law from {epochs} epochs"] = [-end_of(training, epochs).mean for training in first]
-        scores[f"fitted with {epochs} epochs"] = [
-            left_out(layout, networks, networks.index(one), epochs) for one in twice
-        ]
+        scores[f"fitted with {epochs} epochs"] = left_out(layout, networks, twice, epochs)
         scores[f"curve like others from {epochs} epochs"] = [
             -like_others(curves_of(networks, one), begun(one.trainings[0], epochs)).mean for one in twice
         ]

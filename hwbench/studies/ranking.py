@@ -93,6 +93,16 @@ def of_longer(tau: float, times: float) -> float:
     return float(2 / math.pi * np.arcsin(np.clip(longer, -1, 1)))
 
 
+def of_unlike(tau: float, count: float, one: float, other: float) -> float:
+    """The rank correlation of a mean of ``one`` with a mean of ``other`` repetitions.
+
+    Two means of ``count`` repetitions agree by ``tau``. The correlation is the geometric mean of those of two means of
+    either kind (Spearman 1904); where nothing agrees it is 0.
+    """
+    alike = [math.sin(math.pi / 2 * of_longer(tau, times / count)) for times in (one, other)]
+    return float(2 / math.pi * np.arcsin(math.sqrt(alike[0] * alike[1]))) if min(alike) > 0 else 0.0
+
+
 def precision_at(
     scores: Sequence[float], truths: Sequence[float], bands: Sequence[object], first: int = FIRST
 ) -> float:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Protocol
 
 from hwbench.studies.ground_truth import GroundTruth, TrainedNetwork
-from hwbench.studies.ranking import Interval, chance_regret, mean_rank_interval, precision_at, rank_interval, regret
+from hwbench.studies.ranking import (
+    Interval,
+    chance_regret,
+    mean_rank_interval,
+    of_unlike,
+    precision_at,
+    rank_interval,
+    regret,
+)
 
 # Networks below which nothing is said of an evaluator.
 FEWEST = 8
@@ -40,7 +48,8 @@ class Standing:
         precision: Share of its five first choices that are among the five best, mean over bands.
         regret: Top-1 that its first choice loses to the best, a share, mean over bands.
         cost_s: Mean CPU time of a score in seconds; None: not known.
-        share: ``tau`` over that of the ceiling; None where there is no ceiling.
+        share: ``tau`` over that of the ceiling; None where there is no ceiling. The beginning of a training is compared
+            with what a whole one in its place would say.
     """
 
     evaluator: str
@@ -169,10 +178,17 @@ def _of_curves(
     if not comparisons:
         return standing(name, [], [])
     tau = mean_rank_interval(comparisons, bands)
+    whole = None if ceiling is None else _whole(ceiling, median(len(one.trainings) for one in several))
     precision = fmean(precision_at(begun, ends, bands) for begun, ends in comparisons)
     lost = fmean(regret(begun, ends, bands) for begun, ends in comparisons)
     cost_s = part * fmean(training.cost_s for one in several for training in one.trainings)
-    return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, ceiling))
+    return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, whole))
+
+
+def _whole(ceiling: Interval, trainings: float) -> Interval:
+    """What one training says of the others of a network, where as many again agree with all of them by the ceiling."""
+    bounds = (ceiling.value, ceiling.low, ceiling.high)
+    return Interval(*(of_unlike(tau, trainings, 1, trainings - 1) for tau in bounds))
 
 
 def _share(tau: Interval, ceiling: Interval | None) -> float | None:

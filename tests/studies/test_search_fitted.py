@@ -19,6 +19,8 @@ from hwbench.studies.evaluators import Context, get
 from hwbench.studies.evaluators.fitted import Fitted
 from hwbench.studies.fidelities import ScoreObservation, doublings
 from hwbench.studies.fitted_scores import FittedScores
+from hwbench.studies.posterior import Posterior
+from hwbench.studies.posterior_union import layout_of
 from hwbench.studies.pruning import Pruning
 from hwbench.testing.evaluators import EvaluatorConformance
 from hwbench.testing.listeners import Keeper
@@ -83,13 +85,15 @@ def test_it_needs_something_to_learn_from():
 
 
 def test_what_is_left_out_is_nothing_that_was_learned(space, drawn):
-    """The score of the network that is judged has no part in its prediction, and all others have."""
+    """The effects that predict the network that is judged are learned from all others; variances are those of all."""
     observations = [ScoreObservation(a, top1(a)) for a in drawn]
     held = FittedScores(sums_of(space), tuple(observations), leave_out=True)
-    changed = [ScoreObservation(drawn[0], 99.0), ScoreObservation(drawn[0], -5.0), *observations[1:]]
-    other = FittedScores(sums_of(space), tuple(changed), leave_out=True)
-    assert other.predict(drawn[0]) == held.predict(drawn[0])
-    assert other.predict(drawn[1]) != held.predict(drawn[1])
+    assert held.posterior is not None
+    without = Posterior.fit(layout_of(sums_of(space)), observations[1:], held.posterior.parameters)
+    assert held.predict(drawn[0]).mean == pytest.approx(without.predict([drawn[0]])[0].item(), abs=1e-12)
+    assert Posterior.fit(layout_of(sums_of(space)), observations[1:]).parameters != held.posterior.parameters
+    twice = FittedScores(sums_of(space), (ScoreObservation(drawn[0], -5.0), *observations), leave_out=True)
+    assert twice.predict(drawn[0]).mean > 0  # both trainings of the network are left out
     assert pickle.loads(pickle.dumps(held)).predict(drawn[0]) == held.predict(drawn[0])
     learned = FittedScores(sums_of(space), tuple(observations))
     assert abs(learned.predict(drawn[0]).mean - top1(drawn[0])) < 0.02

@@ -11,7 +11,15 @@ from scipy.stats import kendalltau
 
 from hwbench.errors import InvalidFile
 from hwbench.studies.ground_truth import GroundTruth
-from hwbench.studies.ranking import chance_regret, of_longer, precision_at, rank_correlation, rank_interval, regret
+from hwbench.studies.ranking import (
+    chance_regret,
+    of_longer,
+    of_unlike,
+    precision_at,
+    rank_correlation,
+    rank_interval,
+    regret,
+)
 from hwbench.studies.scoreboard import FEWEST, scoreboard, standing
 
 EPOCHS = 12
@@ -95,6 +103,17 @@ def test_means_of_more_trainings_agree_better_by_the_formula() -> None:
     assert of_longer(1, 4) == 1
     assert of_longer(-1, 2) == of_longer(-0.8, 4) == -1
     assert math.isnan(of_longer(math.nan, 2))
+
+
+def test_one_training_agrees_with_means_of_others_by_the_formula() -> None:
+    rng = np.random.default_rng(6)
+    values, noise = rng.normal(size=20_000), rng.normal(size=(8, 20_000))
+    four = kendalltau(values + noise[:4].mean(0), values + noise[4:].mean(0)).statistic
+    unlike = kendalltau(values + noise[0], values + noise[1:4].mean(0)).statistic
+    assert of_unlike(four, 4, 1, 3) == pytest.approx(unlike, abs=0.02)
+    assert of_unlike(four, 4, 4, 4) == pytest.approx(four)
+    assert of_unlike(1, 2, 1, 1) == 1
+    assert of_unlike(-0.2, 2, 1, 1) == of_unlike(0, 2, 1, 1) == 0
 
 
 def test_the_ceiling_grows_with_the_trainings_of_a_network(truth: Path) -> None:
