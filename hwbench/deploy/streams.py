@@ -59,10 +59,11 @@ class Streaming:
         return models.streamed(module, original.network.input, self.memory)
 
     def record(self, original: ExportSource, types: Sequence[str]) -> StreamRecord:
-        """What the manifest says of a file whose states have numbers of these types."""
+        """What the manifest says of a file whose states have numbers of these types; without any they are float32."""
+        form = self.form(original, original.module)
         states = tuple(
             StateRecord(state.name, state.shape, "NHWC" if state.is_channels_last else "NCHW", 0.0, type)
-            for state, type in zip(self.form(original, original.module).states, types, strict=True)
+            for state, type in zip(form.states, types or ["float32"] * len(form.states), strict=True)
         )
         return StreamRecord(states, self.memory, original.network.input.t)
 

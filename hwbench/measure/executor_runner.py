@@ -231,7 +231,9 @@ class Upstream:
             layout = self._layout(path)
             values = arrays([one.shape for one in layout.inputs], "")
             pushed: list[str] = []
-            for array, one in zip(values, layout.inputs, strict=True):
+            for number, (array, one) in enumerate(zip(values, layout.inputs, strict=True)):
+                if one.dtype is None:
+                    raise _Failed("load", f"input {number} is not float32")
                 raw = Path(self._folder, f"input-{len(self._inputs)}-{len(pushed)}.raw")
                 raw.write_bytes(array.transpose(one.order).astype(one.dtype).tobytes())
                 pushed.append(self.transport.push(raw))

@@ -114,9 +114,9 @@ class TensorLayout(NamedTuple):
     scalar: int = _FLOAT
 
     @property
-    def dtype(self) -> npt.DTypeLike:
-        """As numpy names it, little-endian."""
-        return np.dtype(_TYPES[self.scalar]).newbyteorder("<")
+    def dtype(self) -> np.dtype[Any] | None:
+        """As numpy names it, little-endian; None: of a type that no file of hwbench has."""
+        return np.dtype(_TYPES[self.scalar]).newbyteorder("<") if self.scalar in _TYPES else None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hwbench.measure.device_runner import install_runner
 from hwbench.measure.remote_toolchain import BoardPython, machine_of
 from hwbench.measure.runner import measure_sessions
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE_BOARD, NATIVE_LOADER, PYTHON
+from hwbench.runtimes.pte_model import PteLayout, TensorLayout
 from hwbench.runtimes.runners import check_file
 from hwbench.specs import Outcome, Timing
 from hwbench.testing.models import artifact
@@ -241,6 +242,15 @@ def test_an_executor_runner_of_the_user(bench, tmp_path):
 
 def test_what_it_computes(bench, expected):
     np.testing.assert_array_equal(check_artifact(SMALL, bench=bench).output, expected)
+
+
+def test_a_file_that_takes_other_numbers_fails_to_load(bench, monkeypatch):
+    whole_numbers = PteLayout((TensorLayout((1, 3), (0, 1), 4),), ())
+    monkeypatch.setattr("hwbench.measure.executor_runner.pte_layout", lambda path: whole_numbers)
+    (failure,) = measure_sessions(
+        [artifact(SMALL)], rounds=1, seed=0, on_session=lambda *row: None, bench=bench, timing=QUICK
+    )
+    assert (failure.outcome, failure.reason) == (Outcome.LOAD, "input 0 is not float32")
 
 
 def test_it_has_no_profile(bench):

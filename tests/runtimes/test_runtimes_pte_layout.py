@@ -35,6 +35,12 @@ def test_shapes_and_orders_are_those_of_its_own_reader(path: Path) -> None:
     assert pte_layout(path).inputs
 
 
+def test_types_of_numbers_are_those_of_numpy_and_others_are_none() -> None:
+    known = {6: "<f4", 5: "<f2", 1: "|i1", 4: None, 0: None}
+    found = {scalar: TensorLayout((1,), (0,), scalar).dtype for scalar in known}
+    assert {scalar: dtype and dtype.str for scalar, dtype in found.items()} == known
+
+
 @pytest.mark.parametrize("path", PROGRAMS[:1], ids=lambda path: path.stem)
 def test_a_damaged_file_is_an_error_with_its_name(path: Path, tmp_path: Path) -> None:
     whole, rng, refused = path.read_bytes(), np.random.default_rng(0), 0
