@@ -209,7 +209,7 @@ def artifact_to_json(artifact: Artifact) -> dict[str, Any]:
         "version": artifact.version,
         "delegates": artifact.delegation.delegates,
         "undelegated": dict(artifact.delegation.undelegated),
-        "states": list(artifact.states),
+        **({"states": list(artifact.states)} if artifact.states else {}),
     }
 
 
