@@ -3,7 +3,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -33,7 +32,7 @@ def test_what_was_saved_is_loaded(tmp_path):
     artifact = put(tmp_path / "cache")
     assert ArtifactCache(tmp_path / "cache", "executorch").load(WORKLOAD) == artifact
     assert ArtifactCache(tmp_path / "cache", "executorch").load(OTHER) is None
-    stream = replace(artifact, states=("float32", "int8"))
+    stream = dataclasses.replace(artifact, states=("float32", "int8"))
     ArtifactCache(tmp_path / "cache", "executorch").save(stream)
     assert ArtifactCache(tmp_path / "cache", "executorch").load(WORKLOAD) == stream
     assert ArtifactCache(tmp_path / "nowhere", "executorch").load(WORKLOAD) is None
