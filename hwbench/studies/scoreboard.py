@@ -178,17 +178,18 @@ def _of_curves(
     if not comparisons:
         return standing(name, [], [])
     tau = mean_rank_interval(comparisons, bands)
-    whole = None if ceiling is None else _whole(ceiling, median(len(one.trainings) for one in several))
+    of_ceiling, own = (median(len(one.trainings) for one in each) for each in (networks, several))
+    whole = None if ceiling is None else _whole(ceiling, of_ceiling, own - 1)
     precision = fmean(precision_at(begun, ends, bands) for begun, ends in comparisons)
     lost = fmean(regret(begun, ends, bands) for begun, ends in comparisons)
     cost_s = part * fmean(training.cost_s for one in several for training in one.trainings)
     return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, whole))
 
 
-def _whole(ceiling: Interval, trainings: float) -> Interval:
-    """What one training says of the others of a network, where as many again agree with all of them by the ceiling."""
+def _whole(ceiling: Interval, trainings: float, others: float) -> Interval:
+    """What one training says of so many others, where means of so many ``trainings`` agree by the ceiling."""
     bounds = (ceiling.value, ceiling.low, ceiling.high)
-    return Interval(*(of_unlike(tau, trainings, 1, trainings - 1) for tau in bounds))
+    return Interval(*(of_unlike(tau, trainings, 1, others) for tau in bounds))
 
 
 def _share(tau: Interval, ceiling: Interval | None) -> float | None:
