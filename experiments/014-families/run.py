@@ -10,7 +10,6 @@ python experiments/014-families/run.py summary                  # results.json a
 
 import argparse
 import atexit
-import fcntl
 import importlib.util
 import json
 import math
@@ -19,7 +18,6 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -63,13 +61,13 @@ PUBLISHED = (
 )  # fmt: skip
 CLASSES, DEVICE, INT8 = 48, "local", Precision.INT8
 BUDGETS_MS = (2.0, 3.0, 4.0)
-# Whose networks are trained, and how many of each space are drawn there; of several a short training chooses.
-TRAINED_MS, CANDIDATES = BUDGETS_MS[0], 2
+# How many networks of each space are drawn at a budget; of several a short training chooses.
+CANDIDATES = 4
 # Shares of the budget: what draws have at least by prediction, and between which a measured network stands for it.
 BAND, MEASURED = 0.92, (0.88, 1.03)
 # How often draws that measure elsewhere are replaced.
 DRAW_ROUNDS = 4
-SHORT_EPOCHS, EPOCHS, EVAL_EVERY, SEEDS = 4, 8, 2, (0, 1)
+SHORT_EPOCHS, EPOCHS, EVAL_EVERY, SEEDS = 4, 16, 4, (0, 1)
 # A cell of the latency tables: engine and precision. fp16 on x86 is emulated: measured once, for the record.
 FP16 = ("executorch", "fp16")
 COMPILED = ("torch-compile", "fp32")
@@ -144,7 +142,7 @@ def candidates(name: str, budgets_ms: Sequence[float]) -> None:
     ratios = [n["measured_ms"] / n["predicted_ms"] for one in known for n in (*one["networks"], *one["others"])]
     for budget_ms in budgets_ms:
         earlier = next((one for one in known if one["budget_ms"] == budget_ms), None)
-        if earlier is None or 0 < len(earlier["networks"]) < wanted_in_all(budget_ms):
+        if earlier is None or 0 < len(earlier["networks"]) < CANDIDATES:
             drawn = within(sums, budget_ms, ratios, earlier or {"networks": [], "others": []})
             known = sorted([*(one for one in known if one is not earlier), drawn], key=lambda one: one["budget_ms"])
             truth.write(path, {**about, "budgets": known})
@@ -200,7 +198,7 @@ def within(sums: SpaceSums, budget_ms: float, ratios: list[float], earlier: Mapp
     try:
         share = FeasibleSet(sums, 1e-3 * budget_ms).share()
         for _ in range(DRAW_ROUNDS):
-            lacking = wanted_in_all(budget_ms) - len(taken)
+            lacking = CANDIDATES - len(taken)
             shift = statistics.median(ratios) if ratios else 1.0
             feasible = FeasibleSet(sums, 1e-3 * budget_ms / shift)
             known = {row["architecture"] for row in (*taken, *others)}
@@ -226,10 +224,6 @@ def within(sums: SpaceSums, budget_ms: float, ratios: list[float], earlier: Mapp
         for number, row in enumerate(taken)
     ]
     return {"budget_ms": budget_ms, "share": share, "networks": named, "others": others}
-
-
-def wanted_in_all(budget_ms: float) -> int:
-    return CANDIDATES if budget_ms == TRAINED_MS else 1
 
 
 def near(feasible: FeasibleSet, rng: np.random.Generator, most: int = 2000) -> Iterator[Architecture]:
@@ -293,50 +287,38 @@ def best(space: Mapping[str, Any], budget_ms: float) -> dict[str, Any] | None:
 
 def jobs() -> list[Training]:
     """All trainings that can be named by now."""
-    known = spaces()
-    first = [short(one) for space in known if len(networks := at(space, TRAINED_MS)) > 1 for one in networks]
-    chosen = [one for space in known if (one := best(space, TRAINED_MS))]
+    drawn = [(space, budget_ms) for budget_ms in BUDGETS_MS for space in spaces()]
+    first = [short(one) for space, budget_ms in drawn if len(networks := at(space, budget_ms)) > 1 for one in networks]
+    chosen = [one for space, budget_ms in drawn if (one := best(space, budget_ms))]
     return first + [Training(one, seed, EPOCHS) for seed in SEEDS for one in chosen]
 
 
-def train_all() -> None:
+def train_all(device: str) -> None:
     """Trains what is named and not trained by another process, until the candidates of all spaces are trained."""
     while True:
         left = [job for job in jobs() if job.result is None]
         if not left and len(spaces()) == len(SPACES):
             return
-        if not any(train_one(job) for job in left):
+        if not any(train_one(job, device) for job in left):
             time.sleep(5)
 
 
-def train_one(job: Training) -> bool:
+def train_one(job: Training, device: str) -> bool:
     """Whether it was trained here and now."""
-    with claimed(job.folder) as ours:
+    with truth.claimed(job.folder) as ours:
         if not ours or job.result is not None:
             return False
-        row = truth.trained(job, Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY), last=1)
+        recipe = Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY)
+        row = truth.trained(job, recipe, last=1, device=device)
         truth.write(job.row, row)
         print(job.label, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
         return True
 
 
-@contextmanager
-def claimed(folder: Path) -> Iterator[bool]:
-    """Whether this process alone has the folder; given back when it ends, however it ends."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "claim").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
 def listed() -> list[tuple[str, str, dict[str, Any]]]:
-    """Group, name and facts of every network that is timed: the chosen ones of the budget that is trained for first."""
+    """Group, name and facts of every network that is timed; those of the smallest budget in more engines."""
     rows = []
-    for group, budgets in (("trained", (TRAINED_MS,)), ("outer", tuple(b for b in BUDGETS_MS if b != TRAINED_MS))):
+    for group, budgets in (("trained", BUDGETS_MS[:1]), ("outer", BUDGETS_MS[1:])):
         rows += [
             (group, one["name"], {**one, "budget_ms": budget_ms, "space": space["space"]})
             for budget_ms in budgets
@@ -463,8 +445,8 @@ def rounded(value: float) -> float:
 def summary() -> None:
     """results.json, and the tables of README.md between their marks."""
     networks = {path.stem: json.loads(path.read_text()) for path in sorted(LATENCY.glob("*.json"))}
-    accuracy = [row for space in spaces() if (row := accuracy_of(space))]
-    accuracy.sort(key=lambda row: -row["top1"])
+    accuracy = [row for budget_ms in BUDGETS_MS for space in spaces() if (row := accuracy_of(space, budget_ms))]
+    accuracy.sort(key=lambda row: (row["budget_ms"], -row["top1"]))
     by_group = {group: [networks[n] for g, n, _ in listed() if g == group and n in networks] for group in CELLS}
     ratios = {group: ratios_of(rows) for group, rows in by_group.items()}
     found = [reach(space) for space in spaces()]
@@ -505,18 +487,18 @@ def reach(space: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def accuracy_of(space: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The best network of a space at the trained budget, as it was trained; None before that."""
-    one = best(space, TRAINED_MS)
+def accuracy_of(space: Mapping[str, Any], budget_ms: float) -> dict[str, Any] | None:
+    """The best network of a space at a budget, as it was trained; None before that."""
+    one = best(space, budget_ms)
     rows = [row for seed in SEEDS if one and (row := Training(one, seed, EPOCHS).result)]
     if one is None or not rows:
         return None
-    shorts = [(short(each).result or {}).get("top1") for each in at(space, TRAINED_MS)]
+    shorts = [(short(each).result or {}).get("top1") for each in at(space, budget_ms)]
     timed_ms = json.loads(TOGETHER.read_text())["int8_ms"].get(one["name"]) if TOGETHER.is_file() else None
     return {
-        "space": space["space"], **one, "timed_ms": timed_ms, "short_top1": shorts,
+        "budget_ms": budget_ms, "space": space["space"], **one, "timed_ms": timed_ms, "short_top1": shorts,
         "top1": round(statistics.fmean(row["top1"] for row in rows), 4), "seeds": [row["top1"] for row in rows],
-        "loss": round(statistics.fmean(row["loss"] for row in rows), 4), "cpu_s": [row["cpu_s"] for row in rows],
+        "loss": round(statistics.fmean(row["loss"] for row in rows), 4),
     }  # fmt: skip
 
 
@@ -558,8 +540,9 @@ def drawn_text(budget: Mapping[str, Any] | None, smallest_ms: float) -> str:
 
 def accuracy_table(accuracy: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        f"| space | int8, ms | clip | GMAC | parameters | top-1 | seeds | after {SHORT_EPOCHS} epoch: it, others |",
-        "| --- " * 8 + "|",
+        "| within | space | int8, ms | clip | GMAC | parameters | top-1 | seeds | "
+        f"after {SHORT_EPOCHS} epochs: it, others |",
+        "| --- " * 9 + "|",
     ]
     for row in accuracy:
         kept = (short(dict(row)).result or {}).get("top1")
@@ -567,7 +550,8 @@ def accuracy_table(accuracy: Sequence[Mapping[str, Any]]) -> list[str]:
         early = "" if kept is None else ", ".join(f"{100 * one:.1f}" for one in [kept, *others])
         seeds, clip = ", ".join(f"{100 * one:.1f}" for one in row["seeds"]), clip_of(row)
         lines.append(
-            f"| {row['space']} | {row['timed_ms'] or row['measured_ms']:.2f} | {clip} | {row['gmacs']:.3f} | "
+            f"| {row['budget_ms']:g} ms | {row['space']} "
+            f"| {row['timed_ms'] or row['measured_ms']:.2f} | {clip} | {row['gmacs']:.3f} | "
             f"{1e-6 * row['parameters']:.2f} M | {row['top1']:.1%} | {seeds} | {early} |"
         )
     return lines
@@ -613,7 +597,8 @@ def main() -> None:
     times = steps.add_parser("latency")
     times.add_argument("--of", nargs="+", choices=list(CELLS), default=list(CELLS))
     times.add_argument("--engines", nargs="+", choices=list(ENGINES), default=list(ENGINES))
-    for name in ("fastest", "train", "together", "summary"):
+    steps.add_parser("train").add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    for name in ("fastest", "together", "summary"):
         steps.add_parser(name)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -624,7 +609,7 @@ def main() -> None:
             for space in given.spaces:
                 candidates(space, given.budgets)
         case "train":
-            train_all()
+            train_all(given.device)
         case "together":
             together()
         case "latency":

@@ -2,16 +2,19 @@
 
 python experiments/018-ground-truth/run.py draw --budget "0.5 ms"   # networks.json: what is trained
 python experiments/018-ground-truth/run.py shapes                   # adds X3D's shapes that measure within it
-python experiments/018-ground-truth/run.py train --part 0/2         # rows/: each network and seed, one thread
+python experiments/018-ground-truth/run.py train                    # rows/: each network and seed, one thread; as many
+                                                                    # processes as there are cores share the work
 python experiments/018-ground-truth/run.py int8                     # adds the accuracy of the int8 file to each row
 python experiments/018-ground-truth/run.py latency                  # latency.json: all of them, in turn
 """
 
 import argparse
+import fcntl
 import json
 import statistics
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -150,21 +153,35 @@ def jobs() -> list[Job]:
     return first + [Job(n, 0) for n in shaped] + [job for seed in others for job in seed]
 
 
-def train_all(part: str) -> None:
-    number, count = (int(word) for word in part.split("/"))
-    for job in jobs()[number::count]:
-        if not job.row.exists():
-            row = trained(job)
-            write(job.row, row)
-            print(job.name, {k: row[k] for k in ("top1", "loss", "cpu_s")}, flush=True)
+def train_all(device: str) -> None:
+    """Trains what has no row and is not being trained by another process."""
+    for job in jobs():
+        with claimed(job.folder) as ours:
+            if ours and not job.row.exists():
+                row = trained(job, device=device)
+                write(job.row, row)
+                print(job.name, {k: row[k] for k in ("top1", "loss", "cpu_s")}, flush=True)
 
 
-def trained(job: Job, recipe: Recipe | None = None, last: int = LAST) -> dict[str, Any]:
-    """The row of a training; its accuracy is the mean of so many last evaluations."""
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Whether this process alone has the folder; given back when it ends, however it ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "claim").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+
+
+def trained(job: Job, recipe: Recipe | None = None, last: int = LAST, device: str = "cpu") -> dict[str, Any]:
+    """The row of a training on a device of torch; its accuracy is the mean of so many last evaluations."""
     network = network_of(job.network["architecture"])
     recipe = recipe or Recipe(epochs=EPOCHS, seed=job.seed)
     size = (network.input.t, network.input.h, network.input.w)
-    data = open_data(Workspace.find(), DATA, size, recipe, reading=Reading(decoded_cache_bytes=1 << 30))
+    data = open_data(Workspace.find(), DATA, size, recipe, reading=Reading(decoded_cache_bytes=4 << 30))
     job.folder.mkdir(parents=True, exist_ok=True)
     seen, cpu = job.folder / "validated.jsonl", time.process_time()
 
@@ -172,7 +189,7 @@ def trained(job: Job, recipe: Recipe | None = None, last: int = LAST) -> dict[st
         with seen.open("a") as file:
             file.write(json.dumps({"epoch": epoch, **facts(scores)}) + "\n")
 
-    train(recipe, network, data, job.folder, resources=Resources("cpu", 1, 0), validated=keep)
+    train(recipe, network, data, job.folder, resources=Resources(device, 1, 0), validated=keep)
     by_epoch = {row["epoch"]: row for row in map(json.loads, seen.read_text().splitlines())}
     evaluations = [by_epoch[epoch] for epoch in sorted(by_epoch)]
     judged = evaluations[-last:]
@@ -181,6 +198,7 @@ def trained(job: Job, recipe: Recipe | None = None, last: int = LAST) -> dict[st
         "seed": job.seed,
         "recipe": asdict(recipe),
         "cpu_s": round(time.process_time() - cpu),
+        **({"gpu": torch.cuda.get_device_name()} if device == "cuda" else {}),
         "top1": round(statistics.fmean(row["top1"] for row in judged), 5),
         "loss": round(statistics.fmean(row["loss"] for row in judged), 5),
         "hits": "".join(str(sum(digits)) for digits in zip(*(map(int, row["hits"]) for row in judged))),
@@ -247,7 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("draw").add_argument("--budget", required=True)
-    commands.add_parser("train").add_argument("--part", default="0/1", help="K/N: every N-th job from K on")
+    commands.add_parser("train").add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     for name in ("shapes", "int8", "latency"):
         commands.add_parser(name)
     given = parser.parse_args()
@@ -255,7 +273,7 @@ def main() -> None:
     {
         "draw": lambda: draw(given.budget),
         "shapes": shapes,
-        "train": lambda: train_all(given.part),
+        "train": lambda: train_all(given.device),
         "int8": int8_all,
         "latency": latency,
     }[given.command]()
