@@ -1,6 +1,6 @@
 """Networks of one budget, trained: what evaluators and searches are judged on. See README.md.
 
-python experiments/018-ground-truth/run.py draw --budget "0.5 ms"   # networks.json: what is trained
+python experiments/018-ground-truth/run.py draw --budget "0.4 ms"   # networks.json: what is trained; again: more
 python experiments/018-ground-truth/run.py shapes                   # adds X3D's shapes that measure within it
 python experiments/018-ground-truth/run.py train                    # rows/: each network and seed, one thread; as many
                                                                     # processes as there are cores share the work
@@ -46,8 +46,10 @@ LAST = 3
 # Shares of the budget.
 BANDS = {"edge": (0.9, 1.0), "middle": (0.6, 0.7)}
 PER_BAND = 24
-# Trainings of each network that was drawn: so many that the ceiling of their mean is above 0.65.
+# Trainings of each network that was drawn first: so many that the ceiling of their mean is above 0.65.
 SEEDS = 4
+# Networks of a band in all; those after the first ones are trained once.
+ALL_OF_BAND = 75
 # Clips, depths and widths of X3D's shapes, largest first: of each clip and depth the widest within the budget counts.
 CLIPS = ((8, 64), (8, 48), (4, 64), (4, 48))
 DEPTHS = ((2, 5, 11, 7), (1, 3, 7, 5), (1, 2, 5, 3), (1, 1, 3, 2))
@@ -65,27 +67,34 @@ def network_of(architecture: str) -> Network:
 
 
 def draw(budget: str) -> None:
-    """Uniform draws of the exact sampler within each band; bands take turns: a beginning of the list is fair, too."""
+    """Uniform draws of the exact sampler within each band; bands take turns: a beginning of the list is fair, too.
+
+    Networks that were drawn before stay, and the next ones are drawn by the table that is there now.
+    """
     workspace, precision, budget_s = Workspace.find(), Precision.INT8, parse_duration(budget, name="--budget")
     space, target = space_of("x3d-mini:"), installed_target(DEVICE, "executorch", 1)
     predictor, _ = table_predictor(workspace, target, precision, "x3d-mini", CLASSES, False, (True, None))
     sums = space_latencies(space, predictor, precision, CLASSES)
-    feasible, rng = FeasibleSet(sums, budget_s), np.random.default_rng(18)
-    found: dict[str, dict[Architecture, float]] = {band: {} for band in BANDS}
-    while any(len(networks) < PER_BAND for networks in found.values()):
+    known = json.loads(NETWORKS.read_text())["networks"] if NETWORKS.is_file() else []
+    feasible, rng = FeasibleSet(sums, budget_s), np.random.default_rng([18, len(known)] if known else 18)
+    found: dict[str, dict[str, float]] = {
+        band: {one["architecture"]: one["predicted_ms"] for one in known if one["band"] == band} for band in BANDS
+    }
+    wanted = ALL_OF_BAND if known else PER_BAND
+    while any(len(networks) < wanted for networks in found.values()):
         drawn = feasible.draw(rng)
         share = sums.total(drawn) / budget_s
         for band, (low, high) in BANDS.items():
-            if low <= share <= high and len(found[band]) < PER_BAND:
-                found[band][drawn] = sums.total(drawn)
+            if low <= share <= high and len(found[band]) < wanted:
+                found[band].setdefault(drawn.key, round(1e3 * sums.total(drawn), 4))
     networks = [
-        {"name": f"{band}-{number:02d}", "band": band, "architecture": one.key, "predicted_ms": round(1e3 * seconds, 4)}
-        for number in range(PER_BAND)
+        {"name": f"{band}-{number:02d}", "band": band, "architecture": key, "predicted_ms": milliseconds}
+        for number in range(wanted)
         for band in BANDS
-        for one, seconds in [list(found[band].items())[number]]
+        for key, milliseconds in [list(found[band].items())[number]]
     ]
     about = {"budget_ms": 1e3 * budget_s, "data": DATA, "classes": CLASSES, "feasible": feasible.count}
-    write(NETWORKS, {**about, "networks": networks})
+    write(NETWORKS, {**about, "networks": [*networks, *(one for one in known if one["band"] not in BANDS)]})
 
 
 def shapes() -> None:
@@ -146,11 +155,16 @@ class Job:
 
 
 def jobs() -> list[Job]:
-    """Every network with a seed before any has the next one: what is trained so far is a fair sample."""
+    """Every network with a seed before any has the next one: what is trained so far is a fair sample.
+
+    Networks that were drawn later follow with one seed.
+    """
     networks = json.loads(NETWORKS.read_text())["networks"]
     drawn, shaped = ([n for n in networks if (n["band"] == "x3d") is of_x3d] for of_x3d in (False, True))
+    drawn, later = drawn[: len(BANDS) * PER_BAND], drawn[len(BANDS) * PER_BAND :]
     first, *others = ([Job(n, seed) for n in drawn] for seed in range(SEEDS))
-    return first + [Job(n, 0) for n in shaped] + [job for seed in others for job in seed]
+    once = [Job(n, 0) for n in shaped]
+    return first + once + [job for seed in others for job in seed] + [Job(n, 0) for n in later]
 
 
 def train_all(device: str) -> None:
@@ -189,7 +203,8 @@ def trained(job: Job, recipe: Recipe | None = None, last: int = LAST, device: st
         with seen.open("a") as file:
             file.write(json.dumps({"epoch": epoch, **facts(scores)}) + "\n")
 
-    train(recipe, network, data, job.folder, resources=Resources(device, 1, 0), validated=keep)
+    resources = Resources(device, 1, 0, cuda_graphs=device == "cuda")
+    train(recipe, network, data, job.folder, resources=resources, validated=keep)
     by_epoch = {row["epoch"]: row for row in map(json.loads, seen.read_text().splitlines())}
     evaluations = [by_epoch[epoch] for epoch in sorted(by_epoch)]
     judged = evaluations[-last:]

@@ -16,7 +16,12 @@ _MOST_READERS = 8
 
 
 def resources_for(
-    data: str, *, device: str = "auto", threads: int | None = None, workers: int | None = None
+    data: str,
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    workers: int | None = None,
+    cuda_graphs: bool = False,
 ) -> Resources:
     """Resources to train or test with on data by name.
 
@@ -26,6 +31,7 @@ def resources_for(
         threads: Threads of torch; None: all cores.
         workers: Processes that read videos; None: none for a synthetic set that stays in memory,
             else one less than there are cores.
+        cuda_graphs: Whether passes on a GPU are replayed as CUDA graphs.
     """
     from hwbench.data import stays_in_memory
     from hwbench.training import Resources
@@ -33,7 +39,7 @@ def resources_for(
     if workers is None:
         # What stays in memory after the first pass is decoded once; large sets keep other cores busy with decoding.
         workers = 0 if stays_in_memory(data) else min(_MOST_READERS, max(1, cores() - 1))
-    return Resources(device, threads or cores(), workers)
+    return Resources(device, threads or cores(), workers, cuda_graphs)
 
 
 @contextmanager

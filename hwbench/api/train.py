@@ -150,7 +150,7 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
         policy=FailurePolicy.parse(request.on_error),
         reading=reading_of(request.decoder, request.decoded_cache, request.modality),
         teacher=None if request.teacher is None else Teacher.of(checkpoint_file(str(request.teacher))),
-        resources=shared_resources(data, request.device, request.threads, request.workers),
+        resources=shared_resources(data, request.device, request.threads, request.workers, request.cuda_graphs),
         world=world,
         tensorboard=request.tensorboard,
         weights=request.weights,
@@ -277,7 +277,9 @@ def train_network(
     )
 
 
-def shared_resources(data: str, device: str, threads: int | None, workers: int | None) -> Resources:
+def shared_resources(
+    data: str, device: str, threads: int | None, workers: int | None, cuda_graphs: bool = False
+) -> Resources:
     """What one process may use; where torchrun started several on this machine, they divide its cores."""
     from hwbench.data import stays_in_memory
     from hwbench.torchrun import neighbours
@@ -288,7 +290,7 @@ def shared_resources(data: str, device: str, threads: int | None, workers: int |
         threads = threads or share
         if workers is None and not stays_in_memory(data):
             workers = max(1, share - 1)
-    return resources_for(data, device=device, threads=threads, workers=workers)
+    return resources_for(data, device=device, threads=threads, workers=workers, cuda_graphs=cuda_graphs)
 
 
 def say_unreadable(listener: Listener, causes: Mapping[str, str]) -> None:

@@ -90,6 +90,9 @@ class TrainRequest:
     device: str = option(default="auto", choices=COMPUTE, help="Where to compute: cpu, cuda, or auto.")
     threads: int | None = option(default=None, min=1, help="Threads of torch; default: all cores.")
     workers: int | None = option(default=None, min=0, help="Processes that read videos; default: by data and cores.")
+    cuda_graphs: bool = option(
+        default=False, help="Replay a network's passes on a GPU as CUDA graphs: faster where it is small."
+    )
     weights: Path | None = option(
         default=None, help="Weights to begin with: published (of a network of the zoo: fetched), or a file of them."
     )

@@ -12,6 +12,7 @@ A clip has ``frames`` frames, a fixed number of frames apart (``stride``) or eve
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -79,8 +80,7 @@ class ClipSpec:
     def span(self) -> Fraction | None:
         """Seconds that the clip covers, exactly as written in decimals; None where frames of the video are counted."""
         if self.span_s is not None:
-            # Not the nearest binary fraction: 0.1 s at 1/90000 s is 9000 ticks.
-            return Fraction(str(self.span_s))
+            return _as_written(self.span_s)
         if self.target_fps is None or self.stride is None:
             return None
         return Fraction(self.frames * self.stride, self.target_fps)
@@ -103,6 +103,12 @@ class ClipSpec:
     def from_plain(cls, values: Mapping[str, Any]) -> ClipSpec:
         """The clip of ``to_plain``."""
         return cls(**values)
+
+
+@functools.cache
+def _as_written(seconds: float) -> Fraction:
+    """Not the nearest binary fraction: 0.1 s at 1/90000 s is 9000 ticks."""
+    return Fraction(str(seconds))
 
 
 class Tail(StrEnum):

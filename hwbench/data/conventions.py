@@ -130,9 +130,14 @@ class HwbenchClips(_ByLength):
     def _at(self, info: VideoInfo, spec: ClipSpec, start: int | Fraction) -> Indices:
         if spec.span is None:
             return tuple(min(int(start) + i * (spec.stride or 1), info.num_frames - 1) for i in range(spec.frames))
-        step, first = spec.span / info.time_base / spec.frames, int(info.pts[0])
+        step, begin, first = spec.span / info.time_base / spec.frames, Fraction(start), int(info.pts[0])
+        # The floor of begin + i * step in whole numbers: sums of fractions take longer than reading the frames.
+        parts, forward = begin.numerator * step.denominator, step.numerator * begin.denominator
+        whole = step.denominator * begin.denominator
+        times = [first + (parts + i * forward) // whole for i in range(spec.frames)]
         # The first frame is on screen from its time stamp; a frame stays until the next one comes.
-        return tuple(_on_screen(info, first + math.floor(start + i * step)) for i in range(spec.frames))
+        shown = np.searchsorted(info.pts, times, side="right") - 1
+        return tuple(np.maximum(shown, 0).tolist())
 
 
 @conventions.register("pytorchvideo")

@@ -121,7 +121,7 @@ def fit(
             stack.enter_context(recomputed(module))
         if recipe.compile:
             module.compile()
-        step = TrainingStep(state, training, device, layout, teacher, world)
+        step = TrainingStep(state, training, device, layout, teacher, world, resources.cuda_graphs)
         run = _Run(step, sampling, resume, validation, resources, progress)
         run.validated, run.losses = validated, losses
         log = stack.enter_context(contextlib.closing(MetricsLog(folder, state.position.log_bytes)))

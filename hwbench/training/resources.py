@@ -15,11 +15,15 @@ from hwbench.errors import InvalidValue
 
 @dataclass(frozen=True)
 class Resources:
-    """Device ``cpu``, ``cuda`` or ``auto`` (cuda where there is one), threads of torch, processes that read videos."""
+    """Device ``cpu``, ``cuda`` or ``auto`` (cuda where there is one), threads of torch, processes that read videos.
+
+    ``cuda_graphs`` replays the passes of a network on a GPU (``hwbench.training.replayed``).
+    """
 
     device: str = "auto"
     threads: int = 1
     workers: int = 0
+    cuda_graphs: bool = False
 
     def __post_init__(self) -> None:
         if self.device not in ("auto", "cpu", "cuda"):

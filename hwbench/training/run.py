@@ -204,7 +204,7 @@ def train(
         raise InvalidValue(f"{network.name} has {network.num_classes} classes, {data.source} has {len(classes)}")
     if isinstance(start, FineTuning):
         require_same(network, start.checkpoint.classes, classes, data.source)
-        _check_rounding(recipe, world)
+        _check_rounding(recipe, world, resources)
     identity = _identity(network, start, teacher) | data.reading.facts()
     facts = fingerprint(data.training, recipe, identity)
     path = run_dir / CHECKPOINT
@@ -304,8 +304,10 @@ def _finished(path: Path, facts: Mapping[str, str]) -> Checkpoint | None:
     return checkpoint
 
 
-def _check_rounding(recipe: Recipe, world: World) -> None:
+def _check_rounding(recipe: Recipe, world: World, resources: Resources | None) -> None:
     """Refuses what does not go with the rounding of int8: its module is one graph, without blocks."""
+    if resources is not None and resources.cuda_graphs:
+        raise InvalidValue("--cuda-graphs does not go with --qat; leave out one of them")
     if recipe.precision != "fp32":
         raise InvalidValue(f"--precision: training with the rounding of int8 is in fp32, got {recipe.precision}")
     for name in ("freeze", "layer_decay", "precise_bn", "sync_bn", "compile", "gradient_checkpointing", "multigrid"):

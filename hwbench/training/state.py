@@ -8,11 +8,12 @@ bit for bit on a CPU with the same number of threads.
 from __future__ import annotations
 
 import io
+import itertools
 import math
 import time
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,8 +72,9 @@ class TrainState:
         moving = [name for name, tensor in values.items() if tensor.is_floating_point()]
         with torch.no_grad():
             torch._foreach_lerp_([self.average[name] for name in moving], [values[name] for name in moving], 1 - decay)
-            for name in values.keys() - set(moving):
-                self.average[name].copy_(values[name])
+            counters = [name for name in values if not values[name].is_floating_point()]
+            if counters:
+                torch._foreach_copy_([self.average[name] for name in counters], [values[name] for name in counters])
 
     def to_values(self, fingerprint: Mapping[str, str]) -> dict[str, Any]:
         """The state as plain values and a few large tensors."""
@@ -122,16 +124,22 @@ class TrainState:
 def pack(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:
     """Many tensors as one per type, which is ten times quicker to store; ``unpack`` takes them apart."""
     by_type: dict[torch.dtype, list[str]] = defaultdict(list)
-    for name, tensor in tensors.items():
+    for name, tensor in sorted(tensors.items(), key=lambda item: str(item[1].device)):
         by_type[tensor.dtype].append(name)
     return {
         str(dtype): {
             "names": names,
             "shapes": [list(tensors[name].shape) for name in names],
-            "values": torch.cat([tensors[name].detach().reshape(-1).cpu() for name in names]),
+            "values": _joined([tensors[name].detach().reshape(-1) for name in names]),
         }
         for dtype, names in by_type.items()
     }
+
+
+def _joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One tensor on the CPU of flat ones, those of a device together: each copy from a GPU waits for it."""
+    groups = itertools.groupby(tensors, key=lambda tensor: tensor.device)
+    return torch.cat([torch.cat([*group]).cpu() for _, group in groups])
 
 
 def unpack(packed: Mapping[str, Any]) -> dict[str, torch.Tensor]:

@@ -22,6 +22,7 @@ from hwbench.training.losses import check_targets, classification_loss, distilla
 from hwbench.training.mixing import Mixing
 from hwbench.training.optimizers import set_rate
 from hwbench.training.processes import ALONE, World
+from hwbench.training.replayed import Replayed, check_replayable
 from hwbench.training.state import TrainState
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -66,6 +67,10 @@ class TrainingStep:
         layout: Memory format of clips there.
         teacher: A network in eval mode whose logits are learnt from, too; clips -> logits (N, classes).
         world: Whose gradients are averaged.
+        replayed: Whether passes are replayed as CUDA graphs.
+
+    Raises:
+        InvalidValue: They cannot be, or the precision does not run on the device.
     """
 
     def __init__(
@@ -76,6 +81,7 @@ class TrainingStep:
         layout: torch.memory_format,
         teacher: nn.Module | None = None,
         world: World = ALONE,
+        replayed: bool = False,
     ) -> None:
         self.state, self.recipe, self.device, self.layout = state, state.recipe, device, layout
         self.training, self.teacher, self.world = training, teacher, world
@@ -85,6 +91,9 @@ class TrainingStep:
         self._forward: nn.Module = state.module
         if world.size > 1:
             self._forward = _parallel(state.module, device)
+        if replayed:
+            check_replayable(self.recipe, device, world.size)
+            self._forward = Replayed(state.module)
         if self.recipe.precision == "fp16":
             require_half(device)
 
@@ -177,7 +186,7 @@ class TrainingStep:
         with contextlib.ExitStack() as stack:
             if self.recipe.precision in _AUTOCAST:
                 stack.enter_context(torch.autocast(self.device.type, dtype=_AUTOCAST[self.recipe.precision]))
-            elif not self.recipe.compile:
+            elif not self.recipe.compile and self.device.type == "cpu":
                 stack.enter_context(fast_convolutions())
             yield
 

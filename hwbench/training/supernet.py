@@ -105,7 +105,8 @@ def train_supernet(
     recipe = recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
         shared.to(device)
-        stack.enter_context(fast_convolutions())
+        if device.type == "cpu":
+            stack.enter_context(fast_convolutions())
         state = TrainState(shared, recipe)
         facts = {**recipe.facts(), "data": training.videos.identity, "transform": repr(training.transform)}
         resume = Resume(run_dir, {**facts, **(identity or {})})

@@ -11,6 +11,7 @@ from test_train_supernet import CLASSES, R2PLUS1D, SQUEEZETIME, X3D, Within, _re
 from tiny import RECIPE, SPEC, Tiny, data
 from torch import nn
 
+from hwbench import models
 from hwbench.data import TestTransform
 from hwbench.training import Fit, Recipe, Resources, fit, load_checkpoint, open_data, score, train
 from hwbench.training.run import CHECKPOINT
@@ -84,6 +85,34 @@ def test_a_compiled_network_trains_on_a_gpu(clips: Clips, tmp_path: Path) -> Non
         module.layers[-2] = nn.Identity()
         fit(module, *clips, recipe, run_dir=tmp_path / name, resources=GPU)
     assert losses(tmp_path / "compiled") == pytest.approx(losses(tmp_path / "plain"), rel=2e-3)
+
+
+@pytest.mark.parametrize("changes", [{}, {"freeze": "1"}, {"mixup": 0.8}], ids=["plain", "frozen", "mixing"])
+def test_replayed_passes_compute_the_same(data_root: Path, tmp_path: Path, changes: dict[str, object]) -> None:
+    recipe, trained = replace(RECIPE, epochs=4, **changes), {}
+    for name, resources in (("plain", GPU), ("replayed", replace(GPU, cuda_graphs=True))):
+        if "freeze" in changes:
+            space = _read(tmp_path, X3D)
+            network = space.network(next(space.architectures()), CLASSES)
+            torch.manual_seed(3)
+            module: nn.Module = models.network(network, dropout=0.3)
+            training = data(data_root)[0]._reshaped(network.input.shape[2:])
+        else:
+            module, training = Tiny(), data(data_root)[0]
+        fit(module, training, None, recipe, run_dir=tmp_path / name, resources=resources)
+        trained[name] = module.state_dict()
+    assert losses(tmp_path / "replayed") == pytest.approx(losses(tmp_path / "plain"), rel=1e-3)
+    for name, tensor in trained["plain"].items():
+        torch.testing.assert_close(trained["replayed"][name], tensor, rtol=1e-2, atol=1e-3)
+
+
+def test_replayed_passes_go_on_after_an_interruption(clips: Clips, tmp_path: Path) -> None:
+    replayed = replace(GPU, cuda_graphs=True)
+    run(clips, RECIPE, replayed, tmp_path / "whole")
+    with pytest.raises(Stop):
+        run(clips, RECIPE, replayed, tmp_path / "parts", progress=stop_at(8))
+    run(clips, RECIPE, replayed, tmp_path / "parts")
+    assert losses(tmp_path / "parts") == pytest.approx(losses(tmp_path / "whole"), rel=1e-3)
 
 
 def test_an_interrupted_run_goes_on_and_may_change_the_device(clips: Clips, tmp_path: Path) -> None:
