@@ -62,12 +62,12 @@ PUBLISHED = (
 CLASSES, DEVICE, INT8 = 48, "local", Precision.INT8
 BUDGETS_MS = (2.0, 3.0, 4.0)
 # How many networks of each space are drawn at a budget; of several a short training chooses.
-CANDIDATES = 4
+CANDIDATES = 2
 # Shares of the budget: what draws have at least by prediction, and between which a measured network stands for it.
 BAND, MEASURED = 0.92, (0.88, 1.03)
 # How often draws that measure elsewhere are replaced.
 DRAW_ROUNDS = 4
-SHORT_EPOCHS, EPOCHS, EVAL_EVERY, SEEDS = 4, 16, 4, (0, 1)
+SHORT_EPOCHS, EPOCHS, EVAL_EVERY, SEEDS = 4, 12, 4, (0, 1)
 # A cell of the latency tables: engine and precision. fp16 on x86 is emulated: measured once, for the record.
 FP16 = ("executorch", "fp16")
 COMPILED = ("torch-compile", "fp32")
@@ -267,7 +267,8 @@ def spaces() -> list[dict[str, Any]]:
 
 
 def at(space: Mapping[str, Any], budget_ms: float) -> list[dict[str, Any]]:
-    return next((one["networks"] for one in space["budgets"] if one["budget_ms"] == budget_ms), [])
+    networks = next((one["networks"] for one in space["budgets"] if one["budget_ms"] == budget_ms), [])
+    return networks[:CANDIDATES]
 
 
 def short(network: dict[str, Any]) -> Training:

@@ -25,38 +25,36 @@ _PLAIN = ("accumulate", "compile", "gradient_checkpointing", "multigrid", "preci
 class Replayed(nn.Module):
     """A network in training mode: clips (N, 3, T, H, W) -> logits (N, classes).
 
-    The graph is of the first batch's shape. A batch of another shape, such as one that lost videos, goes through the
-    network itself.
+    A batch of another shape than the recorded one, such as one that lost videos, goes through the network itself.
 
     Args:
-        network: On a GPU; its tensors stay where they are from the first batch on.
+        network: On a GPU, in training mode; its tensors stay where they are.
+        example: Clips of the shape that is recorded, there too. No other thread may use the GPU meanwhile.
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, example: torch.Tensor) -> None:
         super().__init__()
-        self._network = network
-        self._shape: torch.Size | None = None
-        self._graph: Callable[..., Any] | None = None
+        self._network, self._shape = network, example.shape
+        self._graph = _recorded(network, example)
 
     def forward(self, clips: torch.Tensor) -> torch.Tensor:
         """Logits; the backward pass is replayed as well."""
-        if self._graph is None:
-            self._graph, self._shape = self._recorded(clips), clips.shape
         logits: torch.Tensor = self._graph(clips) if clips.shape == self._shape else self._network(clips)
         return logits
 
-    def _recorded(self, clips: torch.Tensor) -> Callable[..., Any]:
-        """Both passes; statistics of normalisations and random numbers are put back, which the first passes moved."""
-        buffers = {name: buffer.clone() for name, buffer in self._network.named_buffers()}
-        with torch.random.fork_rng(devices=[clips.device] if clips.is_cuda else []):
-            # A gradient of one batch is overwritten by that of the next: each is used up by then.
-            graph: Callable[..., Any] = torch.cuda.make_graphed_callables(
-                _Shell(self._network), (clips.clone(),), num_warmup_iters=_WARM_UP, allow_unused_input=True
-            )
-        with torch.no_grad():
-            for name, buffer in self._network.named_buffers():
-                buffer.copy_(buffers[name])
-        return graph
+
+def _recorded(network: nn.Module, example: torch.Tensor) -> Callable[..., Any]:
+    """Both passes; statistics of normalisations and random numbers are put back, which the first passes moved."""
+    buffers = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    with torch.random.fork_rng(devices=[example.device] if example.is_cuda else []):
+        # A gradient of one batch is overwritten by that of the next: each is used up by then.
+        graph: Callable[..., Any] = torch.cuda.make_graphed_callables(
+            _Shell(network), (example,), num_warmup_iters=_WARM_UP, allow_unused_input=True
+        )
+    with torch.no_grad():
+        for name, buffer in network.named_buffers():
+            buffer.copy_(buffers[name])
+    return graph
 
 
 class _Shell(nn.Module):

@@ -21,6 +21,7 @@ from hwbench.training.convolutions import fast_convolutions
 from hwbench.training.losses import check_targets, classification_loss, distillation_loss
 from hwbench.training.mixing import Mixing
 from hwbench.training.optimizers import set_rate
+from hwbench.training.parts import train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.replayed import Replayed, check_replayable
 from hwbench.training.state import TrainState
@@ -93,7 +94,9 @@ class TrainingStep:
             self._forward = _parallel(state.module, device)
         if replayed:
             check_replayable(self.recipe, device, world.size)
-            self._forward = Replayed(state.module)
+            train_mode(state.module, self.recipe)
+            count = min(self.recipe.batch_size, len(training))
+            self._forward = Replayed(state.module, self._grey(count).to(device, memory_format=layout))
         if self.recipe.precision == "fp16":
             require_half(device)
 
@@ -178,8 +181,12 @@ class TrainingStep:
 
     def _blank(self) -> tuple[torch.Tensor, torch.Tensor]:
         """One grey clip, which counts for nothing: the other processes wait for this one's gradients."""
+        return self._grey(1), torch.zeros(1).long()
+
+    def _grey(self, count: int) -> torch.Tensor:
+        """Clips of the size that is trained on."""
         channels = len(self.training.transform.normalisation.mean)
-        return torch.zeros(1, channels, self.training.clip.frames, *self.training.transform.size), torch.zeros(1).long()
+        return torch.zeros(count, channels, self.training.clip.frames, *self.training.transform.size)
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:
