@@ -2,8 +2,7 @@
 
 python experiments/018-ground-truth/curves.py   # curves.json from rows/, in a minute
 
-Each score of the first training of a network is held against top-1 of its second one, within bands, as ``hwbench
-scoreboard`` does; ``fitted`` and ``fitted with N epochs`` are learned without the end of any training of the network.
+Each score of the first training of a network is held against the mean top-1 of its other ones, within bands; ``fitted`` and ``fitted with N epochs`` are learned without the end of any training of the network.
 """
 
 import json
@@ -162,7 +161,8 @@ def main() -> None:
     networks = [one for one in truth.networks if Architecture.parse(one.architecture).space == space.name]
     twice = [one for one in networks if len(one.trainings) > 1]
     whole = len(twice[0].trainings[0].curve)
-    truths, bands = [one.trainings[1].top1 for one in twice], [one.band for one in twice]
+    truths = [float(np.mean([training.top1 for training in one.trainings[1:]])) for one in twice]
+    bands = [one.band for one in twice]
     scores = {"another training": [one.trainings[0].top1 for one in twice]}
     scores["fitted"] = left_out(layout, networks, twice, None)
     calibration = {}

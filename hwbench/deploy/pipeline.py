@@ -79,7 +79,8 @@ def export(
         precision: Of the arithmetic in the file.
         calibration: Clips that int8 takes the ranges of activations from; not looked at for fp32.
         validation: Clips that original and file are compared on, and top-1 is measured on where the weights are
-            trained. Without them eight clips of seeded noise are compared.
+            trained. Without them eight clips of seeded noise are compared, in int8 with random weights the calibration
+            clips.
         variant: Layout of convolutions over time.
         threads: Threads of the engine while the file is checked.
         progress: Told where the export is.
@@ -107,6 +108,8 @@ def export(
     name = model_name(runtime.name)
     if precision is Precision.INT8 and not original.weights.trained:
         original = _met_clips(original, calibration)
+        # What these weights were normalised for is no noise: in int8 it is beyond the ranges.
+        validation = calibration if validation is None else validation
     with staging(out) as folder:
         calibrated = precision is Precision.INT8 and original.fine_tuned is None
         report = _Report(original, precision, variant, calibration if calibrated else None, streaming)

@@ -110,7 +110,11 @@ def fit(
             if network is not None:
                 require_shapes(network, sampling.shapes())
         if world.size > 1:
-            stack.enter_context(_quiet_strides())
+            stack.enter_context(_quietly("Grad strides do not match"))
+        if device.type == "cuda":
+            stack.enter_context(_quietly("Attempting to run cuBLAS, but there was no current CUDA context"))
+        if resources.cuda_graphs:
+            stack.enter_context(_quietly("The AccumulateGrad node's stream does not match"))
         if recipe.sync_bn and world.size > 1:
             synchronise(module)
         state = TrainState(module, recipe)
@@ -140,10 +144,14 @@ def _place(module: nn.Module, device: torch.device) -> None:
 
 
 @contextlib.contextmanager
-def _quiet_strides() -> Iterator[None]:
-    """Inside, torch does not warn that the gradient of a depthwise kernel with one channel has two forms of strides."""
+def _quietly(warning: str) -> Iterator[None]:
+    """Inside, torch does not warn of what it does right: a warning by its first words.
+
+    The gradient of a depthwise kernel with one channel has two forms of strides. The thread of the backward pass meets
+    the GPU after that of the forward pass. What a graph was recorded on is another stream than that of a step.
+    """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Grad strides do not match")
+        warnings.filterwarnings("ignore", message=warning)
         yield
 
 
