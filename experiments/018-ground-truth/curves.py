@@ -2,7 +2,8 @@
 
 python experiments/018-ground-truth/curves.py   # curves.json from rows/, in a minute
 
-Each score of the first training of a network is held against the mean top-1 of its other ones, within bands; ``fitted`` and ``fitted with N epochs`` are learned without the end of any training of the network.
+Each score of the first training of a network is held against the mean top-1 of its other ones, within bands;
+``fitted`` and ``fitted with N epochs`` are learned without the end of any training of the network.
 """
 
 import json

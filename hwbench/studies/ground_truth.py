@@ -38,7 +38,7 @@ class Training:
         hits: By validation video, in how many of the last evaluations the highest score was right.
         curve: Top-1 after each epoch.
         losses: Training loss, means over quarters of epochs.
-        cost_s: CPU time in seconds.
+        cost_s: CPU time in seconds; None where a GPU did the work.
         int8_top1: Of the int8 file of the final weights; None: not known.
     """
 
@@ -48,7 +48,7 @@ class Training:
     hits: NDArray[np.int64]
     curve: tuple[float, ...]
     losses: tuple[float, ...]
-    cost_s: float
+    cost_s: float | None
     int8_top1: float | None
 
     @classmethod
@@ -61,7 +61,7 @@ class Training:
             hits=np.array([int(digit) for digit in row["hits"]]),
             curve=tuple(float(one["top1"]) for one in row["validation"]),
             losses=tuple(float(one) for one in row["training_loss"]),
-            cost_s=float(row["cpu_s"]),
+            cost_s=None if "gpu" in row else float(row["cpu_s"]),
             int8_top1=float(row["int8"]["top1"]) if "int8" in row else None,
         )
 

@@ -143,14 +143,19 @@ def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreb
             cost_s = sum(seconds) / len(seconds)
             found.append(standing(evaluator, scored, values, cost_s=cost_s, ceiling=ceiling))
     found += [_of_curves(name, networks, score, ceiling) for name, score in _early(networks).items()]
-    costs = [training.cost_s for one in networks for training in one.trainings]
     return Scoreboard(
         tuple(sorted(found, key=lambda one: -one.tau.value if math.isfinite(one.tau.value) else math.inf)),
         len(networks),
         ceiling,
         chance_regret([one.top1 for one in networks], [one.band for one in networks]),
-        sum(costs) / len(costs) if costs else None,
+        _cost_s(networks),
     )
+
+
+def _cost_s(networks: Sequence[TrainedNetwork]) -> float | None:
+    """Mean CPU time of the trainings that had no GPU; None where all had one."""
+    costs = [training.cost_s for one in networks for training in one.trainings if training.cost_s is not None]
+    return fmean(costs) if costs else None
 
 
 def _early(networks: Sequence[TrainedNetwork]) -> Mapping[str, Any]:
@@ -182,7 +187,8 @@ def _of_curves(
     whole = None if ceiling is None else _whole(ceiling, of_ceiling, own - 1)
     precision = fmean(precision_at(begun, ends, bands) for begun, ends in comparisons)
     lost = fmean(regret(begun, ends, bands) for begun, ends in comparisons)
-    cost_s = part * fmean(training.cost_s for one in several for training in one.trainings)
+    whole_s = _cost_s(several)
+    cost_s = None if whole_s is None else part * whole_s
     return Standing(name, len(several), tau, precision, lost, cost_s, _share(tau, whole))
 
 

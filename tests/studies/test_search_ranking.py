@@ -161,6 +161,19 @@ def test_a_scoreboard_of_text(truth: Path) -> None:
     json.dumps([one.to_json() for one in board.standings], allow_nan=False)
 
 
+def test_what_a_gpu_did_is_no_processor_time(truth: Path) -> None:
+    rows = sorted((truth / "rows").glob("*.json"))
+    for path in rows[: len(rows) // 2]:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": "a card", "cpu_s": 1}))
+    assert scoreboard(GroundTruth.read(truth)).cost_s == 100.0
+    for path in rows:
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"gpu": "a card", "cpu_s": 1}))
+    board = scoreboard(GroundTruth.read(truth))
+    assert board.cost_s is None
+    assert {one.cost_s for one in board.standings if "epochs" in one.evaluator} == {None}
+    json.dumps([one.to_json() for one in board.standings], allow_nan=False)
+
+
 def test_the_beginning_of_a_training_is_not_held_against_its_own_end(truth: Path) -> None:
     """Where seeds decide everything, the same seed would agree with itself."""
     for path in (truth / "rows").glob("*.json"):
