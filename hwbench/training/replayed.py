@@ -22,7 +22,7 @@ _WARM_UP = 3
 _PLAIN = ("accumulate", "compile", "gradient_checkpointing", "multigrid", "precision", "sync_bn")
 
 
-class Replayed(nn.Module):
+class GraphedNetwork(nn.Module):
     """A network in training mode: clips (N, 3, T, H, W) -> logits (N, classes).
 
     A batch of another shape than the recorded one, such as one that lost videos, goes through the network itself.

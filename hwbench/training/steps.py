@@ -23,7 +23,7 @@ from hwbench.training.mixing import Mixing
 from hwbench.training.optimizers import set_rate
 from hwbench.training.parts import train_mode
 from hwbench.training.processes import ALONE, World
-from hwbench.training.replayed import Replayed, check_replayable
+from hwbench.training.replayed import GraphedNetwork, check_replayable
 from hwbench.training.state import TrainState
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -96,7 +96,7 @@ class TrainingStep:
             check_replayable(self.recipe, device, world.size)
             train_mode(state.module, self.recipe)
             count = min(self.recipe.batch_size, len(training))
-            self._forward = Replayed(state.module, self._grey(count).to(device, memory_format=layout))
+            self._forward = GraphedNetwork(state.module, self._grey(count).to(device, memory_format=layout))
         if self.recipe.precision == "fp16":
             require_half(device)
 
