@@ -368,7 +368,10 @@ class VideoFile:
 
     def _convert(self, frame: Any) -> Frames:
         # One reformatter for all frames: making its tables costs more than converting a small frame.
-        picture = self._reformatter.reformat(frame, width=self.info.width, height=self.info.height, format="rgb24")
+        # Its threads would not be there in a process that is forked later, which crashes where it frees them.
+        picture = self._reformatter.reformat(
+            frame, width=self.info.width, height=self.info.height, format="rgb24", threads=1
+        )
         array: Frames = picture.to_ndarray()  # type: ignore[assignment]
         return np.ascontiguousarray(upright(array, display_matrix(frame)))
 

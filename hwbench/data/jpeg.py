@@ -31,7 +31,8 @@ class JpegEncoder:
 
     def encode(self, picture: npt.NDArray[np.uint8]) -> bytes:
         """The file of a picture: uint8 (H, W, 3), RGB."""
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24").reformat(format=self._format)
+        plain = av.VideoFrame.from_ndarray(np.ascontiguousarray(picture), format="rgb24")
+        frame = plain.reformat(format=self._format, threads=1)
         frame.pts, frame.time_base = self._count, Fraction(1, 25)
         self._count += 1
         return b"".join(bytes(packet) for packet in self._context.encode(frame))

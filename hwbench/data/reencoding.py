@@ -196,7 +196,7 @@ def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Fr
     """Frames as pictures, uint8 (h, w, 3), RGB, upright."""
     reformatter = VideoReformatter()
     for frame in frames:
-        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24")
+        picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24", threads=1)
         yield np.ascontiguousarray(np.rot90(picture.to_ndarray(), _turns(frame)))
 
 
@@ -206,9 +206,9 @@ def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
     for frame in frames:
         if _turns(frame):
             (picture,) = _small_pictures(iter([frame]), size)
-            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR)
+            yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR, threads=1)
         else:
-            yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR)
+            yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR, threads=1)
 
 
 def _turns(frame: Any) -> int:

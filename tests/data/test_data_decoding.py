@@ -1,3 +1,5 @@
+import gc
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -86,6 +88,25 @@ def test_frames_that_no_other_refers_to_are_not_decoded(
     decoded.clear()
     assert np.array_equal(read_frames(path, range(60)), frames)
     assert len(decoded) == 60
+
+
+def test_a_forked_process_drops_what_was_opened_before(make_video: MakeVideo) -> None:
+    """Readers of a DataLoader are forked, and their garbage collector meets videos of before; threads are not forked."""
+    before = len(os.listdir("/proc/self/task"))
+    video = VideoFile(make_video("a.mp4", count=6, size=(128, 96)))
+    video.read((0, 3))
+    assert len(os.listdir("/proc/self/task")) == before
+    kept = [video]
+    del video
+
+    def drop() -> None:
+        kept.clear()
+        gc.collect()
+
+    child = multiprocessing.get_context("fork").Process(target=drop)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
 
 
 def test_a_late_start_does_not_shorten_a_video(make_video: MakeVideo) -> None:
