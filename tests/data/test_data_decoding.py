@@ -91,7 +91,7 @@ def test_frames_that_no_other_refers_to_are_not_decoded(
 
 
 def test_a_forked_process_drops_what_was_opened_before(make_video: MakeVideo) -> None:
-    """Readers of a DataLoader are forked, and their garbage collector meets videos of before; threads are not forked."""
+    """Readers of a DataLoader are forked, and their garbage collector meets videos of before. Threads are not there."""
     before = len(os.listdir("/proc/self/task"))
     video = VideoFile(make_video("a.mp4", count=6, size=(128, 96)))
     video.read((0, 3))
