@@ -148,7 +148,7 @@ def _stage(family: Family, fields: Fields) -> Stage:
     wrong = family.check(stage)
     if wrong is not None:
         name, expected = wrong
-        raise fields.error(name, expected, list(stage[name]))
+        raise fields.error(name, expected, list(axes[name]) if name in axes else constants[name])
     fields.done()
     return stage
 
