@@ -159,7 +159,7 @@ class TrainingClips(Dataset[Sample]):
             indices = self.choose(part, file.info, rng)
             frames = part.cut(file.read(indices)) if self.modalities.rgb else None
         place = ClipPlace.of(source, file.info, part, indices, self.clip)
-        # a copy takes as long as a fifth of a sample of pictures alone
+        # flow is cut by the numbers that the pictures were cut by
         before = rng if self.modalities.flow is None else copy.deepcopy(rng)
         if frames is None:
             sample = Sample(_no_pictures(1, self.transform.size), self.videos.target(video), video)

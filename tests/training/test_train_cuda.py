@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 from test_train_loop import CPU, Clips, Stop, lines, stop_at
-from test_train_supernet import CLASSES, R2PLUS1D, SQUEEZETIME, X3D, Within, _read
+from test_train_supernet import CLASSES, R2PLUS1D, SQUEEZETIME, X3D, Within, _read, sized
 from tiny import RECIPE, SPEC, Tiny, data
 from torch import nn
 
 from hwbench import models
-from hwbench.data import TestTransform
 from hwbench.training import Fit, Recipe, Resources, fit, load_checkpoint, open_data, score, train
 from hwbench.training.run import CHECKPOINT
 from hwbench.training.shared_weights import SharedWeights
@@ -165,11 +164,7 @@ def test_shared_weights_train_on_a_gpu(clips: Clips, tmp_path: Path, text: str) 
         )
         averages.append(seen)
         architecture = within.largest
-        size = space.cell(architecture)
-        training = clips[0]._reshaped((size.frames, size.resolution, size.resolution))
-        validation = clips[1]
-        validation.transform = TestTransform((size.resolution, size.resolution))
-        validation.clip = validation.clip.with_frames(size.frames)
+        training, validation = sized(clips, space, architecture)
         scores.append(
             score_inherited(shared, architecture, training, validation, recipe, values=values, resources=resources)
         )

@@ -237,6 +237,14 @@ def test_a_training_goes_on_where_it_was_stopped(space: StagedSpace, clips: Clip
         )  # fmt: skip
 
 
+def sized(clips: Clips, space: StagedSpace, architecture: Architecture) -> Clips:
+    """The clips in the size that a network takes."""
+    size, (training, validation) = space.cell(architecture), clips
+    validation.transform = TestTransform((size.resolution, size.resolution))
+    validation.clip = validation.clip.with_frames(size.frames)
+    return training._reshaped((size.frames, size.resolution, size.resolution)), validation
+
+
 def test_it_learns_and_scores_by_the_statistics_of_the_network(space: StagedSpace, clips: Clips) -> None:
     shared, within = SharedWeights(space, CLASSES), Within(space)
     losses: list[float] = []
@@ -246,11 +254,7 @@ def test_it_learns_and_scores_by_the_statistics_of_the_network(space: StagedSpac
     )
     assert np.mean(losses[-6:]) < np.mean(losses[:6])
     architecture = within.largest
-    size = space.cell(architecture)
-    training = clips[0]._reshaped((size.frames, size.resolution, size.resolution))
-    validation = clips[1]
-    validation.transform = TestTransform((size.resolution, size.resolution))
-    validation.clip = validation.clip.with_frames(size.frames)
+    training, validation = sized(clips, space, architecture)
     scores = score_inherited(shared, architecture, training, validation, recipe, values=average, resources=CPU)
     assert scores.videos == len(validation.videos)
     module = calibrated(shared.inherited(architecture), training, recipe, torch.device("cpu"))
