@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.study_data import Fidelity
@@ -14,6 +15,7 @@ from hwbench.printable import printable
 
 if TYPE_CHECKING:
     from hwbench.spaces.protocols import NetworkSums, SearchedSpace
+    from hwbench.specs import Architecture
     from hwbench.studies.fidelities import ScoreObservation
     from hwbench.studies.fitted_scores import FittedScores
     from hwbench.studies.settings import Settings
@@ -130,13 +132,16 @@ class Learned:
         from hwbench.studies.ranking import rank_interval
         from hwbench.studies.scoreboard import FEWEST
 
-        full = {one.architecture: one.score for one in self.observations if not any(one.fidelity)}
-        judged = list(full)[:_LEFT_OUT]
+        full: dict[Architecture, list[float]] = {}
+        for one in self.observations:
+            if not any(one.fidelity):
+                full.setdefault(one.architecture, []).append(one.score)
+        judged = sorted(full, key=lambda one: -len(full[one]))[:_LEFT_OUT]
         if len(judged) < FEWEST:
             return f"fitted: learned from {self}: too few to say what that is worth"
         left_out = FittedScores(sums, self.observations, leave_out=True)
-        predictions = [left_out.predict(one) for one in judged]
-        tau = rank_interval([one.mean for one in predictions], [full[one] for one in judged], [0] * len(judged))
+        predictions, truths = [left_out.predict(one) for one in judged], [fmean(full[one]) for one in judged]
+        tau = rank_interval([one.mean for one in predictions], truths, [0] * len(judged))
         deviation = sum(one.deviation for one in predictions) / len(predictions)
         verdict = "" if tau.low > 0 else "; uninformative: the interval holds zero"
         return (

@@ -74,6 +74,7 @@ class ScoreboardResult:
         return {
             "source": self.source,
             "networks": board.networks,
+            "others": board.others,
             "ceiling": None if ceiling is None else _number(ceiling.value),
             "ceiling_low": None if ceiling is None else _number(ceiling.low),
             "ceiling_high": None if ceiling is None else _number(ceiling.high),

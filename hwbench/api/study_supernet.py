@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # Below the workspace; goes with ``hwbench doctor --clean``.
 FOLDER = Path(".hwbench") / "cache" / "supernets"
 WEIGHTS = "supernet.pt"
+# How tensors of networks are shared; others than before are trained anew.
+WEIGHTS_OF = "by stage and place"
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ class StudySupernet:
             "classes": str(len(self._classes)),
             "epochs": str(self.epochs),
             "seed": str(self.seed),
+            "weights": WEIGHTS_OF,
         }
 
     @cached_property

@@ -47,7 +47,8 @@ def _cells(one: Standing) -> tuple[str, ...]:
 def _notes(result: ScoreboardResult) -> Iterator[str]:
     board = result.board
     lost = _percent(board.chance_regret)
-    yield f"{board.networks} networks; one drawn at random loses {lost} of top-1 to the best of its band"
+    learned = f" ({board.others} more, trained less often, are only learned from)" if board.others else ""
+    yield f"{board.networks} networks{learned}; one drawn at random loses {lost} of top-1 to the best of its band"
     if board.ceiling is not None:
         yield f"ceiling, the same networks trained again: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
     if board.cost_s is not None:

@@ -275,7 +275,11 @@ class StagedSpace:
 
     def stage_depths(self, architecture: Architecture) -> tuple[int, ...]:
         """The number of blocks of each stage of a member."""
-        return tuple(len(blocks) for blocks in self._laid_out(architecture)[0])
+        return tuple(len(blocks) for blocks in self.stage_blocks(architecture))
+
+    def stage_blocks(self, architecture: Architecture) -> tuple[tuple[BlockSpec, ...], ...]:
+        """The blocks of each stage of a member; a pool behind a stage is one of its blocks."""
+        return tuple(tuple(blocks) for blocks in self._laid_out(architecture)[0])
 
     def _laid_out(self, architecture: Architecture) -> tuple[list[list[BlockSpec]], StageChoice]:
         """The blocks of each stage of a member, and what was chosen for the last of them."""

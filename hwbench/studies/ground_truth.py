@@ -25,6 +25,8 @@ from hwbench.studies.ranking import Interval, mean_rank_interval, of_longer
 from hwbench.workspace import write_text
 
 NETWORKS, ROWS, SCORES = "networks.json", "rows", "scores.json"
+# Networks that are enough to be judged on without others that were trained less often.
+JUDGED = 24
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,15 @@ class GroundTruth:
             for evaluator, scores in self.scores.items()
         }
         write_text(self.folder / SCORES, json.dumps(plain, indent=1, allow_nan=False) + "\n")
+
+    @cached_property
+    def judged(self) -> tuple[TrainedNetwork, ...]:
+        """The networks that scores are held against: those that were trained most often, at least ``JUDGED`` of them.
+
+        The others are known less well, and are there to be learned from. Of fewer than that all are judged.
+        """
+        counts = sorted((len(one.trainings) for one in self.networks), reverse=True)
+        return tuple(one for one in self.networks if len(one.trainings) >= counts[:JUDGED][-1])
 
     @cached_property
     def ceiling(self) -> Interval | None:

@@ -87,10 +87,11 @@ class Scoreboard:
 
     Attributes:
         standings: One for each evaluator.
-        networks: Number of trained networks.
+        networks: Number of trained networks that they are judged on.
         ceiling: Rank correlation with as many other trainings of the same networks; None where none was trained twice.
         chance_regret: Top-1 that a random network loses to the best of its band, a share.
         cost_s: Mean CPU time of a whole training; None: not known.
+        others: Number of networks that were trained less often, and are only learned from.
     """
 
     standings: tuple[Standing, ...]
@@ -98,6 +99,7 @@ class Scoreboard:
     ceiling: Interval | None
     chance_regret: float
     cost_s: float | None
+    others: int = 0
 
     @property
     def best(self) -> Standing | None:
@@ -130,11 +132,12 @@ def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreb
     """What every evaluator with scores in a ground truth is worth, and what its own early epochs are.
 
     Args:
-        truth: Trained networks with the scores of evaluators.
+        truth: Trained networks with the scores of evaluators; those that were trained most often are judged on.
         bands: Only networks of these; default: all.
     """
-    networks = [one for one in truth.networks if bands is None or one.band in bands]
-    ceiling = replace(truth, networks=tuple(networks)).ceiling
+    known = tuple(one for one in truth.networks if bands is None or one.band in bands)
+    networks = replace(truth, networks=known).judged
+    ceiling = replace(truth, networks=networks).ceiling
     found = []
     for evaluator, scores in truth.scores.items():
         scored = [one for one in networks if one.name in scores]
@@ -149,6 +152,7 @@ def scoreboard(truth: GroundTruth, bands: Sequence[str] | None = None) -> Scoreb
         ceiling,
         chance_regret([one.top1 for one in networks], [one.band for one in networks]),
         _cost_s(networks),
+        len(known) - len(networks),
     )
 
 

@@ -23,7 +23,7 @@ from hwbench.training.metrics import Scores, evaluate
 from hwbench.training.parts import frozen_blocks, recomputed, train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
-from hwbench.training.resources import Resources
+from hwbench.training.resources import Resources, clip_layout
 from hwbench.training.sampling import Sampling, require_shapes
 from hwbench.training.state import Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
@@ -103,7 +103,7 @@ def fit(
     """
     resources, recipe = resources or Resources(), recipe.for_targets(several=training.videos.multi_label)
     with resources.applied() as device, torch.random.fork_rng(), contextlib.ExitStack() as stack:
-        layout = torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
+        layout = clip_layout(device)
         _place(module, device)
         sampling, teacher = Sampling(recipe, training), None if teacher is None else teacher.to(device)
         for network in (module, teacher) if recipe.multigrid else ():

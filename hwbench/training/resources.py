@@ -54,6 +54,15 @@ class Resources:
             torch.set_num_threads(before)
 
 
+def clip_layout(device: torch.device) -> torch.memory_format:
+    """Memory format of clips (N, C, T, H, W) that the convolutions of a device are fast with.
+
+    On a CPU that is channels last. On a GPU it is the default one: torch's own depthwise kernels over three axes take
+    no other, and those of cuDNN, which run then, are slow in the backward pass (pytorch/pytorch#37406).
+    """
+    return torch.channels_last_3d if device.type == "cpu" else torch.contiguous_format
+
+
 # Of mallopt(3).
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,17 +20,25 @@ from torch.func import functional_call
 from hwbench import models
 from hwbench.errors import InvalidValue
 from hwbench.models.assembly import ChainNetwork
+from hwbench.models.efficient_x3d import EfficientX3d
 from hwbench.models.mvit import MvitNetwork
+from hwbench.models.resnet import ResnetNetwork
+from hwbench.models.squeezetime import SqueezeTimeNetwork
 from hwbench.spaces import StagedSpace
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.spaces.steps import ClipSpan, spread
-from hwbench.specs import Architecture
+from hwbench.specs import Architecture, BlockSpec
+from hwbench.specs.kinds.resnet import FramePoolKind
 
 # Networks whose modules are kept; building one takes as long as a third of a step.
 _KEPT = 256
-_IN_CHAIN = re.compile(r"block_(\d+)\.")
-# Blocks between stem and head, which have names of their own.
-_IN_MVIT = re.compile(r"blocks\.(\d+)\.")
+# What the parameters of a block of a stage begin with, by network. SlowFast tells stage and pathway as they are.
+_BLOCKS = (
+    (EfficientX3d, re.compile(r"s\d+\.pathway0_res\d+\.")),
+    (ResnetNetwork, re.compile(r"blocks\.\d+\.res_blocks\.\d+\.")),
+    (SqueezeTimeNetwork, re.compile(r"stages\.\d+\.\d+\.")),
+    (MvitNetwork, re.compile(r"blocks\.\d+\.")),
+)
 # A name with dots is none of a parameter.
 _DOT = "/"
 
@@ -121,53 +129,73 @@ class SharedWeights(nn.Module):
 def shared_names(module: nn.Module, space: StagedSpace, architecture: Architecture) -> dict[str, str]:
     """Names of the parameters of a network -> names that are the same in all networks of its space.
 
-    A chain and an MViT count their blocks through, whatever the stages before are deep; other networks with names of
-    their own tell the stage already.
+    A block goes by its stage and its place there. Its own name counts blocks through, or stages as checkpoints have
+    them, where a pool is an entry of its own and a stage that changes no shape is none.
     """
     names = [name for name, _ in module.named_parameters()]
-    if not isinstance(module, ChainNetwork | MvitNetwork):
-        return {name: name for name in names}
-    depths, ends = space.stage_depths(architecture), len(space.ends.on(space.cells[0].clip).before())
-    inner = [f"stage{stage}.{i}" for stage, depth in enumerate(depths) for i in range(depth)]
-    if isinstance(module, MvitNetwork):
-        return {name: _IN_MVIT.sub(lambda found: f"{inner[int(found[1])]}.", name) for name in names}
-    places = [*(f"stem.{i}" for i in range(ends)), *inner]
+    blocks = _by_stage(module, names, space, architecture)
 
     def shared(name: str) -> str:
-        found = _IN_CHAIN.match(name)
-        if found is None:
-            raise InvalidValue(f"{name}: expected the parameter of a block")
-        number = int(found[1])
-        place = places[number] if number < len(places) else f"head.{number - len(places)}"
-        return f"{place}.{name[found.end() :]}"
+        prefix = next((prefix for prefix in blocks if name.startswith(prefix)), "")
+        return blocks.get(prefix, "") + name[len(prefix) :]
 
     return {name: shared(name) for name in names}
 
 
+def _by_stage(
+    module: nn.Module, names: Sequence[str], space: StagedSpace, architecture: Architecture
+) -> dict[str, str]:
+    """What the names of the parameters of a block begin with -> what the shared ones begin with."""
+    stages = space.stage_blocks(architecture)
+    if isinstance(module, ChainNetwork):
+        ends = len(space.ends.on(space.cells[0].clip).before())
+        places = [*(f"stem.{number}." for number in range(ends)), *_places(stages)]
+        places += (f"head.{number}." for number in range(len(module.specs) - len(places)))
+        return {f"block_{number}.": place for number, place in enumerate(places)}
+    pattern = next((pattern for kind, pattern in _BLOCKS if isinstance(module, kind)), None)
+    if pattern is None:
+        return {}
+    prefixes = dict.fromkeys(match[0] for name in names if (match := pattern.match(name)))
+    with_weights = [[block for block in blocks if block.kind != FramePoolKind.name] for blocks in stages]
+    found = dict(zip(prefixes, _places(with_weights), strict=True))
+    if isinstance(module, ResnetNetwork):
+        found[f"blocks.{len(module.blocks) - 1}."] = "head."
+    return found
+
+
+def _places(stages: Sequence[Sequence[BlockSpec]]) -> list[str]:
+    return [f"stage{stage}.{number}." for stage, blocks in enumerate(stages) for number in range(len(blocks))]
+
+
 def _corners(space: StagedSpace) -> Iterator[Architecture]:
-    """Networks in which every tensor of the space is as large as anywhere: in turn, each stage goes through its kinds
-    of blocks at the largest and smallest of its numbers, the others stay at their largest choice. Where blocks choose
-    for themselves all choose alike: what one has is no larger than where all have it.
+    """Networks in which every tensor of the space is as large as anywhere.
+
+    Every other stage goes through its kinds of blocks at the largest and smallest of its numbers while those between
+    stay at their largest choice, and then at their smallest; and the other way round. So each kind of block is there
+    behind the widest and the narrowest stage. Where blocks choose for themselves all choose alike: what one has is no
+    larger than where all have it.
     """
-    cell = space.cells[-1]
-    extremes = [_extremes(stage) for stage in space.stages]
-    for place, choices in enumerate(extremes):
-        for choice in choices:
-            for others in ([ends[-1] for ends in extremes], [ends[0] for ends in extremes]):
-                chosen = [choice if at == place else one for at, one in enumerate(others)]
-                spans = (step.choices[:1] for step in space.steps if isinstance(step, ClipSpan))
-                steps = [*spans, *(spread(stage, one) for stage, one in zip(space.stages, chosen))]
-                yield space.member(cell, tuple(itertools.chain.from_iterable(steps)))
+    cell, extremes = space.cells[-1], [_extremes(stage) for stage in space.stages]
+    spans = [step.choices[:1] for step in space.steps if isinstance(step, ClipSpan)]
+    for first, end in itertools.product((0, 1), (-1, 0)):
+        moving = [at % 2 == first for at in range(len(extremes))]
+        for number in range(max((len(ends) for ends, moves in zip(extremes, moving) if moves), default=0)):
+            chosen = [ends[number % len(ends) if moves else end] for ends, moves in zip(extremes, moving)]
+            steps = [*spans, *(spread(stage, one) for stage, one in zip(space.stages, chosen))]
+            yield space.member(cell, tuple(itertools.chain.from_iterable(steps)))
 
 
 def _extremes(stage: Stage) -> list[StageChoice]:
-    """The choices of a stage, of each axis of numbers the smallest and the largest only."""
+    """The choices of a stage that differ in what tensors they have or how large these are: of each axis of numbers the
+    smallest and the largest only. A deeper stage has all that a shallow one has, and an activation has no tensors.
+    """
     axes = []
     for name, values in stage.axes:
         numbers = all(isinstance(value, int | float) for value in values)
-        axes.append((name, sorted({min(values), max(values)}) if numbers else values))
-    names = tuple(name for name, _ in axes)
-    return [StageChoice(chosen, names, stage.constants) for chosen in itertools.product(*(v for _, v in axes))]
+        ends = sorted({min(values), max(values)}) if numbers else values
+        axes.append(ends[-1:] if name in ("depth", "act") else ends)
+    names = tuple(name for name, _ in stage.axes)
+    return [StageChoice(chosen, names, stage.constants) for chosen in itertools.product(*axes)]
 
 
 def _place(part: torch.Size, whole: torch.Size) -> tuple[slice, ...]:

@@ -30,7 +30,7 @@ from hwbench.training.metrics import Scores, evaluate
 from hwbench.training.optimizers import set_rate
 from hwbench.training.processes import ALONE
 from hwbench.training.recipe import Recipe
-from hwbench.training.resources import Resources
+from hwbench.training.resources import Resources, clip_layout
 from hwbench.training.shared_weights import SharedWeights
 from hwbench.training.state import Resume, TrainState
 
@@ -190,7 +190,7 @@ def _draws(shared: SharedWeights, architecture: Architecture, videos: Sequence[i
 
 def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps: int, device: torch.device) -> float:
     """One step of the optimizer on the mean gradient of some networks; the loss of the first."""
-    shared, recipe = state.module, state.recipe
+    shared, recipe, layout = state.module, state.recipe, clip_layout(device)
     torch.manual_seed(recipe.seed * steps + state.position.step)
     set_rate(state.optimizer, recipe.rate(state.position.step, steps))
     state.optimizer.zero_grad(set_to_none=True)
@@ -199,7 +199,7 @@ def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps:
     for architecture, batch in parts:
         if not len(batch):
             raise VideoError("no video of a step could be read")
-        logits = shared(batch.clips.contiguous(memory_format=torch.channels_last_3d), architecture)
+        logits = shared(batch.clips.contiguous(memory_format=layout), architecture)
         loss = classification_loss(logits, batch.labels.to(device), recipe)
         if taught is None:
             taught, first = logits.detach(), loss.item()

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from hwbench.errors import InvalidFile
-from hwbench.studies.ground_truth import GroundTruth
+from hwbench.studies.ground_truth import JUDGED, GroundTruth
 from hwbench.studies.ranking import (
     chance_regret,
     of_longer,
@@ -134,6 +134,35 @@ def test_the_ceiling_grows_with_the_trainings_of_a_network(truth: Path) -> None:
     assert fewer.ceiling.value < found.ceiling.value
     # Four trainings: noise of half the deviation, so a correlation of 0.8.
     assert found.ceiling.value == pytest.approx(2 / math.pi * math.asin(0.8), abs=0.15)
+
+
+def test_networks_that_are_known_best_are_judged_on_once_they_are_enough(truth: Path) -> None:
+    """40 networks, of which the first 23, and then 24, were trained a second time."""
+    template = json.loads((truth / "rows" / "n0-seed0.json").read_text())
+    for path in (truth / "rows").glob("*.json"):
+        path.unlink()
+    networks = [{"name": f"n{i}", "band": "ab"[i % 2], "architecture": f"space:w={i}"} for i in range(40)]
+    facts = json.loads((truth / "networks.json").read_text())
+    (truth / "networks.json").write_text(json.dumps(facts | {"networks": networks}))
+
+    def trained(number: int, seed: int) -> None:
+        row = template | networks[number] | {"seed": seed, "top1": 0.01 * number}
+        (truth / "rows" / f"n{number}-seed{seed}.json").write_text(json.dumps(row))
+
+    for number in range(40):
+        trained(number, 0)
+    for number in range(JUDGED - 1):
+        trained(number, 1)
+    board = scoreboard(GroundTruth.read(truth))
+    assert (board.networks, board.others) == (40, 0)
+    trained(JUDGED - 1, 1)
+    found = GroundTruth.read(truth)
+    assert [one.name for one in found.judged] == [f"n{i}" for i in range(JUDGED)]
+    board = scoreboard(found)
+    assert (board.networks, board.others) == (JUDGED, 40 - JUDGED)
+    assert {one.networks for one in board.standings if one.evaluator == "good"} == {JUDGED}
+    assert board.ceiling is not None
+    assert board.ceiling.value == 1
 
 
 def test_scores_that_are_not_numbers_are_left_out(truth: Path) -> None:

@@ -12,6 +12,7 @@ from tiny import RECIPE, SPEC, Tiny, data
 from torch import nn
 
 from hwbench import models
+from hwbench.specs import Architecture
 from hwbench.training import Fit, Recipe, Resources, fit, load_checkpoint, open_data, score, train
 from hwbench.training.run import CHECKPOINT
 from hwbench.training.shared_weights import SharedWeights
@@ -170,3 +171,20 @@ def test_shared_weights_train_on_a_gpu(clips: Clips, tmp_path: Path, text: str) 
         )
     assert averages[0] == pytest.approx(averages[1], rel=1e-2)
     assert scores[0].videos == scores[1].videos == len(clips[1].videos)
+
+
+def test_a_supernet_takes_clips_in_the_layout_that_a_gpu_is_fast_with(
+    clips: Clips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Channels last, depthwise convolutions go to other kernels, and a step took seconds in the place of a fraction."""
+    space, seen = _read(tmp_path, X3D), list[bool]()
+    forward = SharedWeights.forward
+
+    def looked_at(self: SharedWeights, x: torch.Tensor, *network: Architecture) -> torch.Tensor:
+        seen.append(x.is_contiguous())
+        return forward(self, x, *network)
+
+    monkeypatch.setattr(SharedWeights, "forward", looked_at)
+    train_supernet(SharedWeights(space, CLASSES), Within(space), clips[0], Recipe(epochs=1), resources=GPU)
+    assert seen
+    assert all(seen)

@@ -114,6 +114,35 @@ kernel = ["1x3x3+1x3x3", "1x3x3+1x7x7"]
 interaction = [4, 8]
 position = 8
 """
+I3D = """
+schema = 1
+name = "small"
+description = "For tests."
+family = "i3d"
+[input]
+frames = 4
+resolution = 32
+[stem]
+width = 8
+kernel = "1x5x5"
+stride = 2
+act = "relu"
+[[stages]]
+depth = [1, 2]
+width = [16, 24]
+expansion = 0.5
+kernel = "3x1x1+1x3x3"
+frame_pool = [1, 2]
+stride = 1
+[[stages]]
+depth = [1, 3]
+width = [16, 32]
+expansion = 0.5
+kernel = ["1x1x1+1x3x3", "3x1x1+1x3x3"]
+stride = 1
+"""
+# The second stage of the narrower networks changes no shape.
+FLAT = X3D.replace("[head]", X3D[X3D.index("[[stages]]") : X3D.index("[head]")].replace("e = 2", "e = 1") + "[head]")
 
 
 @pytest.fixture
@@ -137,14 +166,46 @@ class Within:
 
 
 @pytest.mark.parametrize(
-    "text", [X3D, FINE, E3D, R2PLUS1D, SQUEEZETIME], ids=["x3d", "by-block", "e3d", "r2plus1d", "squeezetime"]
+    "text",
+    [X3D, FINE, FLAT, E3D, R2PLUS1D, SQUEEZETIME, I3D],
+    ids=["x3d", "by-block", "stride-1", "e3d", "r2plus1d", "squeezetime", "i3d"],
 )
 def test_any_network_of_a_space_finds_its_slices(text: str, tmp_path: Path) -> None:
     space = _read(tmp_path, text)
     shared, rng = SharedWeights(space, CLASSES), np.random.default_rng(0)
-    for _ in range(12):
-        module = shared.inherited(space.random(rng))
+    largest: dict[str, tuple[int, ...]] = {}
+    for _ in range(40):
+        architecture = space.random(rng)
+        module = shared.inherited(architecture)
         assert all(torch.isfinite(parameter).all() for parameter in module.parameters())
+        sizes, names = dict(module.named_parameters()), shared_names(module, space, architecture)
+        for name, place in names.items():
+            so_far = largest.get(place, (0,) * sizes[name].dim())
+            largest[place] = tuple(map(max, so_far, sizes[name].shape))
+    whole = {name.replace("/", "."): tuple(parameter.shape) for name, parameter in shared.named_parameters()}
+    assert largest == whole, "no tensor is larger than any network needs"
+
+
+@pytest.mark.parametrize(
+    ("text", "changed"),
+    [(I3D, {"s1.frame_pool": "2"}), (FLAT, {"s2.width": "16"})],
+    ids=["a pool", "a stage that changes no shape"],
+)
+def test_the_blocks_of_a_stage_are_shared_whatever_is_before(
+    text: str, changed: dict[str, str], tmp_path: Path
+) -> None:
+    """Checkpoints number them otherwise there."""
+    space = _read(tmp_path, text)
+    first = {name: values[0] for name, values in space.choices.items()}
+    own, places = list[set[str]](), list[set[str]]()
+    for choices in (first, first | changed):
+        architecture = space.of_params(choices)
+        names = shared_names(models.network(space.network(architecture, CLASSES)), space, architecture)
+        own.append(set(names))
+        places.append({place for place in names.values() if place.startswith("stage1.0.")})
+    assert own[0] != own[1]
+    assert places[0]
+    assert places[0] <= places[1]
 
 
 def test_every_network_of_a_small_space_computes_what_it_inherits(space: StagedSpace) -> None:
