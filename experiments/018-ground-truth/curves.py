@@ -160,7 +160,7 @@ def main() -> None:
     space = read_space(shipped() / "search_spaces" / "x3d-mini.toml")
     layout = Layout(SpaceSums.of(space, lambda block, x: 0.0, num_classes=truth.num_classes))
     networks = [one for one in truth.networks if Architecture.parse(one.architecture).space == space.name]
-    twice = [one for one in networks if len(one.trainings) > 1]
+    twice = [one for one in truth.judged if one in networks]
     whole = len(twice[0].trainings[0].curve)
     truths = [float(np.mean([training.top1 for training in one.trainings[1:]])) for one in twice]
     bands = [one.band for one in twice]

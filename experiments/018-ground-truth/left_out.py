@@ -2,7 +2,7 @@
 
 python experiments/018-ground-truth/left_out.py   # left_out.json from rows/, two minutes
 
-Top-1 is permuted among the networks of a band, so that nothing can be learned, and every network is predicted from all
+Top-1 of the networks that were trained most often is permuted within a band, so that nothing can be learned, and every network is predicted from all
 others: with variances learned anew without it, and with those of all networks.
 """
 
@@ -44,7 +44,7 @@ def kept(sums: SpaceSums, observations: Sequence[ScoreObservation]) -> list[floa
 def main() -> None:
     truth, space = GroundTruth.read(HERE), read_space(shipped() / "search_spaces" / "x3d-mini.toml")
     sums = SpaceSums.of(space, lambda block, x: 0.0, num_classes=truth.num_classes)
-    networks = [one for one in truth.networks if one.architecture.startswith("x3d-mini:")]
+    networks = [one for one in truth.judged if one.architecture.startswith("x3d-mini:")]
     architectures = [Architecture.parse(one.architecture) for one in networks]
     bands, top1 = np.array([one.band for one in networks]), np.array([one.top1 for one in networks])
     rng, taus = np.random.default_rng(0), {"anew": list[float](), "kept": list[float]()}
