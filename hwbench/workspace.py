@@ -23,8 +23,6 @@ from hwbench.ownership import check_above, check_own
 from hwbench.registry import suggest
 
 PARTS = ("search_spaces", "profiles", "zoo", "experiments")
-# Folders of trained networks, by space: what ``trained:NAME`` means.
-TRAINED = "search_spaces/trained"
 STATE = ".hwbench"
 # What a workspace must keep to its owner. The last two hold what is run, and the numbers of processes that are ended.
 _OWN = (".", *PARTS[:3], STATE, f"{STATE}/cache", f"{STATE}/labs")
@@ -147,13 +145,9 @@ class Workspace:
         """The ``model.toml`` of a zoo model; UnknownName lists the known ones."""
         return self._find("zoo", "zoo model", name, "/model.toml")
 
-    def trained(self, name: str) -> Path:
-        """The folder of trained networks of a space (``trained:NAME``); UnknownName lists the known ones."""
-        return self._find(TRAINED, "set of trained networks", name, "/networks.json").parent
-
     def names(self, part: str) -> tuple[str, ...]:
-        """Names available in ``search_spaces``, ``profiles``, ``zoo`` or ``TRAINED``."""
-        tail = {"search_spaces": "*.toml", TRAINED: "*/networks.json"}.get(part, "*/*.toml")
+        """Names available in ``search_spaces``, ``profiles`` or ``zoo``."""
+        tail = "*.toml" if part == "search_spaces" else "*/*.toml"
         found = {
             p.stem if part == "search_spaces" else p.parent.name
             for root in (self.root, shipped())

@@ -2,8 +2,8 @@
 
 python experiments/018-ground-truth/left_out.py   # left_out.json from rows/, two minutes
 
-Top-1 of the networks that were trained most often is permuted within a band, so that nothing can be learned, and every network is predicted from all
-others: with variances learned anew without it, and with those of all networks.
+Top-1 of the networks that were trained most often is permuted within a band, so that nothing can be learned, and every
+network is predicted from all others: with variances learned anew without it, and with those of all networks.
 """
 
 import json

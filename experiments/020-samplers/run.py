@@ -34,8 +34,8 @@ from hwbench.workspace import shipped
 HERE = Path(__file__).resolve().parent
 ROWS = HERE / "rows"
 TRUTH = HERE.parent / "018-ground-truth"
-# Trainings of a network of 018 that ``fitted`` follows, of those that were trained often; others count with one. What is
-# trained later changes no landscape.
+# Trainings of a network of 018 that ``fitted`` follows, of those that were trained often; others count with one. So
+# what is trained later changes no landscape.
 SEEDS = 5
 TRIALS = 400
 STARTUP = 12

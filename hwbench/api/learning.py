@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 # Networks that are left out one by one, at most, to say what the model is worth: each is a fit of its own.
 _LEFT_OUT = 64
 _TOP1 = "top-1"
-# Before the name of a set of trained networks that came with hwbench, or lies in the workspace.
-TRAINED_PREFIX = "trained:"
 _GIVEN_UP = frozenset(("architecture", "score", "epochs"))
 
 
@@ -158,19 +156,20 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     Args:
         workspace: Has the studies.
         space: Trainings of other spaces are left out; of a union each space needs some.
-        sources: Names of studies, folders of ground truth, and ``trained:NAME``.
+        sources: Names of studies, and folders of ground truth.
 
     Raises:
-        UnknownName: There is no such study with a result, or no such set of trained networks.
+        UnknownName: There is no such study with a result.
         InvalidValue: A study trained nothing, scores are of different units, or none is of the space.
         InvalidFile: A file is damaged.
     """
     from hwbench.specs import Architecture
+    from hwbench.studies.ground_truth import NETWORKS
 
     units, trained = {}, list[_Trained]()
     for source in sources:
-        folder = truth_folder(workspace, source)
-        if folder is not None:
+        folder = Path(source)
+        if (folder / NETWORKS).is_file():
             units[source] = _TOP1
             trained += _of_folder(folder, {one.name for one in space.members}, len(trained))
         else:
@@ -183,20 +182,6 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     if lacking := [one.name for one in space.members if one.name not in learned]:
         raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}")
     return Learned(tuple(sources), next(iter(units.values())), tuple(trained))
-
-
-def truth_folder(workspace: Workspace, source: str) -> Path | None:
-    """The folder of ground truth that a source means: ``trained:NAME``, or a path; None: it is neither.
-
-    Raises:
-        UnknownName: There is no such set of trained networks.
-    """
-    from hwbench.studies.ground_truth import NETWORKS
-
-    if source.startswith(TRAINED_PREFIX):
-        return workspace.trained(source.removeprefix(TRAINED_PREFIX))
-    folder = Path(source)
-    return folder if (folder / NETWORKS).is_file() else None
 
 
 def _amount(fidelity: Fidelity) -> float:

@@ -20,7 +20,6 @@ from hwbench.api.bench import bench
 from hwbench.api.bench_request import BenchRequest
 from hwbench.api.export import ExportRequest, export
 from hwbench.api.export_sources import source_of
-from hwbench.api.learning import TRAINED_PREFIX
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.models import checkpoint_file
 from hwbench.api.prediction import installed_target, measuring, table_predictor
@@ -34,7 +33,6 @@ from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, NotMeasured, 
 from hwbench.interpreter import python_command, python_environment
 from hwbench.specs import LatencyStats, Precision
 from hwbench.units import format_duration, milliseconds, parse_duration
-from hwbench.workspace import TRAINED
 
 if TYPE_CHECKING:
     from hwbench.deploy import DeployedModel
@@ -235,14 +233,12 @@ class _Finding:
         within_ms = float(f"{1e3 * budget_s * (1 - RESERVE):.4g}")
         device, seed = self.request.device, self.request.seed
         study = f"quickstart-{within_ms:g}ms-{seed}"
-        known = (f"{TRAINED_PREFIX}{SPACE}",) if SPACE in self.workspace.names(TRAINED) else ()
-        learning = "".join(f" --learn-from {one}" for one in known)
         _tell_step(
             self.listener,
             2,
             f"search within {within_ms:g} ms, the budget less {RESERVE:.0%}, in case the machine slows down",
             f"search --device {device} --space {SPACE} --precision int8 --budget {within_ms:g}ms "
-            f"--trials {TRIALS} --measure {CANDIDATES} --seed {seed} --study {study}{learning}",
+            f"--trials {TRIALS} --measure {CANDIDATES} --seed {seed} --study {study}",
         )
         wanted = SearchRequest(
             budget=f"{within_ms:g}ms",
@@ -253,16 +249,8 @@ class _Finding:
             measure=CANDIDATES,
             seed=seed,
             study=study,
-            learn_from=known,
         )
-        try:
-            return search(wanted, self.listener, workspace=self.workspace, builder=self.builder)
-        except InvalidValue as error:  # another version of hwbench began it, to which other trainings were known
-            if not known:
-                raise
-            self.listener.say(f"study {study} goes on as it was begun, and learns from nothing: {error}")
-            wanted = replace(wanted, learn_from=())
-            return search(wanted, self.listener, workspace=self.workspace, builder=self.builder)
+        return search(wanted, self.listener, workspace=self.workspace, builder=self.builder)
 
     def compare(self, found: SearchResult) -> float:
         """Seconds that the network found takes in fp32."""

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.learning import TRAINED_PREFIX, truth_folder
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.requests import option, request
 from hwbench.api.search_request import SUPERNET_EPOCHS
@@ -47,14 +46,9 @@ class ScoreboardRequest:
     is a draw.
     """
 
-    source: str = option(
-        argument=True,
-        metavar="STUDY|FOLDER",
-        help="A study, a folder of ground truth, or trained:NAME, such as trained:x3d-tiny.",
-    )
+    source: str = option(argument=True, metavar="STUDY|FOLDER", help="A study, or a folder of ground truth.")
     evaluator: tuple[str, ...] = option(
-        default=(),
-        help="Score the networks by this evaluator as well (repeatable); a folder named by its path keeps the scores.",
+        default=(), help="Score the networks by this evaluator as well (repeatable); a folder keeps the scores."
     )
     band: tuple[str, ...] = option(default=(), help="Of a folder: only networks of this band (repeatable).")
     data: str | None = option(
@@ -116,9 +110,10 @@ def scoreboard(
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
-    if (truth := truth_folder(workspace, request.source)) is not None:
-        return ScoreboardResult(request.source, _of_folder(workspace, truth, request, listener))
-    if (folder := Path(request.source)).is_dir():
+    folder = Path(request.source)
+    if (folder / NETWORKS).is_file():
+        return ScoreboardResult(request.source, _of_folder(workspace, folder, request, listener))
+    if folder.is_dir():
         raise InvalidFile(f"{folder}: has no {NETWORKS}; expected a folder of ground truth, or the name of a study")
     if request.band:
         raise InvalidValue("--band is about a folder of ground truth")
@@ -140,8 +135,7 @@ def _of_folder(workspace: Workspace, folder: Path, request: ScoreboardRequest, l
             raise UnknownName(f"{folder}: no band {band!r}; {suggest(band, known)}")
     for name in request.evaluator:
         truth = truth.with_scores(name, _scores(workspace, truth, name, request.data, listener))
-        if not request.source.startswith(TRAINED_PREFIX):
-            truth.write_scores()
+        truth.write_scores()
     return judged(truth, request.band or None)
 
 

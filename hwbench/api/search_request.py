@@ -111,9 +111,8 @@ class SearchRequest:
     learn_from: tuple[str, ...] = option(
         default=(),
         metavar="STUDY|FOLDER",
-        help="Trainings to begin from: a study of curve or short-train, a folder of ground truth, or what came with a "
-        "space, as trained:x3d-tiny (repeatable). fitted scores by them alone; curve and short-train try the best "
-        "networks of them first, and repeat none.",
+        help="Trainings to begin from: a study of curve or short-train, or a folder of ground truth (repeatable). "
+        "fitted scores by them alone; curve and short-train try the best networks of them first, and repeat none.",
     )
     supernet_epochs: int = option(
         default=SUPERNET_EPOCHS,
@@ -192,8 +191,8 @@ class SearchRequest:
             )
         if evaluator == LEARNED and not self.learn_from:
             raise InvalidValue(
-                f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, a folder of ground "
-                "truth, or trained:NAME"
+                f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, or a folder of ground "
+                "truth"
             )
         _ = self.study_storage
 

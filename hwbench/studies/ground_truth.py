@@ -96,7 +96,7 @@ class GroundTruth:
 
     Attributes:
         folder: Where they were read.
-        budget_ms: The budget that the bands are shares of; not a number where networks were drawn without one.
+        budget_ms: The budget that the bands are shares of.
         data: What was trained on, as ``hwbench train --data`` takes it.
         num_classes: Width of the logits.
         networks: Those with at least one training, in the order they were drawn.
@@ -124,13 +124,11 @@ class GroundTruth:
                 for one in drawn["networks"]
                 if one["name"] in trainings
             )
-            budget_ms, data, num_classes = (
-                float(drawn.get("budget_ms", "nan")),
-                str(drawn["data"]),
-                int(drawn["classes"]),
-            )
+            budget_ms, data, num_classes = float(drawn["budget_ms"]), str(drawn["data"]), int(drawn["classes"])
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidFile(f"{folder / NETWORKS}: expected data, classes and networks: {error!r}") from None
+            raise InvalidFile(
+                f"{folder / NETWORKS}: expected budget_ms, data, classes and networks: {error!r}"
+            ) from None
         if not networks:
             raise InvalidFile(f"{folder / ROWS}: no network of {NETWORKS} has been trained")
         return cls(folder, budget_ms, data, num_classes, networks, _scores(folder / SCORES))

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from hwbench.api.learning import learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.spaces import load_space
@@ -14,7 +13,7 @@ from hwbench.testing.searches import search_by_law
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RunDescription, write_description
 from hwbench.training.log import METRICS
-from hwbench.workspace import TRAINED, Workspace
+from hwbench.workspace import Workspace
 
 NETWORKS = 12
 
@@ -66,30 +65,6 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     assert fewer.networks == len(history) - 1
     with pytest.raises(NotMeasured):
         scoreboard(ScoreboardRequest(source="tried", data="other"), workspace=workspace)
-
-
-def test_what_came_with_a_space_has_a_name(workspace: Workspace, folder: Path) -> None:
-    """A set of trained networks of the workspace, or of the package; what is said of it is not written there."""
-    place = workspace.root / TRAINED / "mine"
-    place.parent.mkdir()
-    folder.rename(place)
-    result = scoreboard(ScoreboardRequest(source="trained:mine", evaluator=("entropy",)), workspace=workspace)
-    assert result.board.networks == NETWORKS
-    assert not GroundTruth.read(place).scores
-    learned = learn_from(workspace, load_space(workspace, "x3d-tiny"), ["trained:mine"])
-    assert str(learned) == f"{NETWORKS} networks of trained:mine"
-    with pytest.raises(UnknownName, match="unknown set of trained networks 'mint'; did you mean 'mine'"):
-        scoreboard(ScoreboardRequest(source="trained:mint"), workspace=workspace)
-    with pytest.raises(UnknownName, match="unknown set of trained networks 'mint'"):
-        learn_from(workspace, load_space(workspace, "x3d-tiny"), ["trained:mint"])
-    assert set(workspace.names(TRAINED)) == {"mine", "x3d-tiny"}
-
-
-def test_the_networks_that_came_with_the_space_of_the_quickstart_are_learned_from(workspace: Workspace) -> None:
-    board = scoreboard(ScoreboardRequest(source="trained:x3d-tiny", evaluator=("fitted",)), workspace=workspace).board
-    fitted = next(one for one in board.standings if one.evaluator == "fitted")
-    assert fitted.informative
-    assert fitted.networks == board.networks >= 64
 
 
 def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
