@@ -1,6 +1,6 @@
 """From how many trainings, and of what length, the model of ``--evaluator fitted`` ranks networks. See README.md.
 
-python experiments/018-ground-truth/learned.py   # learned.json from rows/, a few minutes
+python experiments/018-ground-truth/learned.py   # learned.json from rows/, half a minute
 
 It learns from draws of the networks that were trained least often, and is held against the mean top-1 of the others, of
 which it sees nothing: neither their trainings nor variances that these have part in.
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+from curves import smoothed
 
 from hwbench.spaces import read_space
 from hwbench.spaces.sums import SpaceSums
@@ -26,8 +27,6 @@ HERE = Path(__file__).resolve().parent
 # Networks that the model learns from, and epochs of their trainings.
 COUNTS, EPOCHS = (8, 12, 16, 24, 32, 48, 64, 96), (1, 2, 3, 6, 12)
 DRAWS = 12
-# Losses are means over quarters of epochs.
-PARTS = 4
 
 Score = Callable[[Training], float]
 
@@ -38,7 +37,7 @@ def top1_after(epochs: int) -> Score:
 
 def loss_of(epochs: int) -> Score:
     """The mean training loss of the last epoch, negated."""
-    return lambda training: -fmean(training.losses[PARTS * (epochs - 1) : PARTS * epochs])
+    return lambda training: -smoothed(training, epochs)
 
 
 def learned(layout: Layout, networks: Sequence[TrainedNetwork], score: Score) -> Posterior:

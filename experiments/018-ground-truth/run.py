@@ -48,7 +48,7 @@ BANDS = {"edge": (0.9, 1.0), "middle": (0.6, 0.7)}
 PER_BAND = 24
 # Trainings of each network that was drawn first: so many that the ceiling of their mean is above 0.65.
 SEEDS = 6
-# Networks of a band in all; those after the first ones are trained once.
+# Networks of a band in all; those after the first ones are trained once, and some of them were twice.
 ALL_OF_BAND = 75
 # Clips, depths and widths of X3D's shapes, largest first: of each clip and depth the widest within the budget counts.
 CLIPS = ((8, 64), (8, 48), (4, 64), (4, 48))

@@ -37,7 +37,8 @@ class ScoreboardRequest:
     """Say how well evaluators rank networks that were trained.
 
     Of a folder of ground truth (experiments/018-ground-truth): all evaluators that have scored its networks, and what
-    the first epochs of a training say. Of a study: its evaluator, on the networks of the study that were trained to the
+    the first epochs of a training say. Those that were trained most often are judged on, once they are 24; the others
+    are there for fitted to learn from. Of a study: its evaluator, on the networks of the study that were trained to the
     end (hwbench train, in runs/), or on its finalists where these are more. Networks are compared with others of about
     their latency.
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Below the workspace; goes with ``hwbench doctor --clean``.
 FOLDER = Path(".hwbench") / "cache" / "supernets"
 WEIGHTS = "supernet.pt"
-# How tensors of networks are shared; others than before are trained anew.
-WEIGHTS_OF = "by stage and place"
+# How networks share tensors. It is part of what a supernet is: where it changes, supernets are trained anew.
+SHARING = "by stage and place"
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class StudySupernet:
             "classes": str(len(self._classes)),
             "epochs": str(self.epochs),
             "seed": str(self.seed),
-            "weights": WEIGHTS_OF,
+            "sharing": SHARING,
         }
 
     @cached_property
