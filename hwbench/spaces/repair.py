@@ -29,12 +29,13 @@ def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> 
 
     There must be one; distances between numbers are counted in steps on the scale of the choice, not by value.
     """
+    away = [stage_distances(sums, number, proposal) for number in range(len(sums.axes))]
     best: tuple[int, float, int] | None = None
     for at, cell in enumerate(sums.cells):
         offset = _size_distance(sums, cell, proposal)
         if not np.isfinite(cell.base) or (best is not None and offset > best[0]):
             continue
-        front = _fronts(sums, cell, proposal)[0][0]
+        front = _fronts(sums, cell, away)[0][0]
         within = np.flatnonzero(cell.base + front.seconds <= budget_s)
         if len(within):
             first = int(within[0])
@@ -42,11 +43,11 @@ def nearest_within(sums: SpaceSums, budget_s: float, proposal: Architecture) -> 
             best = found if best is None else min(best, found)
     if best is None:
         raise AssertionError("a feasible set is never empty")
-    return _trace(sums, sums.cells[best[2]], proposal, budget_s)
+    return _trace(sums, sums.cells[best[2]], away, budget_s)
 
 
-def _trace(sums: SpaceSums, cell: CellSums, proposal: Architecture, budget_s: float) -> Architecture:
-    fronts = _fronts(sums, cell, proposal)
+def _trace(sums: SpaceSums, cell: CellSums, away: list[Integers], budget_s: float) -> Architecture:
+    fronts = _fronts(sums, cell, away)
     at = int(np.flatnonzero(cell.base + fronts[0][0].seconds <= budget_s)[0])
     state, picked = 0, []
     for axis, stage, by_state in zip(sums.axes, cell.stages, fronts):
@@ -57,22 +58,25 @@ def _trace(sums: SpaceSums, cell: CellSums, proposal: Architecture, budget_s: fl
     return sums.space.member(cell.cell, tuple(picked))
 
 
-def _fronts(sums: SpaceSums, cell: CellSums, proposal: Architecture) -> list[list[_Front]]:
+def _fronts(sums: SpaceSums, cell: CellSums, away: list[Integers]) -> list[list[_Front]]:
     """For each stage and each activation that reaches it: the front of what the rest of the network can be."""
     none = np.zeros(1, dtype=np.int64)
     after = [_Front(none, np.zeros(1), none, none)]
     stages = []
     for number in reversed(range(len(sums.axes))):
-        stage, distances = cell.stages[number], stage_distances(sums, number, proposal)
-        after = [_front(distances, out, row, after) for out, row in zip(stage.out, stage.seconds)]
+        stage = cell.stages[number]
+        after = [_front(away[number], out, row, after) for out, row in zip(stage.out, stage.seconds)]
         stages.append(after)
     return stages[::-1]
 
 
 def _front(distances: Integers, outs: Integers, seconds: Floats, after: list[_Front]) -> _Front:
-    pieces = []
-    for out, rest in enumerate(after):
-        options = np.flatnonzero((outs == out) & np.isfinite(seconds))
+    pieces, to_be_had = [], np.isfinite(seconds)
+    if not to_be_had.any():
+        none = np.empty(0, np.int64)
+        return _Front(none, np.empty(0), none, none)
+    for out in np.unique(outs[to_be_had]).tolist():
+        rest, options = after[out], np.flatnonzero((outs == out) & to_be_had)
         options = options[_undominated(distances[options], seconds[options])]
         grid = np.indices((len(options), len(rest.distance))).reshape(2, -1)
         chosen, follower = options[grid[0]], grid[1]
@@ -95,14 +99,13 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
 
 def stage_distances(sums: SpaceSums, number: int, proposal: Architecture) -> Integers:
     """By choice of a step: how far it is from that of a proposal. What one of both does not choose is no distance."""
-    axis, stage = sums.axes[number], sums.axes[number].stage
-    told = dict(proposal.choices)
-    tables = [
-        {text: _distance(text, told.get(choice, text), stage.texts(name)) for text in stage.texts(name)}
-        for name, choice in axis.names.items()
-    ]
-    rows = [sum(table[text] for table, text in zip(tables, axis.texts_of(choice))) for choice in axis.choices]
-    return np.array(rows, dtype=np.int64)
+    axis, told = sums.axes[number], dict(proposal.choices)
+    total = np.zeros(len(axis.choices), np.int64)
+    for (name, choice), places in zip(axis.names.items(), axis.places.T):
+        if choice in told:
+            wanted = axis.stage.texts(name).index(told[choice])
+            total += np.where((places < 0) | (places == wanted), 0, _CHANGE + np.abs(places - wanted))
+    return total
 
 
 def size_distances(sums: SpaceSums, proposal: Architecture) -> Integers:

@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hwbench.spaces.family import Family
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import BlockSpec, TensorSpec
@@ -56,6 +59,14 @@ class SpaceStep(abc.ABC):
     def numbers(self) -> dict[StageChoice, int]:
         """From a choice to its number."""
         return {choice: number for number, choice in enumerate(self.choices)}
+
+    @cached_property
+    def places(self) -> NDArray[np.int64]:
+        """Shape (choices, names): the place of each chosen value on its scale; -1 where nothing is chosen."""
+        scales = [{text: at for at, text in enumerate(self.stage.texts(axis))} for axis in self.names]
+        told = ((choice, self.texts_of(choice)) for choice in self.choices)
+        rows = [[-1] * len(scales) if c == ABSENT else [s[text] for s, text in zip(scales, t)] for c, t in told]
+        return np.array(rows, np.int64).reshape(len(rows), len(scales))
 
     @abc.abstractmethod
     def follow(

@@ -192,14 +192,8 @@ class Layout:
 
     @cached_property
     def _places(self) -> list[Integers]:
-        """By stage: shape (choices, columns of the stage), the place of each value."""
-        tables = []
-        for axis in self.sums.axes:
-            texts = [axis.stage.texts(name) for name in axis.stage.offered]
-            told = [axis.texts_of(choice) for choice in axis.choices]
-            rows = [[t.index(text) for t, text in zip(texts, row)] if row else [0] * len(texts) for row in told]
-            tables.append(np.array(rows, np.int64).reshape(len(rows), len(texts)))
-        return tables
+        """By stage: shape (choices, columns of the stage), the place of each value; 0 for that of no block."""
+        return [np.maximum(axis.places, 0) for axis in self.sums.axes]
 
     def _telling(self, pairs: list[Pair]) -> tuple[Pair, ...]:
         return tuple(pair for pair in pairs if all(len(self.scales[column]) > 1 for column in pair))
