@@ -157,7 +157,7 @@ def within(name: str) -> Callable[[Landscape, int], Iterator[float]]:
     """A sampler of hwbench, or an Optuna sampler in its wrapper."""
 
     def run(on: Landscape, seed: int) -> Iterator[float]:
-        base = gp if name == "gp" else samplers.get(name)
+        base = gp(noisy=on.noise > 0) if name == "gp" else samplers.get(name)
         study = optuna.create_study(
             direction="maximize", sampler=FeasibleSampler(on.feasible, base, seed=seed, startup=STARTUP)
         )
@@ -177,8 +177,8 @@ def within(name: str) -> Callable[[Landscape, int], Iterator[float]]:
     return run
 
 
-def gp(seed: int) -> optuna.samplers.BaseSampler:
-    return optuna.samplers.GPSampler(seed=seed, n_startup_trials=0, deterministic_objective=True)
+def gp(noisy: bool) -> Callable[[int], optuna.samplers.BaseSampler]:
+    return lambda seed: optuna.samplers.GPSampler(seed=seed, n_startup_trials=0, deterministic_objective=not noisy)
 
 
 def constrained(make: Callable[[int], optuna.samplers.BaseSampler]) -> Callable[[Landscape, int], Iterator[float]]:

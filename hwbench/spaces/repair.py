@@ -1,8 +1,12 @@
-"""The nearest member within a budget, by dynamic programming over (distance, latency) fronts."""
+"""Members within a budget near to a proposal.
+
+The nearest one comes by dynamic programming over (distance, latency) fronts. One of the nearer ones, at random, is the
+best member by scores of nearness with noise: perturb and maximise (Papandreou and Yuille, ICCV 2011).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -95,6 +99,34 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
     before = np.concatenate([[np.inf], np.minimum.accumulate(ordered)])[: len(ordered)]
     kept: Integers = order[ordered < before]
     return kept
+
+
+def noisy_nearness(sums: SpaceSums, proposal: Architecture, rng: np.random.Generator, scale: float) -> SpaceSums:
+    """Scores by which the best member within a budget is one of those near to a proposal, another one each time.
+
+    Args:
+        sums: What members of the space of the proposal take.
+        proposal: Any member.
+        rng: Draws Gumbel noise for each input size and each choice of each step.
+        scale: Of the noise; a changed choice takes 1 from the score.
+    """
+    sizes = rng.gumbel(scale=scale, size=len(sums.cells)) - size_distances(sums, proposal) / _CHANGE
+    stages = []
+    for number, axis in enumerate(sums.axes):
+        noise = rng.gumbel(scale=scale, size=len(axis.choices))
+        stages.append(noise - stage_distances(sums, number, proposal) / _CHANGE)
+    cells = [
+        replace(
+            cell,
+            base=float(size),
+            stages=tuple(
+                replace(stage, seconds=np.broadcast_to(near, stage.seconds.shape))
+                for stage, near in zip(cell.stages, stages, strict=True)
+            ),
+        )
+        for cell, size in zip(sums.cells, sizes, strict=True)
+    ]
+    return replace(sums, cells=tuple(cells))
 
 
 def stage_distances(sums: SpaceSums, number: int, proposal: Architecture) -> Integers:

@@ -156,7 +156,7 @@ class StagedSpace:
 
     def sample(self, trial: BaseTrial) -> Architecture:
         """The member that an Optuna trial chooses."""
-        picked = {name: str(trial.suggest_categorical(name, values)) for name, values in self.choices.items()}
+        picked = {name: str(trial.suggest_categorical(name, values)) for name, values in self.values.items()}
         return Architecture(self.name, self._present(picked))
 
     def member(self, cell: InputSize, choices: tuple[StageChoice, ...]) -> Architecture:

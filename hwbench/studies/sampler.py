@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.registry import Registry
 from hwbench.spaces.protocols import NetworkSet
+from hwbench.spaces.repair import noisy_nearness
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
 from hwbench.studies.journal import finished_trials
@@ -22,8 +23,10 @@ from hwbench.studies.thompson import Thompson
 # Makes the wrapped sampler from a seed; None means that every trial is an exact uniform draw.
 Base = Callable[[int], BaseSampler] | type[Thompson] | None
 
-# Proposals of the wrapped sampler that are tried before a network already seen is replaced by a fresh draw.
+# Proposals that are tried before a network already seen is replaced by a fresh draw.
 _PROPOSALS = 4
+# Noise by which the first neighbour of a proposal is found, where a change of one choice counts 1; then twice as much.
+_NOISE = 0.25
 _DRAWS = 400
 
 samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers")
@@ -51,7 +54,8 @@ class FeasibleSampler(BaseSampler):
     The first ``startup`` trials are exact uniform draws. After them ``Thompson`` proposes a network of the feasible
     set, or a wrapped Optuna sampler proposes one that is repaired into the nearest network within the budget; the
     repaired network is what is evaluated and what the sampler learns from. In place of a network that the study has
-    seen another is proposed, then drawn.
+    seen ``Thompson`` proposes another; of a wrapped sampler one near to its proposal is taken, for it may propose the
+    same again and again (the optimum of an acquisition function that knows no budget). In the end one is drawn.
 
     The sampler is made afresh for every trial, seeded by how many are finished or under way: a study with one worker
     that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of their own
@@ -83,6 +87,7 @@ class FeasibleSampler(BaseSampler):
         self._band = band
         self._known = tuple(known)
         self._base: BaseSampler | None = None
+        self._proposed: Architecture
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
@@ -125,13 +130,25 @@ class FeasibleSampler(BaseSampler):
     ) -> Architecture | None:
         """A network within the budget; None where every trial is a draw, or nothing is there to learn from."""
         if self._base is not None:
-            return self._feasible.repair(self._propose(study, trial, self._base))
+            if not attempt:
+                self._proposed = self._propose(study, trial, self._base)
+            return self._within(self._proposed, rng, attempt)
         if self._thompson is not None and (scored := [*self._known, *self._scored(study)]):
             running = len(_others_running(study, trial))
             return self._thompson.propose(
                 scored, rng, attempt=attempt, running=running, front=len(study.directions) > 1
             )
         return None
+
+    def _within(self, proposed: Architecture, rng: np.random.Generator, attempt: int) -> Architecture:
+        """The network within the budget that is nearest to what was proposed, or later one of the nearer ones."""
+        nearest = self._feasible.repair(proposed)
+        if not attempt:
+            return nearest
+        part = next(part for part in self._feasible.parts if part.space.name == nearest.space)
+        centre = proposed if proposed.space == nearest.space else nearest
+        sums = part.sums.of_space(nearest.space)
+        return part.best(noisy_nearness(sums, centre, rng, _NOISE * 2 ** (attempt - 1))).architecture
 
     def _scored(self, study: Study) -> list[ScoreObservation]:
         """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""

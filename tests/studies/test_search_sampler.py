@@ -1,8 +1,10 @@
+import statistics
 from collections import Counter
 
 import optuna
 import pytest
 
+from hwbench.spaces.joint import JointSet
 from hwbench.studies.sampler import FeasibleSampler, samplers
 
 
@@ -52,6 +54,48 @@ def test_every_proposal_is_feasible_and_new(feasible, name):
 )
 def test_any_optuna_sampler_can_be_wrapped(feasible, make):
     assert all(a in feasible for a in run(feasible, make, 15))
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_in_place_of_what_is_proposed_again_come_its_neighbours():
+    """As the optimum of an acquisition function that knows no budget, one proposal over the budget comes always."""
+    weights = {f"item{number}": {0: 0, 1: 3 + number % 5} for number in range(16)}
+    sizes = {name: {0: 0, 1: 12 - cost[1]} for name, cost in weights.items()}
+    feasible = JointSet.of_named_costs({"weight": weights, "size": sizes}, budgets={"weight": 60, "size": 90})
+    all_items = dict.fromkeys(weights, 1)
+
+    def stubborn(seed):
+        return optuna.samplers.PartialFixedSampler(all_items, optuna.samplers.RandomSampler(seed=seed))
+
+    def packed(networks):
+        return [sum(text == "1" for _, text in one.choices) for one in networks]
+
+    near, drawn = (run(feasible, base, 40)[5:] for base in (stubborn, None))
+    assert len(set(near)) == len(near)
+    assert all(one in feasible for one in near)
+    most = sum(text == "1" for _, text in feasible.repair(feasible.space.of_params(all_items)).choices)
+    assert most >= max(packed(near)) >= min(packed(near)) >= most - 3
+    assert min(packed(near)) > max(packed(drawn)) - 2
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("value", ["first", "last"])
+def test_neighbours_of_a_network_within_the_budget_are_near(feasible, value):
+    at = {"first": 0, "last": -1}[value]
+    proposed = {name: values[at] for name, values in feasible.space.values.items()}
+
+    def stubborn(seed):
+        return optuna.samplers.PartialFixedSampler(proposed, optuna.samplers.RandomSampler(seed=seed))
+
+    centre = feasible.repair(feasible.space.of_params(proposed))
+
+    def changes(networks):
+        return statistics.fmean(sum(one[n] != text for n, text in centre.choices) for one in networks)
+
+    near, drawn = (run(feasible, base, 30)[5:] for base in (stubborn, None))
+    assert len(set(near)) == len(near)
+    assert all(one in feasible for one in near)
+    assert changes(near) < 0.7 * changes(drawn)
 
 
 def test_proposals_use_what_was_learned(make_search):
