@@ -82,6 +82,7 @@ def trained(workspace: Workspace, key: str, seed: int, folder: Path) -> dict[str
     return {
         "architecture": key,
         "seed": seed,
+        "dropout": recipe.dropout,
         "cpu_s": round(time.process_time() - cpu),
         "validation": validation,
         "training_loss": [round(statistics.fmean(epoch), 4) for epoch in losses if epoch],

@@ -25,6 +25,8 @@ WINNER = (
     "s2.depth=3,s2.width=64,s2.expansion=4,s2.kernel=1x3x3+3x1x1,s2.se=0,s2.act=relu,"
     "s3.depth=4,s3.width=96,s3.expansion=3,s3.kernel=1x3x3+3x1x1,s3.se=0,s3.act=relu"
 )
+# What was the default when the networks were trained.
+DROPOUT = 0.2
 CLASSES = 8
 JOBS = (
     "winner/relu/0", "winner/relu/1", "winner/relu/2", "x3d-xs/swish/0", "winner/swish/0", "winner/hswish/0",
@@ -62,8 +64,8 @@ class Job:
 
     def recipe(self) -> Recipe:
         if self.model == "x3d-xs":
-            return Recipe(epochs=64, seed=self.seed, eval_every=8)
-        return Recipe(epochs=14, seed=self.seed, eval_every=14)
+            return Recipe(epochs=64, seed=self.seed, eval_every=8, dropout=DROPOUT)
+        return Recipe(epochs=14, seed=self.seed, eval_every=14, dropout=DROPOUT)
 
     def tuning_epochs(self) -> int:
         return 1 if self.model == "x3d-xs" else QAT_EPOCHS
@@ -93,7 +95,7 @@ class Bench:
         trained = self.train(job, job.recipe(), job.name)
         # Each block alone is one pass of everything for each of them: hours for the 26 of X3D-XS.
         after = self.export(trained, f"{job.name}/ptq", Int8(inspect=job.model == "winner")).manifest
-        recipe = Recipe(epochs=job.tuning_epochs(), learning_rate=QAT_RATE, seed=job.seed)
+        recipe = Recipe(epochs=job.tuning_epochs(), learning_rate=QAT_RATE, seed=job.seed, dropout=DROPOUT)
         tuned = self.train(job, recipe, f"{job.name}-qat", FineTuning.of(trained))
         aware = self.export(tuned, f"{job.name}/qat").manifest
         assert after.quantization is not None

@@ -308,7 +308,7 @@ def train_one(job: Training, device: str) -> bool:
     with truth.claimed(job.folder) as ours:
         if not ours or job.result is not None:
             return False
-        recipe = Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY)
+        recipe = Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY, dropout=truth.DROPOUT)
         row = truth.trained(job, recipe, last=1, device=device)
         truth.write(job.row, row)
         print(job.label, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)

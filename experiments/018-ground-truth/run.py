@@ -41,6 +41,8 @@ HERE = Path(__file__).resolve().parent
 ROWS, NETWORKS, LATENCY = HERE / "rows", HERE / "networks.json", HERE / "latency.json"
 DATA, CLASSES, DEVICE = "synthetic:motion48:small", 48, "local"
 EPOCHS = 12
+# What was the default when the first networks were trained.
+DROPOUT = 0.2
 # What is averaged: the last evaluations of a run.
 LAST = 3
 # Shares of the budget.
@@ -193,7 +195,7 @@ def claimed(folder: Path) -> Iterator[bool]:
 def trained(job: Job, recipe: Recipe | None = None, last: int = LAST, device: str = "cpu") -> dict[str, Any]:
     """The row of a training on a device of torch; its accuracy is the mean of so many last evaluations."""
     network = network_of(job.network["architecture"])
-    recipe = recipe or Recipe(epochs=EPOCHS, seed=job.seed)
+    recipe = recipe or Recipe(epochs=EPOCHS, seed=job.seed, dropout=DROPOUT)
     size = (network.input.t, network.input.h, network.input.w)
     data = open_data(Workspace.find(), DATA, size, recipe, reading=Reading(decoded_cache_bytes=4 << 30))
     job.folder.mkdir(parents=True, exist_ok=True)

@@ -153,7 +153,7 @@ class OneFrame:
 def run(name: str, seed: int, epochs: int, one_frame: bool, changes: list[str]) -> None:
     workspace = Workspace.find()
     changed = {key: json.loads(value) for key, _, value in (change.partition("=") for change in changes)}
-    recipe = Recipe(**{"epochs": epochs, "seed": seed, "eval_every": epochs, **changed})
+    recipe = Recipe(**{"epochs": epochs, "seed": seed, "eval_every": epochs, "dropout": 0.2, **changed})
     data = open_data(workspace, SMALL, (8, 64, 64), recipe)
     if one_frame:
         for part in (data.training, data.validation):

@@ -116,7 +116,7 @@ FIRST_FACTS = {
     "label_smoothing": "0.05",
     "ema_decay": "0.98",
     "clip_grad_norm": "5.0",
-    "dropout": "0.2",
+    "dropout": "0.0",
     "precision": "fp32",
     "seed": "0",
     "eval_every": "1",
