@@ -316,7 +316,7 @@ def train_one(job: Training, device: str) -> bool:
 
 
 def listed() -> list[tuple[str, str, dict[str, Any]]]:
-    """Group, name and facts of every network that is timed; those of the smallest budget in more engines."""
+    """Group, name and facts of every network that is timed; those of the smallest budget in fp16, too."""
     rows = []
     for group, budgets in (("trained", BUDGETS_MS[:1]), ("outer", BUDGETS_MS[1:])):
         rows += [
