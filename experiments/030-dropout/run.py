@@ -1,17 +1,14 @@
 """What dropout costs short trainings of small networks. See README.md.
 
-python experiments/030-dropout/run.py train      # rows/: in a workspace; what has no row, two processes share the work
-python experiments/030-dropout/run.py summary    # results.json
+python experiments/030-dropout/run.py train --part 0/2   # rows/: in a workspace; and 1/2 beside it
+python experiments/030-dropout/run.py summary            # results.json
 """
 
 import argparse
-import fcntl
 import json
 import math
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,28 +80,16 @@ def jobs() -> list[Job]:
     return tiny + [Job("synthetic:motion48:small", 12, name, key, 0.0, 0) for name, key in keys.items()]
 
 
-@contextmanager
-def claimed(path: Path) -> Iterator[bool]:
-    """Whether this process alone works on something."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
-
-
-def train_all() -> None:
+def train_part(part: str) -> None:
+    """Trains what has no row, of every N-th job from K on."""
+    number, count = (int(word) for word in part.split("/"))
     workspace = Workspace.find()
-    for job in jobs():
+    for job in jobs()[number::count]:
         row = ROWS / f"{job.name}.json"
-        with claimed(workspace.root / "runs" / "030" / f"{job.name}.claim") as ours:
-            if ours and not row.exists():
-                result = job.run(workspace)
-                row.write_text(json.dumps(result) + "\n")
-                print(job.name, result["top1"], flush=True)
+        if not row.exists():
+            result = job.run(workspace)
+            row.write_text(json.dumps(result) + "\n")
+            print(job.name, result["top1"], flush=True)
 
 
 def last(top1: list[float]) -> float:
@@ -137,8 +122,14 @@ def summary() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("train", "summary"))
-    {"train": train_all, "summary": summary}[parser.parse_args().command]()
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("train").add_argument("--part", default="0/1", help="K/N: every N-th training from K on")
+    commands.add_parser("summary")
+    given = parser.parse_args()
+    if given.command == "train":
+        train_part(given.part)
+    else:
+        summary()
 
 
 if __name__ == "__main__":
