@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,6 @@ class FeasibleSampler(BaseSampler):
         self._band = band
         self._known = tuple(known)
         self._base: BaseSampler | None = None
-        self._proposed: Architecture
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
@@ -112,10 +111,7 @@ class FeasibleSampler(BaseSampler):
         starting = len(taken) < self._startup
         if starting and self._base is not None:
             self._propose(study, trial, self._base)  # unused, but by that NSGA-II counts the trial among its parents
-        for attempt in range(0 if starting else _PROPOSALS):
-            found = self._proposal(study, trial, rng, attempt)
-            if found is None:
-                break
+        for found in () if starting else self._proposals(study, trial, rng):
             if found.key not in seen:
                 return self._space.params(found)
         return self._space.params(self._fresh(rng, seen))
@@ -125,30 +121,28 @@ class FeasibleSampler(BaseSampler):
     ) -> Any:
         raise AssertionError(f"{param_name}: all choices are sampled together")
 
-    def _proposal(
-        self, study: Study, trial: FrozenTrial, rng: np.random.Generator, attempt: int
-    ) -> Architecture | None:
-        """A network within the budget; None where every trial is a draw, or nothing is there to learn from."""
+    def _proposals(self, study: Study, trial: FrozenTrial, rng: np.random.Generator) -> Iterator[Architecture]:
+        """Networks within the budget, each in place of the one before; none where every trial is a draw, or nothing is
+        there to learn from.
+        """
         if self._base is not None:
-            if not attempt:
-                self._proposed = self._propose(study, trial, self._base)
-            return self._within(self._proposed, rng, attempt)
-        if self._thompson is not None and (scored := [*self._known, *self._scored(study)]):
-            running = len(_others_running(study, trial))
-            return self._thompson.propose(
-                scored, rng, attempt=attempt, running=running, front=len(study.directions) > 1
-            )
-        return None
+            proposed = self._propose(study, trial, self._base)
+            nearest = self._feasible.repair(proposed)
+            yield nearest
+            for attempt in range(_PROPOSALS - 1):
+                yield self._neighbour(proposed, nearest, rng, _NOISE * 2**attempt)
+        elif self._thompson is not None and (scored := [*self._known, *self._scored(study)]):
+            running, front = len(_others_running(study, trial)), len(study.directions) > 1
+            for attempt in range(_PROPOSALS):
+                yield self._thompson.propose(scored, rng, attempt=attempt, running=running, front=front)
 
-    def _within(self, proposed: Architecture, rng: np.random.Generator, attempt: int) -> Architecture:
-        """The network within the budget that is nearest to what was proposed, or later one of the nearer ones."""
-        nearest = self._feasible.repair(proposed)
-        if not attempt:
-            return nearest
+    def _neighbour(
+        self, proposed: Architecture, nearest: Architecture, rng: np.random.Generator, noise: float
+    ) -> Architecture:
+        """One of the networks within the budget that are near to a proposal, in the space of the nearest one."""
         part = next(part for part in self._feasible.parts if part.space.name == nearest.space)
         centre = proposed if proposed.space == nearest.space else nearest
-        sums = part.sums.of_space(nearest.space)
-        return part.best(noisy_nearness(sums, centre, rng, _NOISE * 2 ** (attempt - 1))).architecture
+        return part.best(noisy_nearness(part.sums.of_space(nearest.space), centre, rng, noise)).architecture
 
     def _scored(self, study: Study) -> list[ScoreObservation]:
         """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""
