@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sqlite3
 import zlib
 from fractions import Fraction
 from pathlib import Path
@@ -41,23 +40,20 @@ class InfoIndex:
         place, kept = place_of(source), self._opened()
         if place is None or kept is None:
             return None
-        with contextlib.suppress(sqlite3.Error):
-            value = kept.get(_KIND, *place)
-            return None if value is None else _unpacked(value)
-        return None
+        value = kept.get(_KIND, *place)
+        return None if value is None else _unpacked(value)
 
     def put(self, source: VideoSource, info: VideoInfo) -> None:
         """Keeps what the video holds."""
         place, kept = place_of(source), self._opened()
         if place is not None and kept is not None:
-            with contextlib.suppress(sqlite3.Error):
-                kept.put(_KIND, *place, _packed(info))
+            kept.put(_KIND, *place, _packed(info))
 
     def _opened(self) -> KeptFacts | None:
         # A connection must not be used behind a fork.
         if self._kept is None or self._kept[0] != os.getpid():
             kept = None
-            with contextlib.suppress(sqlite3.Error, WorkspaceError):
+            with contextlib.suppress(WorkspaceError):
                 kept = KeptFacts(self._file)
             self._kept = (os.getpid(), kept)
         return self._kept[1]

@@ -1,16 +1,20 @@
 """Values that were found out of files, kept in SQLite; a file that changed has none.
 
-Several processes may read and write at once. Damage costs what was kept, and nothing else.
+Several processes may read and write at once. Damage, a full disk or a lock costs what was kept, and nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
+from hwbench.errors import WorkspaceError
 from hwbench.workspace import writing
 
 Value = str | bytes
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT)
 
 
 class KeptFacts:
@@ -26,17 +30,23 @@ class KeptFacts:
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._connection = self._connect()
-            except sqlite3.DatabaseError:
+            except sqlite3.Error as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in _DAMAGED:
+                    raise WorkspaceError(f"cannot use {file}: {error}") from error
                 file.unlink(missing_ok=True)
                 self._connection = self._connect()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._file, timeout=60, isolation_level=None)
-        connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS facts (kind TEXT, name TEXT, bytes INTEGER, changed_ns INTEGER, facts TEXT, "
-            "PRIMARY KEY (kind, name)) WITHOUT ROWID"
-        )
+        try:
+            connection.execute("PRAGMA synchronous=OFF")  # what a power cut takes is found out again
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS facts (kind TEXT, name TEXT, bytes INTEGER, changed_ns INTEGER, "
+                "facts TEXT, PRIMARY KEY (kind, name)) WITHOUT ROWID"
+            )
+        except sqlite3.Error:
+            connection.close()
+            raise
         return connection
 
     def get(self, kind: str, name: str, path: Path) -> Value | None:
@@ -44,16 +54,22 @@ class KeptFacts:
         state = file_state(path)
         if state is None:
             return None
-        row = self._connection.execute(
-            "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?", (kind, name, *state)
-        ).fetchone()
+        row = None
+        with contextlib.suppress(sqlite3.Error):
+            row = self._connection.execute(
+                "SELECT facts FROM facts WHERE kind = ? AND name = ? AND bytes = ? AND changed_ns = ?",
+                (kind, name, *state),
+            ).fetchone()
         return row[0] if row else None
 
     def put(self, kind: str, name: str, path: Path, value: Value) -> None:
         """Keeps a value; nothing of a folder, whose time of change says little."""
         state = file_state(path)
         if state:
-            self._connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, name, *state, value))
+            with contextlib.suppress(sqlite3.Error):
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO facts VALUES (?, ?, ?, ?, ?)", (kind, name, *state, value)
+                )
 
     def close(self) -> None:
         """Closes the file."""

@@ -1,7 +1,9 @@
 """What a check finds in a data set, that it is kept, and that a decoder that hangs or crashes costs one file."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import time
 from dataclasses import dataclass
 from fractions import Fraction
@@ -21,7 +23,7 @@ from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
 from hwbench.data.readers import ListedVideo, Part
 from hwbench.data.videos import read_splits
-from hwbench.errors import HwbenchError, UsageError, VideoError
+from hwbench.errors import HwbenchError, UsageError, VideoError, WorkspaceError
 from hwbench.workspace import Workspace
 
 PROBED = {
@@ -232,6 +234,31 @@ def test_a_damaged_cache_is_made_again(workspace: Workspace, clips: Path) -> Non
     with FactsCache(file) as cache:
         source = FileSource(clips / "train" / "run" / "train.mp4")
         assert cache.get(FactTask("probe", source, source.path))
+
+
+def test_a_cache_that_another_process_holds_is_kept(
+    workspace: Workspace, clips: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check(workspace, clips)
+    file = workspace.state / "cache" / "videos" / "facts.sqlite"
+    kept = file.read_bytes()
+    connect = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout, **more: connect(path, timeout=0.01, **more))
+    with contextlib.closing(connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(WorkspaceError, match=r"facts\.sqlite: database is locked"):
+            check(workspace, clips)
+    assert file.read_bytes() == kept
+    with FactsCache(file) as cache, contextlib.closing(connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        source = FileSource(clips / "train" / "run" / "train.mp4")
+        task = FactTask("probe", source, source.path)
+        cache.put(task, {"lost": 1})
+        assert cache.get(task) is None
+        other.execute("ROLLBACK")
+        found = cache.get(task)
+        assert found is not None
+        assert "lost" not in found
 
 
 def test_the_clean_lists_are_read_as_data(workspace: Workspace, clips: Path, tmp_path: Path) -> None:
