@@ -172,6 +172,8 @@ class JointGrid:
 
     def _table(self, number: int, size: int, after: Floats, shape: Sequence[int]) -> Floats:
         costs, out = self._stages[number][size], self.costs.out[number][size]
+        # Activations that no member reaches may have longer ways on than all that are reached.
+        after = after[(slice(None), *(slice(0, n) for n in shape))]
         wide = np.pad(after, [(0, 0), *((0, n - m) for n, m in zip(shape, after.shape[1:]))], mode="edge")
         table = np.zeros((len(costs), *shape))
         for row, steps, outs in zip(table, costs, out):

@@ -6,15 +6,18 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from random_spaces import brute, budget_of, number_of, spaces
+from random_spaces import X3D_ENDS, brute, budget_of, number_of, spaces
 
 from hwbench.errors import HwbenchError, InfeasibleBudget, InvalidValue
 from hwbench.spaces.budgets import Budget, PeakLimit
 from hwbench.spaces.costs import cost_sums
+from hwbench.spaces.families import X3d
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
+from hwbench.spaces.space import StagedSpace
+from hwbench.spaces.stages import Stage
 from hwbench.spaces.sums import SpaceSums
 
 # Sums of the same numbers in another order.
@@ -62,6 +65,17 @@ cases = st.builds(
 )
 
 
+def case_of_a_width_that_is_too_high_at_two_frames():
+    """Longer ways lead on from that width than from all that fit."""
+    fixed = {"expansion": (1.0,), "kernel": (((3, 3, 3),),), "se": (0.25,), "act": ("relu",)}
+    first = {"depth": (2,), "width": (8, 16), **fixed, "temporal_stride": (1,)}
+    second = {"depth": (1,), "width": (8,), **fixed, "se": (0.0,), "temporal_stride": (1, 2)}
+    by_block = ("expansion", "se")
+    stages = Stage.of(first, stride=2, by_block=by_block), Stage.of(second, stride=1, by_block=by_block[:1])
+    space = StagedSpace("fine", frames=(2, 5), resolution=(16,), family=X3d(), ends=X3D_ENDS, stages=stages)
+    return Case(space, 106784, [0.5], 0.5)
+
+
 def joint(case):
     """The set, or None where brute force finds it empty, too."""
     try:
@@ -76,6 +90,7 @@ def joint(case):
 
 @settings(max_examples=40, deadline=None)
 @given(cases)
+@example(case_of_a_width_that_is_too_high_at_two_frames())
 def test_the_count_is_that_of_brute_force_but_for_the_error_that_is_said(case):
     feasible = joint(case)
     if feasible is None:
