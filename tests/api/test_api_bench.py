@@ -74,7 +74,7 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
     with pytest.raises(hwbench.HwbenchError, match=r"x3d_i8|unknown architecture"):
         hwbench.bench(hwbench.BenchRequest(model=name), talk, workspace=workspace)
     (workspace.root / "search_spaces" / "micro.toml").write_text(SPACE)
-    request = hwbench.BenchRequest(model=NETWORK, runtime="torch", samples=5, seconds=0.0, classes=8)
+    request = hwbench.BenchRequest(model=NETWORK, runtime="torch", samples=20, seconds=0.05, classes=8)
     result = hwbench.bench(request, talk, workspace=workspace)
     assert (result.precision, result.to_json()["runtime"]) == ("fp32", "torch")
     assert [done for stage, done, _ in talk.stages if stage == "build"] == [0, 1]

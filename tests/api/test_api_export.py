@@ -79,7 +79,7 @@ def test_an_export_to_int8_tells_of_its_blocks(int8: tuple[hwbench.ExportResult,
     assert heard.ends()["calibration clips"].total == 4
 
 
-@pytest.mark.parametrize("name", ["fp32", "int8"])
+@pytest.mark.parametrize("name", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
 def test_a_file_is_verified_here(name: str, request: pytest.FixtureRequest, capfd: pytest.CaptureFixture[str]) -> None:
     model, heard = request.getfixturevalue(name)[0].model, Keeper()
     result = hwbench.verify(hwbench.VerifyRequest(model=model.path.parent, inputs=2), heard)

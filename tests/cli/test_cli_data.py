@@ -253,6 +253,7 @@ def test_prepare_goes_on_after_kill_9(clips, capsys):
     assert json.loads(run(capsys, "check", "out", "--jobs", "0", "--decode", "--json")[1])["ok"]
 
 
+@pytest.mark.long
 def test_check_goes_on_after_kill_9(clips, workspace, capsys):
     for index in range(30):
         film(clips / "run" / f"more{index}.mp4", 40, (240, 320), seed=index)

@@ -17,7 +17,7 @@ from hwbench.testing.fuzz import attempt, fuzz, read_corpus
 
 CORPUS = Path(__file__).with_name("corpus.jsonl")
 KINDS = {"device": device_targets.targets, "file": file_targets.targets}
-SHORT, LONG = 10.0, 3600.0
+SHORT, LONG = 5.0, 3600.0
 SECONDS = float(os.environ.get("HWBENCH_FUZZ_SECONDS", "0"))
 SEED = int(os.environ["HWBENCH_FUZZ_SEED"]) if "HWBENCH_FUZZ_SEED" in os.environ else None
 NAMES = {

@@ -69,7 +69,7 @@ class Patient(CampaignWatch):
         return bool(list(self.cache_dir.glob(f"{self.campaign.build_key(self.other)}.json")))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_next_row_is_built_while_a_board_measures(board: lab.VirtualBoard, workspace: Workspace) -> None:
     board.write_device_file(workspace.root, "board")
     rows = [Workload.parse(f"x3d_i8_m16_o8_k1x3x3_relu@1x8x1x8x{width}/fp32/auto") for width in (8, 9)]

@@ -236,6 +236,7 @@ def droid(plugged: lab.VirtualPhone, phone_folder: Path, workspace: Workspace) -
     return plugged
 
 
+@pytest.mark.long
 def test_a_phone_is_checked_with_a_test_of_equal_models(droid: lab.VirtualPhone, run: Terminal) -> None:
     checked = run.json("check", "phone", "--pairs", "2")
     steps = {step["name"]: step for step in checked["steps"]}  # type: ignore[attr-defined]

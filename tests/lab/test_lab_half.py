@@ -66,6 +66,7 @@ def test_a_file_in_half_precision_computes_the_same_there_and_is_timed(
     assert found["emulated"] is True
 
 
+@pytest.mark.long
 def test_blocks_in_half_precision_are_profiled_there(workspace: Workspace) -> None:
     words = ("profile", "--space", "x3d-tiny", "--limit", "2", "--calibrate", "0", "--precision", "fp16")
     status, found, said = run(workspace, *words, "--device", NEW)

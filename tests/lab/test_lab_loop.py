@@ -56,8 +56,8 @@ def model(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
     return made.path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rows", [2, pytest.param(20, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rows", [2, 20])
 def test_two_devices_are_profiled_at_once_and_a_third_process_is_refused(workspace: Workspace, rows: int) -> None:
     words = ("profile", "--space", "x3d-tiny", "--limit", str(rows), "--calibrate", "0", "--json")
     both = (*words, "--device", "board,phone", "--precision")

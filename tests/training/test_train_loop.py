@@ -94,7 +94,7 @@ def test_other_recipes_resume_alike(clips: Clips, tmp_path: Path, recipe: Recipe
     assert same(whole, parts)
 
 
-@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.long), 2])
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_kill_9_loses_nothing_but_the_step_in_progress(data_root: Path, tmp_path: Path, workers: int) -> None:
     data(data_root)
     environment = {**os.environ, "PYTHONPATH": str(Path(hwbench.__file__).parents[1])}

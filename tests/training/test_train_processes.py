@@ -92,7 +92,7 @@ def test_two_processes_train_as_one(folders: dict[str, Path]) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_share_repeats_and_phases(data_root: Path, tmp_path: Path) -> None:
     how = {"multigrid": "long", "repeats": 2, "batch_size": 4, "epochs": 4, "decay_at": [0.8], "eval_every": 4}
     with contextlib.redirect_stdout(io.StringIO()):
