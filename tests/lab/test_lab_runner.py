@@ -29,7 +29,7 @@ def artifacts(laboratory: None, runner_cache: Path) -> list[Artifact]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["board", "phone"])
+@pytest.mark.parametrize("kind", [pytest.param("board", marks=pytest.mark.long), "phone"])
 def test_a_device_computes_what_this_machine_computes(
     kind: str, request: pytest.FixtureRequest, artifacts: list[Artifact], runner_cache: Path, tmp_path: Path
 ) -> None:
