@@ -28,8 +28,8 @@ _ALL_CELLS = 1 << 24
 _ROUNDING = 1e-6
 # Ways that are gone through at a time where there is no table.
 _CHUNK = 1 << 19
-# Of a budget: where there is no room, a step is still one.
-_SHORTEST = 1e-12
+# Of a budget: where there is no room, a step is still one, and ``_ROUNDING`` of it more than sums of shares are off by.
+_SHORTEST = 1e-8
 # Stages from this one on have tables.
 _FIRST = 2
 
