@@ -1,6 +1,7 @@
 """Values that were found out of files, kept in SQLite; a file that changed has none.
 
-Several processes may read and write at once. Damage, a full disk or a lock costs what was kept, and nothing else.
+Several processes may read and write at once. Once the file is open, damage, a full disk or a lock costs what was
+kept, and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class KeptFacts:
     """An open SQLite file of values by kind and name; each belongs to a file as that was then.
 
     Raises:
-        WorkspaceError: The file cannot be made.
+        WorkspaceError: The file cannot be made or opened, or another process holds it. A damaged one is made anew.
     """
 
     def __init__(self, file: Path) -> None:
