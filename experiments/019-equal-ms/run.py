@@ -4,11 +4,14 @@ python experiments/019-equal-ms/run.py shapes                    # shapes.json: 
 python experiments/019-equal-ms/run.py choose SEARCH.json ...    # networks.json: what is compared at each budget
 python experiments/019-equal-ms/run.py train --part 0/2          # rows/: each network with three seeds, one thread
 python experiments/019-equal-ms/run.py summary                   # results.json, and a table on the screen
+python experiments/019-equal-ms/run.py guess                     # guess.json: winners beside the best of k random ones
+python experiments/019-equal-ms/run.py cost                      # machine time of 018, 019 and 020
 """
 
 import argparse
 import importlib.util
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,7 +28,7 @@ from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
 ROWS, NETWORKS, SHAPES = HERE / "rows", HERE / "networks.json", HERE / "shapes.json"
-RESULTS = HERE / "results.json"
+RESULTS, GUESS = HERE / "results.json", HERE / "guess.json"
 SEEDS = (0, 1, 2)
 # X3D's depths 1, 2, 5, 3 as they are, and times a depth factor of a half.
 DEPTHS = ((1, 2, 5, 3), (1, 1, 3, 2))
@@ -34,6 +37,10 @@ LARGEST_MS = {Precision.INT8: 0.22, Precision.FP32: 0.3}
 # A network is on a budget when its measured latency is at most this much above: what two measurements differ by.
 TOLERANCE = 0.02
 RESAMPLES = 4000
+# What the studies cost, in whole trainings: 24 and 17 short ones at one half, and the races; for one budget of two.
+SEARCH_TRAININGS = {"int8": 10, "fp32": 9}
+# The trainings of studies are in no row: their number, times what a training of 018 takes.
+STUDY_TRAININGS = 20 + 17 + 3
 
 
 def neighbour(name: str) -> ModuleType:
@@ -220,6 +227,72 @@ def summary() -> None:
         print(f"| {r['at']} | {r['role']} of {r['of']} | {ms_text} | {r['top1']:.1%} | {len(r['seeds'])} | {better} |")
 
 
+def guess() -> None:
+    """Top-1 of the best of k random networks within each budget, by its first training, beside the winner's.
+
+    Means over all draws of k of the networks of 018 that fit. ``first`` is the top-1 of the training that they are
+    chosen by, which favours them; ``again`` that of their other trainings, over the draws whose best has any.
+    """
+    names = json.loads(NETWORKS.read_text())["networks"]
+    results = []
+    for at in dict.fromkeys(row["at"] for row in names):
+        precision, _, budget = at.partition("-")
+        winner = next(row for row in names if row["at"] == at and row["role"] == "search")
+        found = [top1 for name in fitting(precision, float(budget)) if 0 in (top1 := all_top1(name))]
+        found.sort(key=lambda top1: top1[0], reverse=True)
+        again = [statistics.fmean(t for seed, t in top1.items() if seed) if len(top1) > 1 else None for top1 in found]
+        best = max(statistics.fmean(top1.values()) for top1 in found if len(top1) > 1)
+        result = {"at": at, "winner": round(mean_top1(winner, SEEDS), 4), "networks": len(found)}
+        result["regret"] = round(best - result["winner"], 4)
+        cost = SEARCH_TRAININGS[precision]
+        for k in sorted({cost, min(3 * cost, len(found))}):
+            share = [math.comb(len(found) - 1 - place, k - 1) / math.comb(len(found), k) for place in range(len(found))]
+            known = [(p, mean) for p, mean in zip(share, again, strict=True) if mean is not None]
+            result[f"best_of_{k}"] = {
+                "first": round(sum(p * top1[0] for p, top1 in zip(share, found, strict=True)), 4),
+                "again": round(sum(p * mean for p, mean in known) / sum(p for p, _ in known), 4),
+            }
+        results.append(result)
+        print(result)
+    truth.write(GUESS, results)
+
+
+def fitting(precision: str, budget_ms: float) -> list[str]:
+    """Random networks of 018 at 85 to 102 % of a budget.
+
+    The first 48 are measured. In int8 the later ones count by their prediction times what the first measured of it.
+    """
+    drawn = json.loads(truth.NETWORKS.read_text())["networks"]
+    ms = json.loads((truth.HERE / "latency.json").read_text())[precision]
+    scale = statistics.median(ms[n["architecture"]] / n["predicted_ms"] for n in drawn if n["architecture"] in ms)
+    if precision == "int8":
+        ms = {n["architecture"]: n["predicted_ms"] * scale for n in drawn} | ms
+    low, high = 0.85 * budget_ms, (1 + TOLERANCE) * budget_ms
+    return [n["name"] for n in drawn if low <= ms.get(n["architecture"], math.inf) <= high]
+
+
+def all_top1(name: str) -> dict[int, float]:
+    """Top-1 of all trainings of a random network, by seed."""
+    folders = (truth.ROWS, ROWS)
+    rows = [json.loads(path.read_text()) for folder in folders for path in folder.glob(f"{name}-seed*.json")]
+    return {row["seed"]: row["top1"] for row in rows}
+
+
+def cost() -> None:
+    """Processor hours of 018 to 020; on two cores, two trainings side by side, it is half of them."""
+    rows = [json.loads(path.read_text()) for folder in (truth.ROWS, ROWS) for path in folder.glob("*.json")]
+    cpu_s = [row["cpu_s"] for row in rows if not row.get("gpu")]
+    samplers = (HERE.parent / "020-samplers" / "rows").glob("*.json")
+    hours = {
+        "trainings on processors": sum(cpu_s) / 3600,
+        "studies of 019": STUDY_TRAININGS * statistics.fmean(cpu_s) / 3600,
+        "samplers of 020": sum(run["seconds"] for path in samplers for run in json.loads(path.read_text())) / 3600,
+    }
+    for name, value in (hours | {"all": sum(hours.values())}).items():
+        print(f"{name}: {value:.1f} h")
+    print(f"and {len(rows) - len(cpu_s)} trainings of 018 on a GPU")
+
+
 def taken(row: dict[str, Any]) -> list[dict[str, Any]]:
     named = {"name": row["name"], "architecture": row["architecture"]}
     return [result for seed in SEEDS if (result := Training(named, seed).result) is not None]
@@ -254,7 +327,7 @@ def main() -> None:
         "searches", type=Path, nargs="+", help="what `hwbench search --json` said"
     )
     commands.add_parser("train").add_argument("--part", default="0/1", help="K/N: the K-th of N processes, from 0")
-    for name in ("shapes", "summary"):
+    for name in ("shapes", "summary", "guess", "cost"):
         commands.add_parser(name)
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -263,6 +336,8 @@ def main() -> None:
         "choose": lambda: choose(given.searches),
         "train": lambda: train_all(given.part),
         "summary": summary,
+        "guess": guess,
+        "cost": cost,
     }[given.command]()
 
 
