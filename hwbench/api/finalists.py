@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +87,18 @@ class StudyFinalists:
         shown = run_dir.relative_to(self.workspace.root) / trained.checkpoint.path.name
         return FinalistRun(video_results(scores), seconds, str(shown))
 
+    def is_trained(self, architecture: str, number: int, /) -> bool:
+        """Whether the training of a round is finished, with its int8 file where that is scored."""
+        from hwbench.data.video_scores import SCORES
+        from hwbench.training import CHECKPOINT
+
+        run_dir = self.run_dir(architecture, number)
+        return (run_dir / CHECKPOINT).is_file() and (self.score == FP32 or (self._file_dir(run_dir) / SCORES).is_file())
+
+    def __reduce__(self) -> tuple[type[StudyFinalists], tuple[object, ...]]:
+        """Other processes tell nobody."""
+        return StudyFinalists, tuple(getattr(self, one.name) for one in fields(self) if one.name != "listener")
+
     def run_dir(self, architecture: str, number: int) -> Path:
         """The folder of a training: other data, seeds or lengths have another one."""
         facts = json.dumps([architecture, self.data.source, self.seed, self.epochs, *self._modality])
@@ -134,7 +146,7 @@ class StudyFinalists:
         from hwbench.specs import Precision
         from hwbench.training import CHECKPOINT, load_scores, save_scores
 
-        out = run_dir / f"{INT8}-{self.runtime}"
+        out = self._file_dir(run_dir)
         if not (out / SCORES).is_file():
             source, engine = source_of(run_dir / CHECKPOINT), get(self.runtime)
             deployed = export_source(
@@ -150,6 +162,9 @@ class StudyFinalists:
             validation = open_validation(self.workspace, self.data.source, source)
             save_scores(out / SCORES, file_scores(deployed.path, validation))
         return load_scores(out / SCORES)
+
+    def _file_dir(self, run_dir: Path) -> Path:
+        return run_dir / f"{INT8}-{self.runtime}"
 
     def _told(self, number: int) -> TrainingProgressListener:
         return TrainingProgressListener(self.listener, number)

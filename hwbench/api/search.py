@@ -244,7 +244,9 @@ def _race(
     """
     from hwbench.api.finalists import INT8, StudyFinalists, race_watch
     from hwbench.runtimes import DEFAULT, exporting
+    from hwbench.specs import Architecture
     from hwbench.studies.race import Race
+    from hwbench.studies.race_workers import RaceWorkers
 
     if not request.plan.finalists:
         return None
@@ -257,7 +259,10 @@ def _race(
         workspace, folder, data, space, request.finalist_epochs, request.finalist_score, request.seed,
         request.runtime, listener,
     )  # fmt: skip
-    return Race(request.plan.finalists, train, request.seed, watch)
+    workers, ahead = _workers(request), None
+    if workers is not None:
+        ahead = RaceWorkers(workers, train, lambda key: space.network(Architecture.parse(key), 1), folder, listener.say)
+    return Race(request.plan.finalists, train, request.seed, watch, ahead)
 
 
 def _workers(request: SearchRequest) -> WorkerPlan | None:

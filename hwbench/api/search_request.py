@@ -135,7 +135,11 @@ class SearchRequest:
         choices=("fp32", "int8"),
         help="With --finalists: accuracy of the trained network, or of its int8 file.",
     )
-    workers: int = option(default=1, min=1, help="Networks to evaluate at the same time, each in a process of its own.")
+    workers: int = option(
+        default=1,
+        min=1,
+        help="Networks to evaluate, and finalists to train, at the same time, each in a process of its own.",
+    )
     ray: str | None = option(
         default=None,
         help="Evaluate on a Ray cluster: auto, HOST:PORT of its head, or local to start one on this machine.",

@@ -112,20 +112,21 @@ class TrainingForecast:
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""
         first, whole = self.request.finalist_epochs, self.request.frames_share * self.request.resolution_share**2
-        return self.races * race_epochs(self._finalists, first) * epoch_s / whole / self.request.workers
+        return self.races * race_epochs(self._finalists, first, self.request.workers) * epoch_s / whole
 
 
-def race_epochs(finalists: int, first: int) -> int:
-    """Epochs of all trainings of a race in which nobody is beaten before the halving.
+def race_epochs(finalists: int, first: int, workers: int = 1) -> int:
+    """Epochs that one of the workers trains in a race in which nobody is beaten before the halving.
 
     Args:
         finalists: How many begin.
         first: Epochs of the first round; each further one has twice as many.
+        workers: Networks that are trained at the same time.
     """
     from hwbench.studies.race import round_epochs
 
     epochs, number = 0, 1
     while finalists > 1:
-        epochs += finalists * round_epochs(first, number)
+        epochs += math.ceil(finalists / workers) * round_epochs(first, number)
         finalists, number = math.ceil(finalists / 2), number + 1
     return epochs

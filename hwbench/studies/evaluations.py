@@ -193,10 +193,35 @@ class EvaluatorSetup:
         )
 
 
+class NetworkScorer(Protocol):
+    """What a worker scores networks with."""
+
+    @property
+    def name(self) -> str:
+        """In messages."""
+        ...
+
+    def score(self, network: Network, /) -> float:
+        """The score of a network; nan: it has none."""
+        ...
+
+
+class WorkerSetup(Protocol):
+    """What a worker is sent: a description of its evaluator that can be pickled, such as ``EvaluatorSetup``."""
+
+    def evaluator(self) -> NetworkScorer:
+        """A new evaluator."""
+        ...
+
+    def refusal(self, error: Exception) -> InvalidValue:
+        """What it means that pickling the setup raised."""
+        ...
+
+
 class WorkerPlan(Protocol):
     """Workers that a search is to have, wherever they run."""
 
-    def open(self, setup: EvaluatorSetup, networks: int, /) -> Evaluations:
+    def open(self, setup: WorkerSetup, networks: int, /) -> Evaluations:
         """What scores ``networks`` networks of a study; workers start when it is entered.
 
         Raises:
@@ -243,7 +268,7 @@ class InProcess:
 
 
 def answer(
-    evaluator: Evaluator, assignment: Assignment, reported: Callable[[Reported], bool] | None = None
+    evaluator: NetworkScorer, assignment: Assignment, reported: Callable[[Reported], bool] | None = None
 ) -> Scored | GaveUp | Failed:
     """What a worker answers to an assignment; it raises nothing. ``reported`` says whether to give the network up."""
     try:
@@ -258,7 +283,7 @@ class _GiveUp(Exception):
 
 
 def _outcome(
-    evaluator: Evaluator, assignment: Assignment, reported: Callable[[Reported], bool] | None
+    evaluator: NetworkScorer, assignment: Assignment, reported: Callable[[Reported], bool] | None
 ) -> Scored | GaveUp:
     started, last = time.monotonic(), 0
 

@@ -10,7 +10,7 @@ restarts of Loshchilov and Hutter, SGDR, ICLR 2017, with ``T_mult = 2``. Loads n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -47,6 +47,22 @@ class FinalistTrainer(Protocol):
 
         Raises:
             CheckFailed: It diverges, or its int8 file does not compute what it does.
+        """
+        ...
+
+    def is_trained(self, architecture: str, number: int, /) -> bool:
+        """Whether the training of that round is finished, so that a call reads it."""
+        ...
+
+
+class TrainedAhead(Protocol):
+    """Trains the networks of a round before the process of the race asks for them, several at a time."""
+
+    def __call__(self, architectures: Sequence[str], number: int, /) -> Iterable[tuple[str, str]]:
+        """Each network when it is done, and why it cannot be trained; empty: the process of the race goes on with it.
+
+        Raises:
+            HwbenchError: Nothing can be trained so.
         """
         ...
 
@@ -200,12 +216,14 @@ class Race:
         train: Trains one of them for a round.
         seed: Of the bootstrap.
         watch: Hears of every training.
+        ahead: Trains the networks of a round first; None: ``train`` does, one after the other.
     """
 
     finalists: int
     train: FinalistTrainer
     seed: int = 0
     watch: RaceWatch = field(default_factory=RaceWatch)
+    ahead: TrainedAhead | None = None
 
     def run(self, architectures: Sequence[str]) -> RaceResult:
         """Trains networks until one is left; a single one is not trained."""
@@ -226,15 +244,20 @@ class Race:
         self, architectures: Sequence[str], number: int
     ) -> tuple[dict[str, FinalistRun], tuple[RaceStanding, ...]]:
         runs, failed = dict[str, FinalistRun](), list[RaceStanding]()
-        for architecture in architectures:
+        for architecture, reason in self._ahead(architectures, number):
             try:
+                if reason:
+                    raise CheckFailed(reason)
                 runs[architecture] = self.train(architecture, number)
                 told = _standing(architecture, runs[architecture])
             except CheckFailed as error:
                 told = RaceStanding(architecture, math.nan, math.nan, 0.0, FAILED, note=str(error))
                 failed.append(told)
             self.watch.trained(number, told)
-        return runs, tuple(failed)
+        return runs, tuple(sorted(failed, key=lambda one: one.architecture))
+
+    def _ahead(self, architectures: Sequence[str], number: int) -> Iterable[tuple[str, str]]:
+        return ((one, "") for one in architectures) if self.ahead is None else self.ahead(architectures, number)
 
 
 def round_epochs(first: int, number: int) -> int:

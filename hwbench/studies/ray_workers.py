@@ -21,7 +21,7 @@ import hwbench
 from hwbench.errors import HwbenchError, InvalidValue, MissingDependency
 from hwbench.interpreter import safe_children
 from hwbench.printable import printable
-from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, GaveUp, Outcome, Scored, answer
+from hwbench.studies.evaluations import Assignment, Died, Failed, GaveUp, Outcome, Scored, WorkerSetup, answer
 from hwbench.studies.worker_pool import STARTS, thread_variables
 
 # Starts Ray on this machine instead of joining a cluster.
@@ -46,7 +46,7 @@ class RayWorkers:
     gpus: float = 0.0
     cpus: float = 1.0
 
-    def open(self, setup: EvaluatorSetup, networks: int, /) -> RayPool:
+    def open(self, setup: WorkerSetup, networks: int, /) -> RayPool:
         """The pool for so many networks; its actors start when it is entered.
 
         Raises:
@@ -79,7 +79,7 @@ class RayPool:
         ray: The package.
     """
 
-    def __init__(self, plan: RayWorkers, setup: EvaluatorSetup, count: int, ray: Any) -> None:
+    def __init__(self, plan: RayWorkers, setup: WorkerSetup, count: int, ray: Any) -> None:
         self._plan, self._setup, self._count, self._ray = plan, setup, count, ray
         self._actors: list[_Actor] = []
         self._failed_starts = 0
@@ -209,7 +209,7 @@ class RayPool:
 class Scorer:
     """What runs in an actor."""
 
-    def make(self, setup: EvaluatorSetup) -> str | Failed:
+    def make(self, setup: WorkerSetup) -> str | Failed:
         """Makes the evaluator; the version of hwbench on this node."""
         try:
             self._evaluator = setup.evaluator()

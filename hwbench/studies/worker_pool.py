@@ -22,7 +22,7 @@ from typing import Any, Self
 from hwbench.errors import HwbenchError
 from hwbench.interpreter import cores, last_words, python_command, python_environment
 from hwbench.studies.evaluation_worker import GREETING, READY
-from hwbench.studies.evaluations import Assignment, Died, EvaluatorSetup, Failed, GaveUp, Outcome, Reported, Scored
+from hwbench.studies.evaluations import Assignment, Died, Failed, GaveUp, Outcome, Reported, Scored, WorkerSetup
 from hwbench.studies.pruning import Judge
 
 # So many workers in a row that end before they are ready are no accident.
@@ -39,7 +39,7 @@ class Workers:
 
     count: int
 
-    def open(self, setup: EvaluatorSetup, networks: int, /) -> WorkerPool:
+    def open(self, setup: WorkerSetup, networks: int, /) -> WorkerPool:
         """The pool for so many networks; its processes start when it is entered."""
         return WorkerPool(setup, min(self.count, networks))
 
@@ -52,7 +52,7 @@ class WorkerPool:
         count: Number of processes.
     """
 
-    def __init__(self, setup: EvaluatorSetup, count: int) -> None:
+    def __init__(self, setup: WorkerSetup, count: int) -> None:
         self._setup = setup
         self._count = count
         self._workers: list[_Scorer] = []
@@ -151,7 +151,7 @@ class _Scorer:
     def is_free(self) -> bool:
         return self.ready and self.assigned is None
 
-    def set_up(self, setup: EvaluatorSetup) -> None:
+    def set_up(self, setup: WorkerSetup) -> None:
         """Sends what the evaluator is made from, and the path under which its modules are found.
 
         Raises:

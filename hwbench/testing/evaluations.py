@@ -12,18 +12,31 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from hwbench.errors import HwbenchError, InvalidFile
+from hwbench.errors import CheckFailed, HwbenchError, InvalidFile
 from hwbench.spaces import read_space
 from hwbench.specs import Network
-from hwbench.studies.evaluations import Assignment, Died, Evaluations, EvaluatorSetup, Outcome, Scored, WorkerPlan
+from hwbench.studies.evaluations import (
+    Assignment,
+    Died,
+    Evaluations,
+    EvaluatorSetup,
+    Outcome,
+    Scored,
+    WorkerPlan,
+    WorkerSetup,
+)
 from hwbench.studies.evaluators import Context, Trainer
 from hwbench.studies.evaluators.short_train import ShortTrain
+from hwbench.studies.paired import VideoResults
+from hwbench.studies.race import FinalistRun, FinalistTrainer, Race
+from hwbench.studies.race_workers import FinalistSetup, RaceWorkers
 from hwbench.testing.evaluators import members
 from hwbench.workspace import shipped
 
@@ -78,6 +91,52 @@ class Held:
 
     def __call__(self, network: Network, seed: int) -> float:
         return 0.0
+
+
+@dataclass(frozen=True)
+class FileFinalists:
+    """Trains a finalist of a race by writing the id of its process into a file.
+
+    Args:
+        folder: Gets the files.
+        deadly: What the names of networks contain that end their process by SIGKILL.
+        diverging: What the names of networks contain that cannot be trained.
+    """
+
+    folder: Path
+    deadly: str = ""
+    diverging: str = ""
+
+    @property
+    def description(self) -> Mapping[str, str | int]:
+        return {"data": "synthetic", "score": "fp32", "epochs": 1}
+
+    def file(self, architecture: str, number: int) -> Path:
+        """Where the training of a round leaves its mark."""
+        return self.folder / f"{hashlib.sha256(architecture.encode()).hexdigest()}-{number}"
+
+    def is_trained(self, architecture: str, number: int, /) -> bool:
+        return self.file(architecture, number).is_file()
+
+    def __call__(self, architecture: str, number: int, /) -> FinalistRun:
+        if not self.is_trained(architecture, number):
+            if self.deadly and self.deadly in architecture:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.diverging and self.diverging in architecture:
+                raise CheckFailed("it diverges")
+            self.file(architecture, number).write_text(str(os.getpid()))
+        return FinalistRun(VideoResults(np.ones(4, dtype=bool), np.zeros(4)), 1.0)
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Workers on machines that do not have the folder of the study."""
+
+    plan: WorkerPlan
+
+    def open(self, setup: WorkerSetup, networks: int, /) -> Evaluations:
+        assert isinstance(setup, FinalistSetup)
+        return self.plan.open(replace(setup, mark=setup.mark.with_name("is-not-there")), networks)
 
 
 @dataclass(frozen=True)
@@ -172,6 +231,45 @@ class EvaluationsConformance:
         ):
             scored(evaluations, networks[:1])
 
+    def test_finalists_are_trained_by_workers(
+        self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
+    ) -> None:
+        train, keys = FileFinalists(tmp_path / "done"), [one.name for one in networks[:3]]
+        train.folder.mkdir()
+        workers, told = finalists(plan, train, networks, tmp_path / "study")
+        assert sorted(workers(keys, 1)) == sorted((key, "") for key in keys)
+        processes = {int(train.file(key, 1).read_text()) for key in keys}
+        assert os.getpid() not in processes
+        assert gone(list(processes))
+        assert sorted(workers(keys, 1)) == sorted((key, "") for key in keys)  # nothing is left to train
+        assert {int(train.file(key, 1).read_text()) for key in keys} == processes
+        assert (told, list(workers.folder.iterdir())) == ([], [])
+
+    def test_a_finalist_that_kills_its_workers_is_out_and_one_that_diverges_is_left_to_the_search(
+        self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
+    ) -> None:
+        deadly, diverging, sound = (one.name for one in networks[:3])
+        train = FileFinalists(tmp_path, deadly, diverging)
+        workers, _ = finalists(plan, train, networks, tmp_path / "study")
+        reasons = dict(workers([deadly, diverging, sound], 1))
+        assert "ended" in reasons[deadly]
+        assert reasons[diverging] == reasons[sound] == ""
+        assert [train.is_trained(key, 1) for key in (deadly, diverging, sound)] == [False, False, True]
+        race = Race(3, train, ahead=workers).run([deadly, diverging, sound])
+        assert (race.winner, len(race.rounds)) == (sound, 1)
+        notes = {one.architecture: one.note for one in race.rounds[0].standings}
+        assert "ended" in notes[deadly]
+        assert notes[diverging] == "it diverges"
+
+    def test_workers_that_do_not_see_the_study_train_no_finalists(
+        self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
+    ) -> None:
+        train, keys = FileFinalists(tmp_path), [one.name for one in networks[:2]]
+        workers, told = finalists(Elsewhere(plan), train, networks, tmp_path / "study")
+        assert sorted(workers(keys, 1)) == sorted((key, "") for key in keys)
+        assert not any(train.is_trained(key, 1) for key in keys)
+        assert told == [f"finalists are trained here: workers do not see {tmp_path / 'study'}"]
+
     def test_no_worker_outlives_the_context(
         self, plan: WorkerPlan, networks: Sequence[Network], tmp_path: Path
     ) -> None:
@@ -183,6 +281,15 @@ class EvaluationsConformance:
                 time.sleep(0.01)
             raise KeyboardInterrupt
         assert gone([int(path.name) for path in tmp_path.iterdir()])
+
+
+def finalists(
+    plan: WorkerPlan, train: FinalistTrainer, networks: Sequence[Network], folder: Path
+) -> tuple[RaceWorkers, list[str]]:
+    """Workers of a race among networks, and what they tell."""
+    told: list[str] = []
+    by_name = {network.name: network for network in networks}
+    return RaceWorkers(plan, train, by_name.__getitem__, folder, told.append), told
 
 
 def scored(evaluations: Evaluations, networks: Sequence[Network]) -> list[Outcome]:

@@ -189,6 +189,7 @@ def test_epochs_of_a_race():
     assert race_epochs(4, 8) == 4 * 8 + 2 * 16
     assert race_epochs(8, 1) == 24
     assert race_epochs(3, 2) == 3 * 2 + 2 * 4
+    assert race_epochs(8, 1, workers=3) == 3 + 2 * 2 + 4
     assert race_epochs(0, 8) == race_epochs(1, 8) == 0
 
 

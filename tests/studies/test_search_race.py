@@ -19,6 +19,8 @@ from hwbench.reports.result import read_result
 from hwbench.spaces import read_space
 from hwbench.studies.paired import VideoResults, paired_differences
 from hwbench.studies.race import BEATEN, FAILED, GOES_ON, HALVED, WINS, FinalistRun, Race, RaceResult, judged
+from hwbench.studies.race_workers import RaceWorkers
+from hwbench.studies.worker_pool import Workers
 from hwbench.training import load_checkpoint
 from hwbench.workspace import Workspace
 
@@ -302,6 +304,23 @@ def test_a_race_that_ended_goes_on_and_trains_nothing_twice(finalists):
         [(s.architecture, s.top1, s.loss, s.outcome) for r in one.rounds for s in r.standings] for one in (whole, again)
     ]
     assert values[0] == values[1]
+
+
+def test_workers_train_what_one_process_trains(finalists, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # the last bits follow from the number of threads
+    keys = members(finalists())[:3]
+    alone, train = Race(3, finalists("alone")).run(keys), finalists("together")
+    by_key = {one.key: train.space.network(one, 1) for one in train.space.architectures()}
+    told = []
+    ahead = RaceWorkers(Workers(2), train, by_key.__getitem__, train.folder, told.append)
+    together = Race(3, train, ahead=ahead).run(keys)
+    values = [
+        [(s.architecture, s.top1, s.loss, s.outcome) for r in one.rounds for s in r.standings]
+        for one in (alone, together)
+    ]
+    assert values[0] == values[1]
+    assert told == []
+    assert len(list(train.folder.rglob("checkpoint.pt"))) == len(list(finalists("alone").folder.rglob("checkpoint.pt")))
 
 
 def test_a_network_that_diverges_is_out(finalists, monkeypatch):
