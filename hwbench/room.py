@@ -18,7 +18,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from hwbench.units import parse_bytes
 
@@ -52,7 +51,7 @@ class Room:
 class _User:
     """This process as a user of a folder; the lock on the file ends with the process."""
 
-    file: IO[str]
+    descriptor: int
     began_ns: int
 
 
@@ -92,9 +91,8 @@ def use(root: Path) -> None:
         (root / USERS).mkdir(parents=True, exist_ok=True)
         with _turn(root, fcntl.LOCK_SH):
             descriptor, name = tempfile.mkstemp(dir=root / USERS, prefix=f"{os.getpid()}-", suffix=".lock")
-            file = os.fdopen(descriptor, "w")
-            _using[key] = _User(file, Path(name).stat().st_mtime_ns)
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _using[key] = _User(descriptor, Path(name).stat().st_mtime_ns)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def stamp(root: Path, path: Path) -> None:

@@ -19,12 +19,13 @@ from hwbench.measure.builder import Builder
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.drift import Drift, OnDrift, Pauses, Undisturbed
 from hwbench.measure.failures import MeasurementFailure
-from hwbench.measure.quality import doubt, sessions_needed, verdict
+from hwbench.measure.quality import REPEATS, doubt, sessions_needed, verdict
 from hwbench.measure.repeatability import compare_with_itself
 from hwbench.measure.runner import measure_sessions
 from hwbench.measure.sentinel import build_sentinel
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import trusted
+from hwbench.runtimes.capabilities import PYTHON
 from hwbench.specs import LOCAL, Artifact, Measurement, Outcome, Precision, Repeatability, Session, Target, Timing
 
 # An interval that every row meets.
@@ -144,22 +145,30 @@ def measure_artifact(
         report=report,
     ) as bench:
         known = undisturbed(bench.conditions) if undisturbed else Undisturbed()
+        most = timing.max_rounds + REPEATS if bench.runner.kind == PYTHON else 0
 
         def keep(artifact: Artifact, session: Session) -> None:
             found.append((session, "" if device.emulated else doubt(session, undisturbed=known)))
+            if most and not sessions_needed(found, timing):
+                raise _Enough
 
         failures: Sequence[MeasurementFailure] = ()
-        while not failures and (rounds := sessions_needed(found, timing)):
-            failures = measure_sessions(
-                [artifact],
-                rounds=rounds,
-                seed=len(found),
-                on_session=keep,
-                bench=bench,
-                timing=timing,
-                undisturbed=known,
-            )
+        with contextlib.suppress(_Enough):
+            while not failures and (rounds := sessions_needed(found, timing)):
+                failures = measure_sessions(
+                    [artifact],
+                    rounds=max(rounds, most),
+                    seed=len(found),
+                    on_session=keep,
+                    bench=bench,
+                    timing=timing,
+                    undisturbed=known,
+                )
     return measurement(artifact, device, bench, timing, found, failures)
+
+
+class _Enough(Exception):
+    """Ends a runner in Python, which takes seconds to load its engine: it was asked for as many sessions as can be."""
 
 
 def measurement(
