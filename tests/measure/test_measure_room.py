@@ -60,7 +60,7 @@ def forget(root):
     """This process does not use a cache any more."""
     user = room._using.pop((os.getpid(), root.absolute()), None)
     if user is not None:
-        user.file.close()
+        os.close(user.descriptor)
 
 
 def test_19_24_what_was_used_least_recently_goes_when_the_cache_grows(root):
