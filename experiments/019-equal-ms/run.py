@@ -42,7 +42,7 @@ RESAMPLES = 4000
 # What the studies cost, in whole trainings: 24 and 17 short ones at one half, and the races; for one budget of two.
 SEARCH_TRAININGS = {"int8": 10, "fp32": 9}
 # The trainings of studies are in no row: their number, times what a training of 018 takes.
-STUDY_TRAININGS = 20 + 17 + 3
+STUDY_TRAININGS = 20 + 17 + 3 + 2 * 20
 # Studies of other seeds (AGAIN-K-int8.json), on a machine that takes 1.75 times as long for the networks of 018: their
 # budgets, and those that they stand for.
 AGAIN = {0.278: 0.16, 0.389: 0.22}
@@ -228,12 +228,19 @@ def summary() -> None:
             result["seeds"] = [one["top1"] for one in taken(best)]
             result["mean_of_all"] = round(statistics.fmean(mean_top1(row, SEEDS[:1]) for row in named), 4)
             if role != "search":
-                result["search_better_by"] = [round(x, 4) for x in difference(winner, best)]
+                result["search_better_by"] = [round(x, 4) for x in difference([winner], best)]
             if role.startswith("again"):
                 others = {one: best_of(here, one) for one in ("x3d", "random", "entropy")}
-                result["better_than"] = {one: [round(x, 4) for x in difference(best, o)] for one, o in others.items()}
+                result["better_than"] = {one: [round(x, 4) for x in difference([best], o)] for one, o in others.items()}
             results.append(result)
     truth.write(RESULTS, results)
+    for at in dict.fromkeys(row["at"] for row in rows):
+        here = [row for row in rows if row["at"] == at]
+        studies = [n for n in here if n["role"].startswith(("search", "again")) and len(taken(n)) == len(SEEDS)]
+        if len(studies) > 1:
+            for role in ("x3d", "random", "entropy"):
+                by = difference(studies, best_of(here, role))
+                print(f"{len(studies)} studies at {at}, over {role}: {by[0]:+.1%} ({by[1]:+.1%} to {by[2]:+.1%})")
     for r in results:
         better = "" if r["role"] == "search" else "{:+.1%} ({:+.1%} to {:+.1%})".format(*r["search_better_by"])
         ms_text = f"{r['ms']:.3f}" if r["ms"] else ""
@@ -332,17 +339,18 @@ def mean_top1(row: dict[str, Any], seeds: Sequence[int]) -> float:
     return statistics.fmean(one["top1"] for one in taken(row) if one["seed"] in seeds)
 
 
-def difference(winner: dict[str, Any], other: dict[str, Any]) -> tuple[float, float, float]:
-    """Top-1 of the winner less the other's, and a 95 % interval: videos and, independently, seeds drawn again."""
+def difference(winners: Sequence[dict[str, Any]], other: dict[str, Any]) -> tuple[float, float, float]:
+    """Top-1 of the winners less the other's, and a 95 % interval: studies, videos and all seeds are drawn again."""
     rng = np.random.default_rng(19)
-    ours, theirs = hits(winner), hits(other)
+    ours, theirs = [hits(one) for one in winners], hits(other)
     draws = np.empty(RESAMPLES)
     for number in range(RESAMPLES):
-        videos = rng.integers(ours.shape[1], size=ours.shape[1])
-        a, b = (one[rng.integers(len(one), size=len(one))][:, videos].mean() for one in (ours, theirs))
-        draws[number] = a - b
+        videos = rng.integers(theirs.shape[1], size=theirs.shape[1])
+        chosen = [ours[one] for one in rng.integers(len(ours), size=len(ours))] if len(ours) > 1 else ours
+        a = np.mean([one[rng.integers(len(one), size=len(one))][:, videos].mean() for one in chosen])
+        draws[number] = a - theirs[rng.integers(len(theirs), size=len(theirs))][:, videos].mean()
     low, high = np.quantile(draws, (0.025, 0.975))
-    return float(ours.mean() - theirs.mean()), float(low), float(high)
+    return float(np.mean([one.mean() for one in ours]) - theirs.mean()), float(low), float(high)
 
 
 def hits(row: dict[str, Any]) -> np.ndarray:
