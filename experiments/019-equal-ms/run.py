@@ -248,7 +248,7 @@ def summary() -> None:
 
 
 def guess() -> None:
-    """Top-1 of the best of k random networks within each budget, by its first training, beside the winner's.
+    """Top-1 of the best of k random networks within each budget, by its first training, beside that of the winners.
 
     Means over all draws of k of the networks of 018 that fit. ``first`` is the top-1 of the training that they are
     chosen by, which favours them; ``again`` that of their other trainings, over the draws whose best has any.
@@ -257,13 +257,14 @@ def guess() -> None:
     results = []
     for at in dict.fromkeys(row["at"] for row in names):
         precision, _, budget = at.partition("-")
-        winner = next(row for row in names if row["at"] == at and row["role"] == "search")
+        winners = [n for n in names if n["at"] == at and n["role"].startswith(("search", "again")) and taken(n)]
+        studies = [mean_top1(one, SEEDS) for one in winners]
         found = [top1 for name in fitting(precision, float(budget)) if 0 in (top1 := all_top1(name))]
         found.sort(key=lambda top1: top1[0], reverse=True)
         again = [statistics.fmean(t for seed, t in top1.items() if seed) if len(top1) > 1 else None for top1 in found]
         best = max(statistics.fmean(top1.values()) for top1 in found if len(top1) > 1)
-        result = {"at": at, "winner": round(mean_top1(winner, SEEDS), 4), "networks": len(found)}
-        result["regret"] = round(best - result["winner"], 4)
+        result = {"at": at, "studies": [round(one, 4) for one in studies], "networks": len(found)}
+        result |= {"mean": round(statistics.fmean(studies), 4), "regret": round(best - statistics.fmean(studies), 4)}
         cost = SEARCH_TRAININGS[precision]
         for k in sorted({cost, min(3 * cost, len(found))}):
             share = [math.comb(len(found) - 1 - place, k - 1) / math.comb(len(found), k) for place in range(len(found))]
