@@ -75,7 +75,7 @@ def workspace(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path
     user = room._using.pop((os.getpid(), (tmp_path / ".hwbench" / "cache").absolute()), None)
     if user is not None:
-        user.file.close()
+        os.close(user.descriptor)
 
 
 @pytest.mark.parametrize("limit", [4 * VIDEO_BYTES, 100 * VIDEO_BYTES])

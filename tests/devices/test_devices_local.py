@@ -10,6 +10,7 @@ from waiting import heeding
 
 from hwbench.devices.base import Address, transports
 from hwbench.devices.local import LocalTransport
+from hwbench.testing.evaluations import gone
 from hwbench.testing.transports import TransportConformance
 
 
@@ -64,6 +65,35 @@ def test_an_interrupt_does_not_leave_the_command_running(tmp_path):
     process.wait(30)
     with pytest.raises(ProcessLookupError):
         os.kill(int(mark.read_text()), 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_before_the_number_of_a_command_is_known_ends_it(tmp_path, number):
+    """The program may run before the process that started it goes on."""
+    code = """
+    import os, signal, subprocess, sys
+    from hwbench.devices.local import LocalTransport
+    number, mark, real = int(sys.argv[1]), sys.argv[2], subprocess._fork_exec
+    signal.signal(number, signal.default_int_handler)
+
+    def interrupted(*arguments):
+        pid = real(*arguments)
+        with open(mark, "w") as file:
+            file.write(str(pid))
+        os.kill(os.getpid(), number)
+        return pid
+
+    subprocess._fork_exec = interrupted
+    try:
+        LocalTransport().run(["sleep", "60"], timeout_s=60)
+    except KeyboardInterrupt:
+        print("interrupted", signal.getsignal(number) is signal.default_int_handler)
+    """
+    mark = tmp_path / "pid"
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(int(number)), str(mark)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=50, preexec_fn=heeding)
+    assert (done.stdout, done.stderr) == ("interrupted True\n", "")
+    assert gone([int(mark.read_text())])
 
 
 def test_19_29_an_interrupt_while_a_command_starts_ends_it(monkeypatch):
