@@ -54,6 +54,7 @@ def run(workspace: Workspace, *words: str) -> tuple[int, dict[str, Any], str]:
     return ended(command(workspace, *words, "--json"))
 
 
+@pytest.mark.long
 def test_a_file_in_half_precision_computes_the_same_there_and_is_timed(
     workspace: Workspace, files: dict[Precision, Path]
 ) -> None:

@@ -94,7 +94,7 @@ def test_a_killed_worker_costs_its_score_and_the_trial_runs_again(make, ran):
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_network_that_kills_every_worker_has_no_score(make, ran):
     search = make("deadly", Die(ran, None, DEADLY), Workers(2), sampler="random")
     search.watch = deaths = Deaths()

@@ -107,8 +107,8 @@ def test_two_processes_share_repeats_and_phases(data_root: Path, tmp_path: Path)
 MANY = json.dumps({"sync_bn": False, "mixup": 0.8, "accumulate": 2, "precise_bn": 2})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("count", "options"), [(2, "{}"), pytest.param(3, MANY, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("count", "options"), [(2, "{}"), (3, MANY)])
 def test_a_killed_process_ends_the_others_and_the_run_goes_on(
     data_root: Path, folders: dict[str, Path], tmp_path: Path, count: int, options: str
 ) -> None:
