@@ -42,7 +42,7 @@ def workspace(
     return made
 
 
-@pytest.fixture(scope="module", params=["small", pytest.param("x3d-xs", marks=pytest.mark.long)])
+@pytest.fixture(scope="module", params=["small", "x3d-xs"])
 def model(request: pytest.FixtureRequest, workspace: Workspace) -> Path:
     """A network in int8, exported."""
     torch.set_num_threads(1)
@@ -88,7 +88,8 @@ def check_tables(workspace: Workspace, rows: int, profiling: subprocess.Popen[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["phone", pytest.param("board", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("device", ["phone", "board"])
 def test_an_exported_network_computes_the_same_there_and_is_timed(
     workspace: Workspace, model: Path, device: str
 ) -> None:
