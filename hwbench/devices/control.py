@@ -10,14 +10,12 @@ from __future__ import annotations
 import contextlib
 import enum
 import shlex
-import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 
 from hwbench.devices.base import Transport
+from hwbench.devices.interrupts import ending_on_signals, uninterrupted
 from hwbench.devices.journal import Change, Journal, belongs, journal_key, journals, waiting
 from hwbench.devices.knobs import Knob, knobs
 from hwbench.devices.lease import leased
@@ -86,7 +84,7 @@ def controlled(
         yield _controls[key]  # whoever turned them puts them back
         return
     journal = Journal.of(key)
-    with unit_leased(probe, transport.identity), _ending_on_signals():
+    with unit_leased(probe, transport.identity), ending_on_signals():
         _controls[key] = Control(Conditions.CONTROLLED)
         try:
             _controls[key] = control = _turn(journal, probe, transport)
@@ -95,7 +93,7 @@ def controlled(
                 tell(f"not controlled: {name}: {reason}")
             yield control
         finally:
-            with _uninterrupted():
+            with uninterrupted():
                 _end(journal, probe, transport, tell)
             del _controls[key]
 
@@ -127,7 +125,7 @@ def put_back_left_over(transport: Transport, report: Report | None = None, expec
             for address in addresses:
                 stack.enter_context(leased(address))
             stack.enter_context(unit_leased(probe, transport.identity))
-            stack.enter_context(_uninterrupted())
+            stack.enter_context(uninterrupted())
             ours, others = _left_over(transport.identity, probe, expected)  # as it is now that nobody else is there
             _put_back(ours, transport, tell, left_over=True)
     _tell_others(others, transport.identity, tell)
@@ -283,56 +281,3 @@ def _silent(text: str) -> None:
 _controls: dict[str, Control] = {}
 # What this process has told once.
 _told: set[str] = set()
-
-
-# Signals that end a process without a word unless they are caught; a terminal that is closed sends the second.
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
-
-
-@contextmanager
-def _ending_on_signals() -> Iterator[None]:
-    """Makes exceptions of the signals that would end the process without running what is to run at the end."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    with _handlers({number: end for number in _ENDING if _default(number)}):
-        yield
-
-
-@contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """Keeps the first signal that would end the process until the block is done; a second one counts at once.
-
-    One that is ignored stays so, as SIGINT in the background of a script and SIGHUP under nohup.
-    """
-    came: list[int] = []
-
-    def keep(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if len(came) > 1:
-            raise KeyboardInterrupt
-
-    heeded = [number for number in (signal.SIGINT, *_ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
-    with _handlers(dict.fromkeys(heeded, keep)):
-        yield
-    if came:
-        signal.raise_signal(came[0])
-
-
-@contextmanager
-def _handlers(handlers: Mapping[signal.Signals, Callable[[int, FrameType | None], None]]) -> Iterator[None]:
-    """Only the main thread may set them; another one is ended by it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    former = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-def _default(number: signal.Signals) -> bool:
-    return signal.getsignal(number) is signal.SIG_DFL

@@ -13,13 +13,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import IO, Any, Self
 
 from hwbench.devices.base import MOST_PULL_BYTES, Address, CommandResult, TransportKind, transports
+from hwbench.devices.interrupts import uninterrupted
 from hwbench.errors import DeviceError, InvalidValue, WorkspaceError
 from hwbench.workspace import temporary_beside, writing
 
@@ -187,7 +187,7 @@ class _Leader(subprocess.Popen[bytes]):
 
     def __init__(self, argv: Sequence[str], **options: Any) -> None:
         try:
-            with _interrupts_held():
+            with uninterrupted():  # until its number is known the process is nobody's, and may run by then
                 super().__init__(argv, **options)
         except Exception:
             raise  # it did not start, and was waited for
@@ -199,33 +199,6 @@ class _Leader(subprocess.Popen[bytes]):
                 os.kill(pid, signal.SIGKILL)
                 self.wait()
             raise
-
-
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Holds Ctrl-C and SIGTERM back until the end of the block, where they have handlers in Python.
-
-    Between the fork and the moment at which its number is known a process is nobody's: the new program may run for long
-    by then on a busy machine. A signal mask would do for us, but is inherited.
-    """
-    held: list[tuple[Callable[..., Any], int, FrameType | None]] = []
-    before: dict[int, Callable[..., Any]] = {}
-    if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        before = {number: handler for number, handler in handlers.items() if callable(handler)}
-
-    def hold(number: int, frame: FrameType | None) -> None:
-        held.append((before[number], number, frame))
-
-    try:
-        for number in before:
-            signal.signal(number, hold)
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        for handler, number, frame in held:
-            handler(number, frame)
 
 
 class _Group:

@@ -339,8 +339,8 @@ def test_19_29_in_the_background_sigterm_puts_everything_back_and_the_rest_is_ig
 def test_19_29_what_is_ignored_does_not_end_the_putting_back():
     code = """
     import os, signal
-    from hwbench.devices.control import _uninterrupted
-    with _uninterrupted():
+    from hwbench.devices.interrupts import uninterrupted
+    with uninterrupted():
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGINT):
             os.kill(os.getpid(), number)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
