@@ -322,8 +322,9 @@ def best_of(here: Sequence[dict[str, Any]], role: str) -> dict[str, Any]:
 def together() -> None:
     """together.json: what is compared at the budgets in int8, timed in turn on the machine of today."""
     workspace, names = Workspace.find(), {}
-    for row in json.loads(NETWORKS.read_text())["networks"]:
-        here = [n for n in json.loads(NETWORKS.read_text())["networks"] if n["at"] == row["at"]]
+    listed = json.loads(NETWORKS.read_text())["networks"]
+    for row in listed:
+        here = [n for n in listed if n["at"] == row["at"]]
         if row["at"].startswith("int8") and taken(row) and row == best_of(here, row["role"]):
             names[truth.network_of(row["architecture"]).workload(Precision.INT8)] = row["name"]
     measure = measuring(workspace, installed_target(truth.DEVICE, "executorch", 1), "executorch", keep=())

@@ -109,6 +109,7 @@ class FileFinalists:
 
     @property
     def description(self) -> Mapping[str, str | int]:
+        """Of no real training."""
         return {"data": "synthetic", "score": "fp32", "epochs": 1}
 
     def file(self, architecture: str, number: int) -> Path:
@@ -116,9 +117,15 @@ class FileFinalists:
         return self.folder / f"{hashlib.sha256(architecture.encode()).hexdigest()}-{number}"
 
     def is_trained(self, architecture: str, number: int, /) -> bool:
+        """Whether its file is there."""
         return self.file(architecture, number).is_file()
 
     def __call__(self, architecture: str, number: int, /) -> FinalistRun:
+        """Trains a network in a round, once.
+
+        Raises:
+            CheckFailed: It diverges.
+        """
         if not self.is_trained(architecture, number):
             if self.deadly and self.deadly in architecture:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -135,6 +142,7 @@ class Elsewhere:
     plan: WorkerPlan
 
     def open(self, setup: WorkerSetup, networks: int, /) -> Evaluations:
+        """Workers that are told of a file that is not there."""
         assert isinstance(setup, FinalistSetup)
         return self.plan.open(replace(setup, mark=setup.mark.with_name("is-not-there")), networks)
 

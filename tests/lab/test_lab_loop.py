@@ -87,7 +87,6 @@ def check_tables(workspace: Workspace, rows: int, profiling: subprocess.Popen[st
         assert table.emulated
 
 
-@pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.parametrize("device", ["phone", "board"])
 def test_an_exported_network_computes_the_same_there_and_is_timed(
