@@ -21,6 +21,7 @@ from hwbench.latency.pieces import operators as operators
 from hwbench.latency.pieces import weights as weights
 from hwbench.latency.pieces import working_set as working_set
 from hwbench.latency.uncertainty import Uncertainty
+from hwbench.linear_algebra import one_blas_thread
 from hwbench.specs import Workload
 from hwbench.units import format_duration
 
@@ -79,6 +80,7 @@ class Calibration:
         return cls.of([Observation(measured, (Piece("", rows),)) for rows, measured in pairs], nominal)
 
     @classmethod
+    @one_blas_thread()
     def of(cls, networks: Sequence[Observation], nominal: float = NOMINAL) -> Calibration:
         """Chooses the form by leave-one-out error, from the simplest up, and fits it to all networks.
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hwbench.latency.block_features import Blocks, Floats
+from hwbench.linear_algebra import one_blas_thread
 
 # Between an Ornstein-Uhlenbeck process (1) and a smooth one (2): latencies have steps, at the sizes of vectors and
 # caches. Of 1, 1.5 and 2 the one that left least in the data of experiment 006.
@@ -230,5 +231,6 @@ def _mode(structure: Structure, blocks: Blocks, values: Floats, measured: Floats
         return float(loss), np.append(kernel.gradient(apart, slope), by_nugget) + off / sds
 
     bounds = [(mean - _BOUND, mean + _BOUND) for mean in means]
-    found = minimize(objective, means, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
+    with one_blas_thread():
+        found = minimize(objective, means, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": _STEPS})
     return np.asarray(found.x, dtype=float)

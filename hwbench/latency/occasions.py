@@ -19,6 +19,7 @@ import numpy as np
 from hwbench.errors import InvalidValue
 from hwbench.latency.significance import Floats
 from hwbench.latency.uncertainty import CERTAIN, Uncertainty
+from hwbench.linear_algebra import one_blas_thread
 from hwbench.specs import LatencyStats
 from hwbench.specs.timing import student_t95
 
@@ -161,6 +162,7 @@ class OccasionShifts:
         return self.deviation > _APART
 
 
+@one_blas_thread()
 def occasion_shifts(rows: Sequence[RowOccasions], reference: int) -> OccasionShifts:
     """Estimates the shifts of occasions from the rows that were measured on several of them.
 

@@ -31,6 +31,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize
 
+from hwbench.linear_algebra import one_blas_thread
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.walk import Floats, Integers
 from hwbench.specs import Architecture
@@ -86,6 +87,7 @@ class Posterior:
     parameters: Hyperparameters
 
     @classmethod
+    @one_blas_thread()
     def fit(
         cls, layout: EffectLayout, observations: Sequence[ScoreObservation], parameters: Hyperparameters | None = None
     ) -> Posterior:
@@ -119,6 +121,7 @@ class Posterior:
         """Standard deviation of what a score has beside all effects, in the unit of the scores."""
         return self.deviation * float(np.sqrt(self.variances[-1]))
 
+    @one_blas_thread()
     def predict(self, architectures: Sequence[Architecture]) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the score of networks, without noise, shape (N) each."""
         codes = self.layout.encode(architectures)
@@ -128,10 +131,12 @@ class Posterior:
         variance = own - np.einsum("ij,ji->i", cross, self._solve(cross.T))
         return self.mean + self.deviation * mean, self.deviation * np.sqrt(np.maximum(variance, 0.0))
 
+    @one_blas_thread()
     def expected(self) -> NetworkSums:
         """The mean of the posterior."""
         return self._sums(self._weights, Effects(), 0.0)
 
+    @one_blas_thread()
     def draw(self, rng: np.random.Generator, scale: float = 1.0) -> NetworkSums:
         """A function drawn from the posterior, ``scale`` times as far from its mean: 0 gives the mean."""
         if scale == 0.0:

@@ -1,0 +1,31 @@
+"""Linear algebra of small matrices on one thread of BLAS.
+
+Matrices of some hundred rows are finished before the threads of BLAS have met: they cost more than they save, most of
+all beside other processes. And sums have one order on every machine, so that the same seed gives the same proposals
+whatever the number of cores. Loads no torch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Limits BLAS to one thread within a block, or, as a decorator, within a function.
+
+    A function that loads SciPy itself does so before the block: SciPy brings a BLAS of its own.
+    """
+    with _libraries("scipy.linalg" in sys.modules).limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _libraries(with_scipy: bool) -> ThreadpoolController:
+    """What is loaded; looked for anew when SciPy has come."""
+    return ThreadpoolController()
