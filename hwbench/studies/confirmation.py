@@ -93,9 +93,9 @@ class Confirmation:
     """Measures candidates until the best ``wanted`` within the budget are known.
 
     The best half of ``count`` is taken by score alone, the other half by score among those whose whole prediction
-    interval is within the budget. It goes on until no network that was not measured has both a higher score than the
-    last of the best ``wanted`` so far and a tenth of a chance to fit, by what has been measured, or until ``_ROUNDS``
-    are over.
+    interval is within the budget. It goes on until no network that was not measured, whatever was predicted of it, has
+    both a higher score than the last of the best ``wanted`` so far and a tenth of a chance to fit, by what has been
+    measured, or until ``_ROUNDS`` are over.
 
     Args:
         measure: Measures networks on the device.
@@ -109,6 +109,7 @@ class Confirmation:
         measured: What was measured, by architecture; confirmations of several budgets share it.
         wanted: Networks within the budget to know.
         occasion: Deviation of what all networks share today (``PredictionError.of``); by space where there are several.
+        beyond: Networks that were scored and are predicted beyond the budget, by little or by much.
     """
 
     measure: MeasureNetworks
@@ -121,6 +122,7 @@ class Confirmation:
     measured: dict[str, Candidate] = field(default_factory=dict)
     wanted: int = 1
     occasion: BySpace = 0.0
+    beyond: Sequence[Candidate] = ()
 
     def run(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """The candidate with the highest score among those measured within the budget; None when there is none.
@@ -172,7 +174,7 @@ class Confirmation:
         last = within[self.wanted - 1] if len(within) >= self.wanted else None
         hopeful = [
             c
-            for c in ranked
+            for c in _ranked([*ranked, *self.beyond])
             if c.architecture not in self.measured
             and (last is None or c.score > last.score)
             and self._chance(c, errors) > _HOPELESS

@@ -262,14 +262,14 @@ class Search:
         if not wanted[-1][0].within():
             raise over_budget(self.name, self.settings, list(measured.values()))
         points = tuple(
-            self._point(limit_ms, one, confirmation.within(), space_shares(one, candidates))
+            self._point(limit_ms, one, confirmation.within(), space_shares(one, _known(confirmation, candidates)))
             for limit_ms, one, (confirmation, candidates) in zip(
                 self.settings.front_ms, self._sets, wanted, strict=True
             )
         )
         best = points[-1].best
         assert best is not None  # something is within the largest budget
-        known = wanted[-1][0].with_chances(wanted[-1][1])
+        known = wanted[-1][0].with_chances(_known(*wanted[-1]))
         return SearchResult(
             study=self.name,
             settings=self.settings,
@@ -291,10 +291,12 @@ class Search:
         """What measures for each budget, ascending, and among which networks."""
         distinct = list({c.architecture: c for c in history}.values())
         limits = [limit / 1e3 for limit in self.settings.front_ms]
-        return [
-            (self._confirmation(limit, max(measure, 1), measured), [c for c in distinct if self._worst(c) <= limit])
-            for limit in limits
-        ]
+        found = []
+        for limit in limits:
+            within = [c for c in distinct if self._worst(c) <= limit]
+            beyond = [c for c in distinct if self._worst(c) > limit]
+            found.append((self._confirmation(limit, max(measure, 1), measured, beyond), within))
+        return found
 
     def _point(
         self, budget_ms: float, feasible: NetworkSet, within: Sequence[Candidate], spaces: tuple[SpaceShare, ...]
@@ -306,7 +308,9 @@ class Search:
         result = self.race.run(list(finalists))
         return FrontPoint(budget_ms, feasible.count, finalists.get(result.winner or "", within[0]), result, spaces)
 
-    def _confirmation(self, budget_s: float, count: int, measured: dict[str, Candidate]) -> Confirmation:
+    def _confirmation(
+        self, budget_s: float, count: int, measured: dict[str, Candidate], beyond: Sequence[Candidate]
+    ) -> Confirmation:
         finalists = 1 if self.race is None else self.race.finalists
         return Confirmation(
             self.measure,
@@ -319,6 +323,7 @@ class Search:
             measured=measured,
             wanted=finalists,
             occasion=self.occasion,
+            beyond=beyond,
         )
 
     @cached_property
@@ -364,3 +369,8 @@ class Search:
 
     def _workload(self, network: Network) -> Workload:
         return network.workload(Precision.parse(self.settings.precision), self.settings.variant)
+
+
+def _known(confirmation: Confirmation, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The networks that are predicted within a budget, and those that were measured within it all the same."""
+    return each_once([candidates, confirmation.within()])

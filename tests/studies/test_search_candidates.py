@@ -80,6 +80,16 @@ def test_a_hit_does_not_end_it_while_better_ones_may_fit(confirm):
     assert confirm.rounds == [["0", "3"], ["1", "2"]]  # the last one has a lower score and is never asked
 
 
+def test_one_that_is_predicted_just_beyond_the_budget_is_measured_where_it_may_fit(confirm):
+    found = candidates((3, 0.97), (2, 0.8), (6, 1.2), (5, 1.005), (4, 1.01))
+    confirmation = confirm({"0": 0.97, "1": 0.8, "3": 0.995, "4": 1.01}, spread=1.02)
+    confirmation.beyond = found[2:]
+    assert confirmation.run(found[:2]).architecture == "3"
+    # the slowest has the highest score, and no chance; after the next one only what has a higher score is asked for
+    assert confirm.rounds == [["0", "1"], ["3", "4"]]
+    assert [c.architecture for c in confirmation.within()] == ["3", "0", "1"]
+
+
 def test_what_is_hopeless_by_now_is_not_measured(confirm):
     """All are a twentieth slower than predicted: what was predicted to just fit does not."""
     found = candidates((6, 0.999), (5, 0.998), (4, 0.997), (3, 0.8))
