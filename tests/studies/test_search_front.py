@@ -121,6 +121,17 @@ def test_a_budget_that_nothing_is_measured_within_has_no_best(make_front):
         search.run(trials=9, measure=1)
 
 
+def test_what_was_scored_for_a_larger_budget_is_measured_for_a_smaller_one_that_it_may_fit(make_search):
+    small = BUDGETS_S[0]
+    search = make_search(budget_s=BUDGETS_S[-1], smaller_s=(small,), evaluator="deep-and-slow", sampler="random")
+    measure = search.measure
+    search.measure = lambda workloads: [_delayed(m, -5e-4) for m in measure(workloads)]
+    result = search.run(trials=60, measure=4)
+    best = result.front[0].best
+    assert best.measured_s <= small < best.predicted_s
+    assert best.score >= max(c.score for c in result.history if c.predicted_s - 4e-4 <= small)
+
+
 def _delayed(measurement, seconds):
     sessions = tuple(
         replace(session, samples_s=tuple(s + seconds for s in session.samples_s)) for session in measurement.sessions
