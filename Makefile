@@ -59,9 +59,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_layers.py tests/test_readme.py
 
-# Three at a time on two cores: tests wait for devices and processes for a quarter of their time.
+# Three at a time on two cores: tests wait for devices and processes for a quarter of their time. Threads of OpenMP that
+# wait sleep meanwhile instead of spinning.
 test: check
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" --ignore tests/test_layers.py --ignore tests/test_readme.py
+	OMP_WAIT_POLICY=PASSIVE $(BIN)/python -m pytest -n 3 --dist worksteal -m "not long" --ignore tests/test_layers.py --ignore tests/test_readme.py
 
 # Into build/site; a warning is an error. Asks no network, and the pages ask none.
 docs: setup

@@ -46,6 +46,8 @@ STUDY_TRAININGS = 20 + 17 + 3 + 2 * 20
 # Studies of other seeds (AGAIN-K-int8.json), on a machine that takes 1.74 times as long for the networks of 018: their
 # budgets, and those that they stand for.
 AGAIN = {0.278: 0.16, 0.389: 0.22}
+# Their roles: whole studies, and the same with twice the trials (MORE-K-int8.json).
+OTHER_SEEDS = ("again", "more")
 
 
 def neighbour(name: str) -> ModuleType:
@@ -106,10 +108,10 @@ def choose(searches: Sequence[Path]) -> None:
         told = json.loads(path.read_text())
         precision = "fp32" if "fp32" in path.name else "int8"
         role = next((role for role in ("entropy", "fitted") if role in path.name), "search")
-        if path.name.startswith("again"):
+        if path.name.startswith(OTHER_SEEDS):
             role = path.stem.rpartition("-")[0]
         for point in told["front"]:
-            budget = AGAIN[point["budget_ms"]] if role.startswith("again") else point["budget_ms"]
+            budget = AGAIN[point["budget_ms"]] if role.startswith(OTHER_SEEDS) else point["budget_ms"]
             budgets.append((precision, budget, role, point["best"]["architecture"]))
     rows = []
     for precision, budget, role, architecture in budgets:
@@ -149,7 +151,7 @@ def jobs() -> list[Training]:
     """Winners first. Of X3D's shapes and the random networks the best by the first seed get the others."""
     roles = {n["role"] for n in json.loads(NETWORKS.read_text())["networks"]}
     first = trainings("search", SEEDS) + best_of_first_seed("random")
-    first += [one for role in sorted(roles) if role.startswith("again") for one in trainings(role, SEEDS)]
+    first += [one for role in sorted(roles) if role.startswith(OTHER_SEEDS) for one in trainings(role, SEEDS)]
     first += trainings("entropy", SEEDS[:1]) + trainings("x3d", SEEDS[:1])
     return first + best_of_first_seed("x3d") + trainings("entropy", SEEDS[1:])
 
@@ -195,7 +197,7 @@ def measured_ms(searches: Sequence[Path]) -> dict[str, dict[str, float]]:
     for precision, ms in json.loads(SHAPES.read_text()).items():
         found[precision] |= ms
     for path in searches:
-        for point in () if path.name.startswith("again") else json.loads(path.read_text())["front"]:
+        for point in () if path.name.startswith(OTHER_SEEDS) else json.loads(path.read_text())["front"]:
             best = point["best"]
             found["fp32" if "fp32" in path.name else "int8"][best["architecture"]] = round(
                 *best["measured_ms"].values(), 4
@@ -212,7 +214,7 @@ def summary() -> None:
         here = [row for row in rows if row["at"] == at]
         times = ms[at.partition("-")[0]]
         winner = next(row for row in here if row["role"] == "search")
-        for role in ("search", "again-1", "again-2", "fitted", "x3d", "random", "entropy"):
+        for role in ("search", "again-1", "again-2", "more-1", "more-2", "fitted", "x3d", "random", "entropy"):
             named = [row for row in here if row["role"] == role and taken(row)]
             if not named:
                 continue
@@ -229,7 +231,7 @@ def summary() -> None:
             result["mean_of_all"] = round(statistics.fmean(mean_top1(row, SEEDS[:1]) for row in named), 4)
             if role != "search":
                 result["search_better_by"] = [round(x, 4) for x in difference([winner], best)]
-            if role.startswith("again"):
+            if role.startswith(OTHER_SEEDS):
                 others = {one: best_of(here, one) for one in ("x3d", "random", "entropy")}
                 result["better_than"] = {one: [round(x, 4) for x in difference([best], o)] for one, o in others.items()}
             results.append(result)

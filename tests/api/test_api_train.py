@@ -163,7 +163,7 @@ def test_the_log_for_tensorboard(workspace: Workspace, tmp_path: Path, monkeypat
     assert b"validation/top1" in events.read_bytes()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_processes_print_one_result(workspace: Workspace, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "hwbench"]
     environment = python_environment({"OMP_NUM_THREADS": "1"})

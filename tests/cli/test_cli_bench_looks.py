@@ -62,7 +62,7 @@ def run(capsys, *arguments):
     return status, out, err
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
 def test_every_operation_of_a_real_file_is_attributed(workspace, capsys, precision):
     status, out, _ = run(capsys, "bench", f"{precision}.pte", "--profile", *QUICK, "--json")
     assert status == 0

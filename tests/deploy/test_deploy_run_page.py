@@ -48,7 +48,7 @@ def printed(command: list[str], folder: Path, **environment: str) -> np.ndarray:
     return np.array([float(line) for line in done.stdout.split()], dtype=np.float32)
 
 
-@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("precision", [pytest.param("fp32", marks=pytest.mark.long), "int8"])
 def test_19_27_the_program_in_python_runs_the_file(
     precision: str, film: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

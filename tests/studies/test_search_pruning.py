@@ -173,7 +173,7 @@ def test_an_evaluator_without_reports_is_refused(workspace):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("evaluator", ["curve", "short-train"])
+@pytest.mark.parametrize("evaluator", [pytest.param("curve", marks=pytest.mark.long), "short-train"])
 def test_real_trainings_report_each_epoch(workspace, make_search, monkeypatch, evaluator):
     from hwbench.data import SyntheticSpec
     from hwbench.data.synthetic import prepare

@@ -180,6 +180,7 @@ print([get(name)(context).score(network) for name in ("entropy", "zero-cost") fo
 """
 
 
+@pytest.mark.long
 def test_scores_are_the_same_in_every_process():
     runs = [subprocess.run([sys.executable, "-c", _SCORES], capture_output=True, text=True, check=True) for _ in "ab"]
     assert runs[0].stdout == runs[1].stdout

@@ -67,7 +67,7 @@ class Museum(nn.Module):
         return self.head(x.permute(0, 2, 3, 4, 1)).mean((1, 2, 3))
 
 
-@pytest.mark.parametrize("precision", [Precision.FP32, Precision.INT8])
+@pytest.mark.parametrize("precision", [pytest.param(Precision.FP32, marks=pytest.mark.long), Precision.INT8])
 def test_other_forms_are_one_delegate_as_well(precision: Precision, tmp_path: Path) -> None:
     torch.manual_seed(1)
     model, clip = Museum().eval(), torch.randn(1, 3, 20, 9, 12)
