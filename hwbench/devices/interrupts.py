@@ -25,7 +25,8 @@ def ending_on_signals() -> Iterator[None]:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Keeps the first signal that would end the process until the block is done; a second one counts at once.
+    """Keeps the first signal that would end the process until the block is done, or has failed; a second one counts at
+    once.
 
     One that is ignored stays so, as SIGINT in the background of a script and SIGHUP under nohup.
     """
@@ -37,8 +38,13 @@ def uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
 
     heeded = [number for number in (signal.SIGINT, *_ENDING) if signal.getsignal(number) is not signal.SIG_IGN]
-    with _handlers(dict.fromkeys(heeded, keep)):
-        yield
+    try:
+        with _handlers(dict.fromkeys(heeded, keep)):
+            yield
+    except Exception:  # whoever sent the signal is not answered by an error, which may be taken for one to go on from
+        if came:
+            signal.raise_signal(came[0])
+        raise
     if came:
         signal.raise_signal(came[0])
 

@@ -348,6 +348,22 @@ def test_19_29_what_is_ignored_does_not_end_the_putting_back():
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, preexec_fn=in_the_background)
 
 
+def test_a_signal_ends_the_process_although_what_held_it_back_fails():
+    code = """
+    import os, signal
+    from hwbench.devices.interrupts import uninterrupted
+    try:
+        with uninterrupted():
+            os.kill(os.getpid(), signal.SIGINT)
+            raise ValueError("something else")
+    except KeyboardInterrupt as interrupt:
+        assert isinstance(interrupt.__context__, ValueError)
+    except ValueError:
+        raise SystemExit("the signal is lost")
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True, preexec_fn=heeding)
+
+
 def test_after_kill_9_the_next_contact_puts_everything_back(holder):
     device, before, process = holder
     held, told = device.snapshot(), []
