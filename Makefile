@@ -18,6 +18,10 @@ define NEEDS_PYTHON
 	  || { echo "$(PYTHON) has no venv; install it: apt-get install python3-venv" >&2; exit 1; }
 endef
 
+# Tests and the quickstart start hundreds of processes that load the same modules: what Python has compiled is kept,
+# whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup lock quickstart test test-long check check-dependencies docs clean
 
 ifeq ($(LOCKED),1)

@@ -42,7 +42,7 @@ RESAMPLES = 4000
 # What the studies cost, in whole trainings: 24 and 17 short ones at one half, and the races; for one budget of two.
 SEARCH_TRAININGS = {"int8": 10, "fp32": 9}
 # The trainings of studies are in no row: their number, times what a training of 018 takes.
-STUDY_TRAININGS = 20 + 17 + 3 + 2 * 20
+STUDY_TRAININGS = 20 + 17 + 3 + 2 * 20 + 2 * 14
 # Studies of other seeds (AGAIN-K-int8.json), on a machine that takes 1.74 times as long for the networks of 018: their
 # budgets, and those that they stand for.
 AGAIN = {0.278: 0.16, 0.389: 0.22}
@@ -305,9 +305,11 @@ def cost() -> None:
     """Processor hours of 018 to 020; on two cores, two trainings side by side, it is half of them."""
     rows = [json.loads(path.read_text()) for folder in (truth.ROWS, ROWS) for path in folder.glob("*.json")]
     cpu_s = [row["cpu_s"] for row in rows if not row.get("gpu")]
+    short = [json.loads(path.read_text())["cpu_s"] for path in (truth.HERE / "short").glob("*.json")]
     samplers = (HERE.parent / "020-samplers" / "rows").glob("*.json")
     hours = {
         "trainings on processors": sum(cpu_s) / 3600,
+        "short ones of 018": sum(short) / 3600,
         "studies of 019": STUDY_TRAININGS * statistics.fmean(cpu_s) / 3600,
         "samplers of 020": sum(run["seconds"] for path in samplers for run in json.loads(path.read_text())) / 3600,
     }
