@@ -1,8 +1,8 @@
 """Linear algebra of small matrices on one thread of BLAS.
 
-Matrices of some hundred rows are finished before the threads of BLAS have met: they cost more than they save, most of
-all beside other processes. And sums have one order on every machine, so that the same seed gives the same proposals
-whatever the number of cores. Loads no torch.
+Matrices of some hundred rows gain nothing from the threads of BLAS, which beside other processes wait for each other for
+longer than they compute (experiments/008-prediction-speed). And sums have one order, whatever the number of cores.
+Loads no torch.
 """
 
 from __future__ import annotations

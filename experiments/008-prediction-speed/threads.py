@@ -1,10 +1,12 @@
 """What threads of BLAS cost a calibration, a model of scores and a proposal, which hwbench gives one.
 
-python experiments/008-prediction-speed/threads.py     # two minutes
+python experiments/008-prediction-speed/threads.py     # three minutes: alone, and beside two processes that compute
 """
 
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,7 +25,7 @@ from hwbench.studies.thompson import Thompson
 from hwbench.workspace import shipped
 
 HERE = Path(__file__).resolve().parent
-REPEATS = 15
+REPEATS = 9
 
 
 class Unlimited:
@@ -78,10 +80,21 @@ def asked() -> dict[str, Callable[[], object]]:
     return found | {"the same, and a proposal of thompson": propose}
 
 
-def main() -> None:
+@contextmanager
+def beside(count: int) -> Iterator[None]:
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def medians(asked: dict[str, Callable[[], object]]) -> dict[str, dict[str, float]]:
     limits = {"one": nullcontext, "all": all_threads}
     times: dict[str, dict[str, list[float]]] = {}
-    for what, ask in asked().items():
+    for what, ask in asked.items():
         times[what] = {name: [] for name in limits}
         for _ in range(REPEATS):
             for name, limit in limits.items():
@@ -89,8 +102,15 @@ def main() -> None:
                     start = time.perf_counter()
                     ask()
                     times[what][name].append(1e3 * (time.perf_counter() - start))
-    medians = {what: {name: round(statistics.median(ms), 1) for name, ms in of.items()} for what, of in times.items()}
-    text = json.dumps({"median_ms": medians}, indent=1)
+    return {what: {name: round(statistics.median(ms), 1) for name, ms in of.items()} for what, of in times.items()}
+
+
+def main() -> None:
+    what, results = asked(), {}
+    for count in (0, 2):
+        with beside(count):
+            results[f"beside {count} processes"] = medians(what)
+    text = json.dumps({"median_ms": results}, indent=1)
     print(text)
     (HERE / "threads.json").write_text(text + "\n")
 
