@@ -1,8 +1,7 @@
 """Linear algebra of small matrices on one thread of BLAS.
 
-Matrices of some hundred rows gain nothing from the threads of BLAS, which beside other processes wait for each other for
-longer than they compute (experiments/008-prediction-speed). And sums have one order, whatever the number of cores.
-Loads no torch.
+Matrices of some hundred rows gain nothing from the threads of BLAS, which wait for each other beside other processes
+(experiments/008-prediction-speed). And sums have one order, whatever the number of cores. Loads no torch.
 """
 
 from __future__ import annotations
