@@ -31,6 +31,8 @@ EPOCHS, RESAMPLES = 6, 4000
 
 @dataclass(frozen=True)
 class ShortJob(Job):
+    """A network to train for six epochs, with a row and a folder of its own."""
+
     @property
     def row(self) -> Path:
         return ROWS / f"{self.name}.json"
