@@ -81,7 +81,28 @@ def summary() -> None:
             "regret": round(regret(values, [one["truth"] for one in found], [one["band"] for one in found]), 4),
         }
         print(f"{name:25}", result[name])
+    result["beginning, top-1 of each training"] = beginnings()
+    print("beginning, top-1 of each training", result["beginning, top-1 of each training"])
     write_text(RESULTS, json.dumps(result, indent=1) + "\n")
+
+
+def beginnings() -> dict[str, list[float]]:
+    """Tau after each epoch of a long training, against the mean of the network's others; one for each training."""
+    judged = GroundTruth.read(HERE).judged
+    found: dict[str, list[float]] = {}
+    for epoch in range(2, EPOCHS * 2 + 1, 2):
+        found[f"{epoch} epochs"] = []
+        for place in range(min(len(one.trainings) for one in judged)):
+            rows = [
+                {
+                    "band": one.band,
+                    "score": one.trainings[place].curve[epoch - 1],
+                    "truth": fmean(t.top1 for other, t in enumerate(one.trainings) if other != place),
+                }
+                for one in judged
+            ]
+            found[f"{epoch} epochs"].append(round(tau(rows, "score"), 3))
+    return found
 
 
 def tau(rows: list[dict[str, Any]], name: str) -> float:
