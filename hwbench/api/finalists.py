@@ -78,7 +78,7 @@ class StudyFinalists:
         from hwbench.training import load_scores
 
         network = self.data.trained(self.space.network(Architecture.parse(architecture), 1))
-        data = self.data.sized(network.input, self.seed)
+        data = self.data.sized(network.input, self.seed, network.span_s)
         network = network.with_classes(len(data.training.classes))
         trained = self._train(network, data, architecture, number)
         run_dir, started = trained.checkpoint.path.parent, time.monotonic()
@@ -101,12 +101,21 @@ class StudyFinalists:
 
     def run_dir(self, architecture: str, number: int) -> Path:
         """The folder of a training: other data, seeds or lengths have another one."""
-        facts = json.dumps([architecture, self.data.source, self.seed, self.epochs, *self._modality])
+        facts = json.dumps(
+            [architecture, self.data.source, self.seed, self.epochs, *self._modality, *self._span(architecture)]
+        )
         return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
 
     @property
     def _modality(self) -> list[str]:
         return [] if self.data.modality == RGB else [self.data.modality]
+
+    def _span(self, architecture: str) -> list[float]:
+        """Seconds that clips of the network cover, where the space says so."""
+        from hwbench.specs import Architecture
+
+        span_s = self.space.network(Architecture.parse(architecture), 1).span_s
+        return [] if span_s is None else [span_s]
 
     def _train(self, network: Network, data: Data, architecture: str, number: int) -> Trained:
         from hwbench.training import train

@@ -181,7 +181,20 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     learned = {Architecture.parse(one.architecture).space for one in trained}
     if lacking := [one.name for one in space.members if one.name not in learned]:
         raise InvalidValue(f"--learn-from {', '.join(sources)}: no training there is of space {', '.join(lacking)!r}")
-    return Learned(tuple(sources), next(iter(units.values())), tuple(trained))
+    return Learned(tuple(sources), next(iter(units.values())), tuple(_each_once(trained)))
+
+
+def _each_once(trained: Sequence[_Trained]) -> list[_Trained]:
+    """Without trainings that a study took over from another one: their scores are no further observations."""
+    found, seen = list[_Trained](), set[tuple[str, Fidelity, _Made]]()
+    for one in trained:
+        if one.made is not None:
+            same = one.architecture, one.fidelity, one.made
+            if same in seen:
+                continue
+            seen.add(same)
+        found.append(one)
+    return found
 
 
 def _amount(fidelity: Fidelity) -> float:

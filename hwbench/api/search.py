@@ -23,6 +23,7 @@ from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hwbench.api.learning import Learned
     from hwbench.api.search_devices import DevicePredictors
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
     from hwbench.studies.search_result import SearchResult
     from hwbench.studies.settings import Settings
     from hwbench.workspace import Workspace
+
+# In the folder of a study: what its supernet was trained on.
+_SUPERNET_NOTE = "supernet.txt"
 
 
 def search(
@@ -96,14 +100,14 @@ def search(
 
     data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder, request.modality)
     _check_modality(data, feasible, listener)
-    supernet = _supernet(request, workspace, data, feasible, listener)
+    name = request.study or settings.default_study
+    supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
     if learned is not None:
         listener.say(learned.describe(feasible.sums))
     earlier = _earlier(request, settings, learned)
     if earlier is not None:
         listener.say(begun_from(earlier, [*smaller, feasible]))
 
-    name = request.study or settings.default_study
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
 
@@ -143,7 +147,7 @@ def search(
         known, _ = predictors(request, workspace, space, SILENT)
         *smaller, feasible = front_within(space, known, settings)
         remade = ready(known, smaller, feasible)
-        return replace(remade, reference=before.reference or before.feasible, replaces=before.replaces), known
+        return replace(remade, replaces=before.replaces), known
 
     study, cut = ready(known, smaller, feasible), None
     cutting = RowCutting.of(request, known, workspace, builder, listener)
@@ -216,16 +220,31 @@ def _earlier(request: SearchRequest, settings: Settings, learned: Learned | None
 
 
 def _supernet(
-    request: SearchRequest, workspace: Workspace, data: StudyData, feasible: NetworkSet, listener: Listener
+    request: SearchRequest,
+    workspace: Workspace,
+    data: StudyData,
+    feasible: NetworkSet,
+    study: Path,
+    listener: Listener,
 ) -> StudySupernet | None:
-    """The supernet of the study, trained; None where no score needs one. It is of one space."""
+    """The supernet of the study, trained; None where no score needs one. It is of one space.
+
+    A study that goes on keeps the supernet that it began with, which its folder names.
+    """
     from hwbench.spaces.feasible import FeasibleSet
+    from hwbench.workspace import write_text, writing
 
     if request.plan.evaluator != SUPERNET:
         return None
     assert isinstance(feasible, FeasibleSet)  # a request refuses anything else
-    supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener)
+    note = study / _SUPERNET_NOTE
+    begun = note.read_text().strip() if note.is_file() else ""
+    supernet = StudySupernet(workspace, data, feasible, request.supernet_epochs, request.seed, listener, begun)
     supernet.prepare()
+    if not begun:
+        with writing(study):
+            study.mkdir(parents=True, exist_ok=True)
+            write_text(note, supernet.networks + "\n")
     return supernet
 
 

@@ -105,6 +105,12 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
         def died(self, architecture: str, reason: str, again: bool) -> None:
             listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
 
+        def unpredicted(self, networks: int) -> None:
+            listener.say(
+                f"{networks} scored {'network has' if networks == 1 else 'networks have'} a block that the table lacks "
+                "by now, and cannot be predicted; left out"
+            )
+
         def exhausted(self, networks: int) -> None:
             self.total = self.done
             self._tell("", f"all {networks} networks within the budget seen")

@@ -75,6 +75,8 @@ class StudySupernet:
         epochs: Passes over the training videos.
         seed: Of weights, order and draws.
         listener: Hears of the training.
+        begun: ``networks`` of the supernet that a study which goes on began with; empty: those of ``feasible``. Newer
+            rows change the set, and scores of two supernets are of two kinds.
     """
 
     workspace: Workspace
@@ -83,6 +85,7 @@ class StudySupernet:
     epochs: int
     seed: int
     listener: Listener = field(default=SILENT, compare=False, repr=False)
+    begun: str = ""
 
     def top1(self, network: Network) -> float:
         """Top-1 on the validation videos with inherited weights, a fraction."""
@@ -108,7 +111,8 @@ class StudySupernet:
 
     def __reduce__(self) -> tuple[type[StudySupernet], tuple[object, ...]]:
         """Other processes read the trained weights for themselves."""
-        return StudySupernet, (self.workspace, self.data, self.feasible, self.epochs, self.seed)
+        known = (self.workspace, self.data, self.feasible, self.epochs, self.seed)
+        return StudySupernet, (*known, SILENT, self.begun)
 
     @cached_property
     def folder(self) -> Path:
@@ -117,12 +121,17 @@ class StudySupernet:
         return self.workspace.root / FOLDER / hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @cached_property
+    def networks(self) -> str:
+        """What it is trained on, in words that tell sets apart."""
+        members = Members(self.feasible)
+        return self.begun or f"{self.feasible.count:.6g} from {members.smallest.key} to {members.largest.key}"
+
+    @cached_property
     def _identity(self) -> dict[str, str]:
         """What it was trained for, name -> text. Latencies enter by what follows from them: the set and its ends."""
-        members, sums = Members(self.feasible), self.feasible.sums
         return {
-            "space": repr(sums.space),
-            "networks": f"{self.feasible.count:.6g} from {members.smallest.key} to {members.largest.key}",
+            "space": repr(self.feasible.sums.space),
+            "networks": self.networks,
             "source": self.data.source,
             "classes": str(len(self._classes)),
             "epochs": str(self.epochs),

@@ -69,8 +69,10 @@ class TrainingForecast:
         self._told = True
         networks = int(min(networks, self.feasible.count))
         drawn = self._drawn(networks)
-        epoch_s = self._epoch_s(drawn)
-        trainings_s, race_s = self._trainings_s(networks, drawn[0], epoch_s), self._races_s(epoch_s)
+        workers = min(self.request.workers, networks)  # the rest has nothing to do
+        epoch_s = self._epoch_s(drawn, workers)
+        rounds = math.ceil(networks / workers)
+        trainings_s, race_s = rounds * self._training_s(drawn[0], epoch_s), self._races_s(epoch_s)
         plan, most = self.request.plan, "at most" if self.request.pruner != NO_PRUNER else "about"
         told = f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(trainings_s)}"
         if race_s:
@@ -91,23 +93,23 @@ class TrainingForecast:
         draw = ReferenceNetworks(self.feasible, self.request.seed, self.num_classes)
         return draw(min(NETWORKS, networks))
 
-    def _epoch_s(self, networks: Sequence[Network]) -> float:
+    def _epoch_s(self, networks: Sequence[Network], workers: int) -> float:
         """Seconds of an epoch of a network with its share of the processors.
 
         The first network is trained twice: its videos are decoded before they are timed.
         """
-        workers, seed = self.request.workers, self.request.seed
+        seed = self.request.seed
         threads = None if workers == 1 else max(1, cores() // workers)
         self.data.epoch_s(networks[0], seed, threads)
         return statistics.fmean(self.data.epoch_s(one, seed, threads) for one in networks)
 
-    def _trainings_s(self, networks: int, example: Network, epoch_s: float) -> float:
-        """Seconds of all trainings with their tests."""
+    def _training_s(self, example: Network, epoch_s: float) -> float:
+        """Seconds of one training with its tests."""
         plan, tests = self.request.plan, 0
         if plan.evaluator != LOSSES_ALONE:
             tests = plan.epochs if self.request.pruner != NO_PRUNER else 1
         test = self.data.test_share(example, self.request.seed) * _TEST_SHARE
-        return networks * (plan.epochs + tests * test) * epoch_s / self.request.workers
+        return (plan.epochs + tests * test) * epoch_s
 
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""

@@ -30,7 +30,7 @@ def _run(request: SearchRequest, as_json: bool) -> None:
         _print(result)
     # The only member of a space by hand is the model itself; no file resolves to code.
     if result.front:
-        names = " or ".join(f"{result.study}:{p.budget_ms:g}ms" for p in result.front if p.best is not None)
+        names = " or ".join(f"{result.study}:{p.budget_ms:.12g}ms" for p in result.front if p.best is not None)
         say(f"next: hwbench train {names}{_form(request)}")
         return
     say(f"next: hwbench train {_by_hand(request, result) or f'{result.study}:best'}{_form(request)}")

@@ -112,9 +112,9 @@ def _within(result: Mapping[str, object], study: str, limit_ms: float) -> object
     known = {one["budget_ms"]: one.get("best") for one in listed if isinstance(one.get("budget_ms"), int | float)}
     best = known.get(limit_ms)
     if best is None:
-        there = [f"{study}:{budget:g}ms" for budget, one in known.items() if one is not None]
+        there = [f"{study}:{budget:.12g}ms" for budget, one in known.items() if one is not None]
         raise UnknownName(
-            f"study {study!r} has no network that was measured within {limit_ms:g} ms; it has {', '.join(there)}"
+            f"study {study!r} has no network that was measured within {limit_ms:.12g} ms; it has {', '.join(there)}"
         )
     return best
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -51,6 +52,11 @@ class Candidate:
     def space(self) -> str:
         """Name of the space that it is a member of."""
         return self.architecture.partition(":")[0]
+
+    @property
+    def is_predicted(self) -> bool:
+        """Whether the tables have all of its blocks; a row that a trial had may be gone since."""
+        return all(math.isfinite(seconds) for seconds in (self.predicted_s, *(one.predicted_s for one in self.further)))
 
     def predicted(self, device: str) -> dict[str, float]:
         """Seconds by device, the first of which is ``device``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -213,12 +214,15 @@ class Confirmation:
     def _measure_on(self, number: int, measure: MeasureNetworks, chosen: Sequence[Candidate]) -> None:
         """Measures on the first device, whose number is 0, or on a further one."""
         where = f"{self.further[number - 1].device}: " if number else ""
-        by_workload: Mapping[Workload, Candidate] = {self.workload(c.architecture): c for c in chosen}
+        by_workload = defaultdict[Workload, list[Candidate]](
+            list
+        )  # networks that differ in their clips alone share one
         for candidate in chosen:
+            by_workload[self.workload(candidate.architecture)].append(candidate)
             self.measured[candidate.architecture] = replace(candidate, failure=f"{where}the device did not report it")
         for measurement in measure(list(by_workload)):
-            candidate = by_workload[measurement.workload]
-            self.measured[candidate.architecture] = self._with(candidate, measurement, number, where)
+            for candidate in by_workload[measurement.workload]:
+                self.measured[candidate.architecture] = self._with(candidate, measurement, number, where)
 
     def _with(self, candidate: Candidate, measurement: Measurement, number: int, where: str) -> Candidate:
         if measurement.outcome is Outcome.OK and (self.emulated or not measurement.emulated):

@@ -12,8 +12,10 @@ from optuna.study import Study
 from hwbench.studies.journal import finished_trials
 
 _DRAWS = "draws"
+# Of each run that began with draws: how many trials there were before it, and up to how many it drew.
+_DRAWN = "drawn"
 # Optuna's mark of a trial whose choices were queued.
-_QUEUED = "fixed_params"
+QUEUED = "fixed_params"
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,18 @@ class SearchCourse:
         return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]))
 
 
-def note_draws(study: Study, startup: int) -> None:
-    """Keeps with a study which of its trials were draws: the first ``startup`` ones but those that were queued."""
+def begin_draws(study: Study, startup: int) -> None:
+    """Keeps with a study, before its trials go on, that those up to ``startup`` are draws; earlier ones may not be."""
+    done, runs = len(finished_trials(study)), study.user_attrs.get(_DRAWN, [])
+    if done < startup and [done, startup] not in runs:
+        study.set_user_attr(_DRAWN, [*runs, [done, startup]])
+
+
+def note_draws(study: Study) -> None:
+    """Keeps with a study which of its trials were draws: those that ``begin_draws`` told of but those queued."""
     trials = sorted(finished_trials(study), key=lambda trial: trial.number)
-    drawn = {trial.number for trial in trials[:startup] if _QUEUED not in trial.system_attrs}
+    places = {place for first, end in study.user_attrs.get(_DRAWN, ()) for place in range(first, end)}
+    drawn = {t.number for place, t in enumerate(trials) if place in places and QUEUED not in t.system_attrs}
     known = set(study.user_attrs.get(_DRAWS, ()))
     if not drawn <= known:
         study.set_user_attr(_DRAWS, sorted(drawn | known))

@@ -149,6 +149,10 @@ class JudgedEvaluations(Evaluations, Protocol):
     judge: Judge | None
 
 
+# Reference networks that a study keeps: newer rows change the feasible set, and scores stay relative to the same ones.
+KEPT = 16
+
+
 @dataclass(frozen=True)
 class ReferenceNetworks:
     """``Context.reference`` of a study: networks of its feasible set, the same ones in every process.
@@ -157,21 +161,33 @@ class ReferenceNetworks:
         feasible: What is drawn from.
         seed: Of the study.
         num_classes: Of the heads.
+        kept: Keys of the first ``KEPT``, as they were drawn when the study began; fewer: there are no more. Empty: they
+            are drawn now.
     """
 
     feasible: NetworkSet
     seed: int
     num_classes: int
+    kept: tuple[str, ...] = ()
 
     def __call__(self, count: int) -> Sequence[Network]:
         """Up to ``count`` different networks, uniformly; fewer where the set is small."""
+        return [self.feasible.space.network(architecture, self.num_classes) for architecture in self._drawn(count)]
+
+    def keys(self) -> tuple[str, ...]:
+        """Those that a study keeps."""
+        return tuple(architecture.key for architecture in self._drawn(KEPT))
+
+    def _drawn(self, count: int) -> list[Architecture]:
+        drawn = {Architecture.parse(key): None for key in self.kept}
+        if 0 < len(drawn) < KEPT or len(drawn) >= count:
+            return list(drawn)[:count]
         rng = np.random.default_rng([self.seed, 2])
-        drawn: dict[Architecture, None] = {}
         for _ in range(20 * count):
             drawn[self.feasible.draw(rng)] = None
             if len(drawn) == count:
                 break
-        return [self.feasible.space.network(architecture, self.num_classes) for architecture in drawn]
+        return list(drawn)
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ class FrontSampler(BaseSampler):
         limits = [one.budget_s for one in sets]
         bands = [_band(one, smaller / one.budget_s) for one, smaller in zip(sets, [0.0, *limits[:-1]], strict=True)]
         self._samplers = [
-            FeasibleSampler(one, base, seed=seed, startup=startup, band=band, known=known)
+            FeasibleSampler(one, base, seed=seed, startup=startup, band=band, known=known, turns=len(sets))
             for one, band in zip(sets, bands, strict=True)
         ]
         self._current = self._samplers[-1]

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import copy
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from optuna.pruners import BasePruner, HyperbandPruner, SuccessiveHalvingPruner
+from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
+
+from hwbench.studies.journal import UNSCORED
 
 # Hears the trial, the epoch from 0 and the score so far of a network under way; True: it is to be given up.
 Judge = Callable[[int, int, float], bool]
@@ -37,14 +42,44 @@ class Pruning:
             trials: By number, those under way.
         """
         pruner = PRUNERS[self.pruner](self.epochs)
+        seen = Study(study.study_name, _Uninterrupted(study._storage))  # type: ignore[arg-type]
 
         def behind(number: int, epoch: int, score: float) -> bool:
             trials[number].report(score, epoch + 1)
             if epoch + 1 >= self.epochs:
                 return False
-            return pruner.prune(study, study.get_trials(deepcopy=False)[number])
+            position = sum(not _runs_again(trial) for trial in study.get_trials(deepcopy=False)[:number])
+            return pruner.prune(seen, seen.get_trials(deepcopy=False)[position])
 
         return behind
+
+
+class _Uninterrupted:
+    """An Optuna storage as if no trial had ever been interrupted, so that a study goes on as it would have.
+
+    A trial that runs again is left out, else its network would compete with itself; the numbers of those behind it,
+    from which Hyperband takes the bracket, close up.
+    """
+
+    def __init__(self, storage: BaseStorage) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+    def get_all_trials(
+        self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
+    ) -> list[FrozenTrial]:
+        trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)
+        found = [copy.copy(trial) for trial in trials if not _runs_again(trial)]
+        for number, trial in enumerate(found):
+            trial.number = number
+        return found if states is None else [trial for trial in found if trial.state in states]
+
+
+def _runs_again(trial: FrozenTrial) -> bool:
+    """Whether a trial was closed without a result; its choices are queued again."""
+    return trial.state is TrialState.FAIL and UNSCORED not in trial.user_attrs
 
 
 def asha(epochs: int) -> BasePruner:

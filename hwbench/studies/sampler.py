@@ -62,7 +62,8 @@ class FeasibleSampler(BaseSampler):
     and networks of their own.
 
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
-    ``Thompson`` learns from ``known`` observations as well, which are no trials of the study.
+    ``Thompson`` learns from ``known`` observations as well, which are no trials of the study. Where ``turns`` budgets
+    take turns, this is the sampler of one of them.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class FeasibleSampler(BaseSampler):
         startup: int,
         band: tuple[float, float] = (0.0, 1.0),
         known: Sequence[ScoreObservation] = (),
+        turns: int = 1,
     ) -> None:
         self._feasible = feasible
         self._space = feasible.space
@@ -86,6 +88,7 @@ class FeasibleSampler(BaseSampler):
         self._startup = startup
         self._band = band
         self._known = tuple(known)
+        self._turns = turns
         self._base: BaseSampler | None = None
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
@@ -134,7 +137,9 @@ class FeasibleSampler(BaseSampler):
         elif self._thompson is not None and (scored := [*self._known, *self._scored(study)]):
             running, front = len(_others_running(study, trial)), len(study.directions) > 1
             for attempt in range(_PROPOSALS):
-                yield self._thompson.propose(scored, rng, attempt=attempt, running=running, front=front)
+                yield self._thompson.propose(
+                    scored, rng, attempt=attempt, running=running, front=front, turns=self._turns
+                )
 
     def _neighbour(
         self, proposed: Architecture, nearest: Architecture, rng: np.random.Generator, noise: float

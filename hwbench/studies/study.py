@@ -9,6 +9,7 @@ from functools import cached_property
 
 from optuna.samplers import BaseSampler
 from optuna.study import Study
+from optuna.trial import TrialState
 
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.spaces.union import sums_over
@@ -16,7 +17,7 @@ from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm, each_once
-from hwbench.studies.course import SearchCourse, note_draws
+from hwbench.studies.course import QUEUED, SearchCourse, begin_draws, note_draws
 from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import (
@@ -50,6 +51,8 @@ from hwbench.workspace import Workspace
 
 # Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
 _STARTUP = 12
+# What a study keeps of ``ReferenceNetworks``.
+_REFERENCE = "reference"
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,6 @@ class Search:
         earlier: Trainings of other studies that this one begins from.
         watch: Hears of every trial.
         occasion: Standard deviation of what all networks share today, relative; by space where there are several.
-        reference: The networks that scores are relative to, where these are; None: those of ``feasible``.
         replaces: Another network is scored for each one that newer rows of a table put beyond the budget, and the
             optima of today are scored; at most as many as the trials.
         channels: Of the clips that networks are measured with; predictions are those of pictures.
@@ -122,7 +124,6 @@ class Search:
     race: Race | None = None
     pruning: Pruning | None = None
     occasion: BySpace = 0.0
-    reference: NetworkSet | None = None
     replaces: bool = False
     channels: int = CLIP_CHANNELS
 
@@ -153,7 +154,10 @@ class Search:
         """
         folder = self.workspace.studies / self.name
         with self._opened(trials) as study:
-            history = [self._with_predictions(c) for c in scored_candidates(study)]
+            scored = [self._with_predictions(c) for c in scored_candidates(study)]
+            history = [one for one in scored if one.is_predicted]
+            if len(history) < len(scored):
+                self.watch.unpredicted(len(scored) - len(history))
             result = replace(
                 self._confirm(history, len(finished_trials(study)), measure),
                 course=SearchCourse.of(study),
@@ -170,9 +174,10 @@ class Search:
             InvalidValue: As ``run``.
         """
         with self._opened(trials) as study:
-            history = [self._with_predictions(c) for c in scored_candidates(study)]
+            scored = [self._with_predictions(c) for c in scored_candidates(study)]
+        history = [one for one in scored if one.is_predicted]
         first = [one.first(candidates) for one, candidates in self._confirmations(history, measure, {})]
-        return Exploration(tuple(each_once(first)), len(self._lost(history)))
+        return Exploration(tuple(each_once(first)), len(self._lost(scored)))
 
     @contextmanager
     def _opened(self, trials: int) -> Iterator[Study]:
@@ -185,9 +190,10 @@ class Search:
         num_choices = len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
         with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
-            self._optimize(study, trials)
             if not self.smaller:  # draws of a front are from bands
-                note_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
+                begin_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
+            self._optimize(study, trials)
+            note_draws(study)
             yield study
 
     def _sampler(self, base: Base, startup: int) -> BaseSampler:
@@ -205,7 +211,7 @@ class Search:
         make = get_evaluator(self.settings.evaluator)
         context = Context(
             self.settings.seed,
-            self._reference,
+            self._reference(study),
             self.trainer,
             self.losses,
             self.clips,
@@ -231,12 +237,18 @@ class Search:
         for architecture in architectures:
             study.enqueue_trial(self.feasible.space.params(architecture))
 
+    def _queued(self, study: Study) -> list[Architecture]:
+        """The networks that are tried next, in order."""
+        waiting = study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        return [self.feasible.space.of_params(trial.system_attrs[QUEUED]) for trial in waiting]
+
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
         left = total - len(finished_trials(study))
-        if left > 0:
-            self.watch.planned(left)
+        known = self.earlier.scores if self.earlier else {}
+        fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
+        if fresh > 0:
+            self.watch.planned(fresh)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
-            known = self.earlier.scores if self.earlier else {}
             Trials(
                 study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning, known
             ).run(total)
@@ -352,9 +364,14 @@ class Search:
             sizes=tuple((name, round(size(architecture))) for name, size in self.sizes.items()),
         )
 
-    @property
-    def _reference(self) -> ReferenceNetworks:
-        return ReferenceNetworks(self.reference or self.feasible, self.settings.seed, self.settings.num_classes)
+    def _reference(self, study: Study) -> ReferenceNetworks:
+        """The networks that scores are relative to, where these are: those of the beginning of the study."""
+        drawn = ReferenceNetworks(self.feasible, self.settings.seed, self.settings.num_classes)
+        kept = tuple(study.user_attrs.get(_REFERENCE, ()))
+        if not kept:
+            kept = drawn.keys()
+            study.set_user_attr(_REFERENCE, list(kept))
+        return replace(drawn, kept=kept)
 
     def _network(self, architecture: Architecture) -> Network:
         return self.feasible.space.network(architecture, self.settings.num_classes)

@@ -51,6 +51,7 @@ class Thompson:
         attempt: int = 0,
         running: int = 0,
         front: bool = False,
+        turns: int = 1,
     ) -> Architecture:
         """The next network to evaluate.
 
@@ -61,9 +62,10 @@ class Thompson:
             running: How many networks are being scored: the optimum of the mean is proposed once for a batch, not
                 once for each of the workers that ask before the next score.
             front: The best at any latency is wanted, not within the budget alone: a share of it is drawn.
+            turns: How many budgets take turns: each has optima of the mean and of draws in turns.
         """
         trials = len({(one.architecture, one.training) for one in observations}) + running
-        scale = _SCALES[trials % len(_SCALES)]
+        scale = _SCALES[trials // turns % len(_SCALES)]
         if attempt:
             scale = max(scale, _NEXT_SCALES[min(attempt, len(_NEXT_SCALES)) - 1])
         function = self._posterior(list(observations)).draw(rng, scale)

@@ -43,6 +43,9 @@ class SearchWatch:
     def died(self, architecture: str, reason: str, again: bool) -> None:
         """A worker died while it scored a network, which is scored ``again``, or has no score from now on."""
 
+    def unpredicted(self, networks: int) -> None:
+        """So many scored networks are left out: the tables lack one of their blocks by now."""
+
     def exhausted(self, networks: int) -> None:
         """All networks within the budget have been evaluated; no more trials are run."""
 
@@ -89,6 +92,7 @@ class Trials:
 
     def __post_init__(self) -> None:
         self._scores = {c.architecture: c.score for c in scored_candidates(self.study)}
+        self._scores |= dict.fromkeys(_unscored(self.study), math.nan)
         self._given_up = {one.candidate.architecture for one in given_up(self.study)}
         if self.pruning is not None:
             assert isinstance(self.evaluations, JudgedEvaluations)
@@ -121,7 +125,7 @@ class Trials:
         while len(finished_trials(self.study)) + len(self._running) < total:
             if self._is_exhausted():
                 if not self._running:
-                    self.watch.exhausted(len(self._scores))
+                    self.watch.exhausted(round(self.feasible.count))
                 break
             if not self.evaluations.free:
                 return True
@@ -130,7 +134,10 @@ class Trials:
 
     def _is_exhausted(self) -> bool:
         known = {*self._scores, *self._given_up, *(running.architecture.key for running in self._running.values())}
-        return len(known) >= self.feasible.count
+        if len(known) < self.feasible.count:
+            return False
+        # newer rows of a table may have put networks of before beyond the budget
+        return sum(Architecture.parse(key) in self.feasible for key in known) >= self.feasible.count
 
     def _begin(self, trial: Trial) -> None:
         architecture = self.feasible.space.sample(trial)
@@ -238,6 +245,12 @@ def given_up(study: Study) -> list[GivenUp]:
                 GivenUp(Candidate(a["architecture"], score, a["predicted_s"], trial=trial.number), trial.last_step)
             )
     return found
+
+
+def _unscored(study: Study) -> list[str]:
+    """The networks that turned out to have no score."""
+    closed = study.get_trials(deepcopy=False, states=(TrialState.FAIL,))
+    return [trial.user_attrs["architecture"] for trial in closed if UNSCORED in trial.user_attrs]
 
 
 def scored_candidates(study: Study) -> list[Candidate]:

@@ -198,6 +198,8 @@ def test_epochs_of_a_race():
     [
         ({}, "24 trainings of 6 epochs take about 25 min 20 s, and the race of the best 4 at most 10 min 40 s"),
         ({"workers": 2, "finalists": 0}, "24 trainings of 6 epochs take about 12 min 40 s, by the first steps of 3"),
+        ({"workers": 8, "finalists": 0, "trials": 3}, "3 trainings of 6 epochs take about 1 min 03 s, by"),
+        ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 6 epochs take about 2 min 06 s, by"),
         ({"evaluator": "curve", "finalists": 0}, "24 trainings of 6 epochs take about 24 min 00 s, by"),
         ({"pruner": "asha", "finalists": 0}, "24 trainings of 6 epochs take at most 32 min 00 s, by"),
         ({"budget": "4ms,5ms"}, "the race of the best 4 within each of 2 budgets at most 21 min 20 s"),

@@ -32,8 +32,15 @@ def trained(monkeypatch):
         return len(network.blocks) / 40 + len(seen) % 3 / 100
 
     monkeypatch.setattr(StudyData, "top1", top1)
-    monkeypatch.setattr(TrainingForecast, "tell", lambda self, networks, listener: None)
     return seen
+
+
+@pytest.fixture(autouse=True)
+def planned(monkeypatch):
+    """How many trainings were told of, by search."""
+    told = []
+    monkeypatch.setattr(TrainingForecast, "tell", lambda self, networks, listener: told.append(networks))
+    return told
 
 
 @pytest.fixture
@@ -145,6 +152,21 @@ def test_the_best_of_several_lengths_go_by_how_they_stand_among_their_like(make_
     assert EarlierTrainings(()).best([feasible]) == []
     first = first_networks([feasible], make_search(budget_s=LARGE, sampler="random").settings, None, earlier)
     assert set(first) == {a, b, c, d}
+
+
+def test_scores_that_a_study_took_over_are_learned_from_once(run, workspace, space):
+    run("4.2 ms", "first")
+    run("6 ms", "second", "first")
+    learned = learn_from(workspace, space, ["first", "second"])
+    networks = [one.architecture for one in learned.observations]
+    assert len(set(networks)) == len(networks) == 24 - BEST
+    assert len({one.training for one in learned.observations}) == len(networks)
+
+
+def test_the_forecast_leaves_out_what_is_not_trained_again(run, planned):
+    run("4.2 ms", "first")
+    run("6 ms", "second", "first")
+    assert planned == [12, 12 - BEST]
 
 
 def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_search):

@@ -1,6 +1,8 @@
 """Several budgets on one device: a front in one study, whose trials all budgets share."""
 
 import json
+import re
+from collections import defaultdict
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -18,7 +20,9 @@ from hwbench.spaces.sums import SpaceSums
 from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators.base import Context
 from hwbench.studies.front import FrontSampler
+from hwbench.studies.posterior import Posterior
 from hwbench.studies.sampler import samplers
+from hwbench.studies.thompson import Thompson
 from hwbench.studies.trials import SearchWatch
 
 BUDGETS_S = (3.4e-3, 4.2e-3, 5.2e-3)
@@ -43,6 +47,26 @@ def test_each_budget_has_its_exact_optimum_of_an_additive_score(make_front):
         assert point.best.measured_s <= feasible.budget_s
         assert point.feasible == feasible.count
     assert result.best == result.front[-1].best
+
+
+def test_each_budget_has_optima_of_the_mean_and_of_draws(make_search, monkeypatch):
+    scales, asked, propose, draw = defaultdict(list), [], Thompson.propose, Posterior.draw
+
+    def proposing(self, observations, rng, *, attempt=0, **options):
+        asked.append((self._feasible.budget_s, attempt))
+        return propose(self, observations, rng, attempt=attempt, **options)
+
+    def drawing(self, rng, scale):
+        budget_s, attempt = asked[-1]
+        if not attempt:
+            scales[budget_s].append(scale)
+        return draw(self, rng, scale)
+
+    monkeypatch.setattr(Thompson, "propose", proposing)
+    monkeypatch.setattr(Posterior, "draw", drawing)
+    search = make_search(evaluator="deep-and-slow", sampler="thompson", budget_s=4.2e-3, smaller_s=(3.4e-3,))
+    search.run(trials=28, measure=1)
+    assert [sorted(set(found)) for found in scales.values()] == [[0.0, 0.25, 0.5]] * 2
 
 
 @pytest.mark.parametrize("sampler", ["thompson", "random"])
@@ -179,6 +203,10 @@ def test_the_command_prints_the_front(make_search, workspace, monkeypatch, capsy
     status, _, err = run("--budget", "1us,4.2ms")
     assert status == 4
     assert "budget 1 µs" in err
+    _, _, err = run("--budget", "4.123456ms,5.2ms")
+    (name,) = re.findall(r"hwbench train (\S+) or", err)
+    assert name.endswith(":4.123456ms")
+    assert resolve(workspace, name, 8)
 
 
 def test_the_band_of_a_budget_close_to_the_next_is_all_of_it(make_search):

@@ -286,6 +286,19 @@ def test_a_round_goes_on_from_the_weights_of_the_one_before(finalists):
     assert any(not np.allclose(weights[name], fresh[name]) for name in weights)
 
 
+def test_networks_that_differ_in_their_clips_alone_are_trained_on_these(place, finalists):
+    (place.root / "search_spaces" / "spans.toml").write_text(
+        SPACE.replace('"micro"', '"spans"').replace("[input]", "[input]\nspan_s = [0.3, 2]")
+    )
+    train = replace(finalists("spans"), space=read_space(place.root / "search_spaces" / "spans.toml"))
+    short, long = (next(key for key in members(train) if f"span_s={span}," in key) for span in ("0.3", "2"))
+    assert long == short.replace("span_s=0.3", "span_s=2")
+    losses = [train(key, 1).results.losses for key in (short, long)]
+    assert not np.allclose(*losses)
+    clips = [load_checkpoint(train.run_dir(key, 1) / "checkpoint.pt")[0].clip.span_s for key in (short, long)]
+    assert clips == [0.3, 2.0]
+
+
 def test_a_race_that_ended_goes_on_and_trains_nothing_twice(finalists):
     class Stop(Listener):
         def progress(self, at):

@@ -1,0 +1,234 @@
+"""Studies that go on: with more trials, with newer rows of a table, after an interruption, over networks alike."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from hwbench.api.study_data import Fidelity, StudyData
+from hwbench.api.study_supernet import StudySupernet
+from hwbench.latency import AdditivePredictor
+from hwbench.spaces import load_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.sums import SpaceSums
+from hwbench.specs import Architecture, Precision
+from hwbench.studies.evaluators.base import evaluators
+from hwbench.studies.latencies import choices_digest, feasible_set, row_position
+from hwbench.studies.pruning import PRUNERS, Pruning
+from hwbench.studies.study import Search
+from hwbench.studies.trials import SearchWatch
+from hwbench.testing.tables import space_table
+from hwbench.workspace import Workspace
+
+EPOCHS = 9
+INT8 = Precision.INT8
+
+
+@evaluators.register("some-unknown")
+class SomeUnknown:
+    """As ``deep-and-slow``, but every fourth network or so has no score; counts its calls."""
+
+    name = "some-unknown"
+    unit = "blocks"
+    calls: list[str] = []
+
+    def __init__(self, context) -> None:
+        pass
+
+    def score(self, network):
+        self.calls.append(network.name)
+        if sum(map(ord, network.name)) % 4 == 0:
+            return math.nan
+        return len(network.blocks) + 1e-3 * sum(block.out_channels or 0 for block in network.blocks)
+
+
+class Watch(SearchWatch):
+    def __init__(self):
+        self.seen, self.lost = [], []
+
+    def exhausted(self, networks):
+        self.seen.append(networks)
+
+    def unpredicted(self, networks):
+        self.lost.append(networks)
+
+
+@pytest.fixture
+def slower(space, predictor):
+    """The networks within a budget by rows that take longer by a factor."""
+
+    def make(search, factor) -> FeasibleSet:
+        def seconds(block, x):
+            return factor * predictor.row_cost(space.part(block, x, INT8), row_position(block))
+
+        sums = SpaceSums.of(space, seconds, num_classes=8, constant=predictor.constant_s)
+        return FeasibleSet(sums, search.settings.budget_s)
+
+    return make
+
+
+def small(make_search, name="few", **changes) -> Search:
+    """A study of a set of some ten networks."""
+    return make_search(name, budget_s=3.5e-3, sampler="thompson", **changes)
+
+
+@pytest.mark.parametrize("lost_is_best", [False, True])
+def test_a_network_whose_row_is_gone_is_left_out_and_told_of(make_search, space, lost_is_best):
+    changes = {"evaluator": "deep-and-slow", "sampler": "thompson"}
+    first = make_search(**changes)
+    history = first.run(trials=12, measure=1).history
+    uses: dict[object, set[str]] = {}
+    for one in history:
+        for part in first.workload(one.architecture).parts():
+            uses.setdefault(part, set()).add(one.architecture)
+    best = max(history, key=lambda one: one.score).architecture
+    few = sorted(uses.items(), key=lambda item: len(item[1]))
+    part, networks = next(item for item in few if (best in item[1]) == lost_is_best)
+    less = AdditivePredictor.fit(space_table(space, INT8).without([part]), space=space.name)
+    again = make_search(**changes)
+    again.feasible, again.watch = feasible_set(space, less, again.settings), Watch()
+    result = again.run(trials=13, measure=1)
+    assert again.watch.lost == [len(networks)]
+    assert not networks & {one.architecture for one in (*result.history, *result.measured, result.best)}
+    assert len(result.history) == 13 - len(networks)
+
+
+def test_of_networks_with_one_workload_the_better_is_measured_as_well(make_search, workspace):
+    text = (workspace.root / "search_spaces" / "x3d-tiny.toml").read_text()
+    text = text.replace('"x3d-tiny"', '"spanned"').replace("[input]", "[input]\nspan_s = [1, 2]")
+    (workspace.root / "search_spaces" / "spanned.toml").write_text(text)
+    space = load_space(workspace, "spanned")
+    predictor = AdditivePredictor.fit(space_table(space, INT8), space=space.name)
+    search = make_search("spans", evaluator="prefers-two-seconds", sampler="thompson")
+    settings = replace(search.settings, space=space.name, choices=choices_digest(space))
+    spanned = replace(search, settings=settings, feasible=feasible_set(space, predictor, settings))
+    result = spanned.run(trials=40, measure=3)
+    ranked = sorted(result.history, key=lambda one: -one.score)
+    first = next(one for one in ranked if one.measured_s is not None and one.measured_s <= settings.budget_s)
+    assert result.best.architecture == first.architecture
+    assert not [one for one in result.measured if "did not report" in one.failure]
+    pairs = {one.architecture.replace("span_s=1", "span_s=2") for one in result.measured}
+    assert len(pairs) < len(result.measured)  # there were two of one workload
+
+
+@evaluators.register("prefers-two-seconds")
+class PrefersTwoSeconds:
+    name = "prefers-two-seconds"
+    unit = "blocks"
+
+    def __init__(self, context) -> None:
+        pass
+
+    def score(self, network):
+        placed = sum(block.key.count("3x1x1") * (place + 1) ** 2 for place, block in enumerate(network.blocks))
+        return len(network.blocks) + 1e-4 * placed + 1e-7 * (network.span_s or 0)
+
+
+def test_scores_stay_relative_to_the_networks_of_the_beginning(make_search, slower, monkeypatch):
+    drawn = []
+
+    @evaluators.register("relative")
+    class Relative:
+        name = "relative"
+        unit = "blocks"
+
+        def __init__(self, context) -> None:
+            drawn.append([one.name for one in context.reference(12)])
+
+        def score(self, network):
+            return float(len(network.blocks))
+
+    make_search(evaluator="relative").run(trials=3, measure=1)
+    again = make_search(evaluator="relative")
+    again.feasible = slower(again, 1.02)
+    again.run(trials=6, measure=1)
+    other = make_search("other", evaluator="relative")
+    other.feasible = slower(other, 1.02)
+    other.run(trials=1, measure=1)
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert len(drawn[0]) == 12
+
+
+def test_a_supernet_stays_that_of_the_beginning(workspace, make_search, slower, monkeypatch):
+    monkeypatch.setattr(StudySupernet, "_classes", ("a",) * 8)
+    first, data = make_search().feasible, StudyData(workspace, "clips", Fidelity(1))
+    begun, newer = StudySupernet(workspace, data, first, 30, 0), slower(make_search(), 1.02)
+    assert StudySupernet(workspace, data, newer, 30, 0).folder != begun.folder
+    assert StudySupernet(workspace, data, newer, 30, 0, begun=begun.networks).folder == begun.folder
+    assert StudySupernet(workspace, data, newer, 20, 0, begun=begun.networks).folder != begun.folder
+
+
+def test_networks_that_are_beyond_the_budget_by_now_do_not_count_as_seen(make_search, slower):
+    first = small(make_search, evaluator="deep-and-slow")
+    before = int(first.feasible.count)
+    first.run(trials=before // 2, measure=1)
+    again = small(make_search, evaluator="deep-and-slow")
+    again.feasible, again.watch = slower(again, 1.03), Watch()
+    within = int(again.feasible.count)
+    assert 3 < within < before
+    result = again.run(trials=3 * before, measure=1)
+    scored = {one.architecture for one in result.history}
+    assert sum(Architecture.parse(key) in again.feasible for key in scored) == within
+    assert again.watch.seen == [within]
+
+
+def test_what_has_no_score_is_not_tried_again(make_search):
+    SomeUnknown.calls.clear()
+    whole = small(make_search, evaluator="some-unknown")
+    trials = int(whole.feasible.count) + 20
+    first = whole.run(trials=trials, measure=1)
+    assert 0 < len(first.history) < len(SomeUnknown.calls) == int(whole.feasible.count)
+    SomeUnknown.calls.clear()
+    again = small(make_search, evaluator="some-unknown").run(trials=trials, measure=1)
+    assert (again.trials, SomeUnknown.calls) == (first.trials, [])
+    assert again.history == first.history
+
+
+def test_proposals_are_no_draws_however_many_trials_follow(make_search):
+    def run(trials, stop=None):
+        class Stop(SearchWatch):
+            def evaluated(self, candidate):
+                if candidate.trial == stop:
+                    raise KeyboardInterrupt
+
+        search = make_search(evaluator="deep-and-slow", sampler="thompson")
+        search.watch = Stop()
+        return search.run(trials=trials, measure=1)
+
+    assert run(6).course.draws == (0, 1, 2)
+    with pytest.raises(KeyboardInterrupt):
+        run(24, stop=8)
+    assert set(run(24).course.draws) == {0, 1, 2, 6, 7, 10, 11, 12}  # 8 was queued again, as 9
+
+
+class Falling:
+    """Losses that fall the faster the better a network is; ends in the middle of everything where it is told to."""
+
+    def __init__(self, stop):
+        self.epochs, self.stop = 0, stop
+
+    def __call__(self, network, seed, report):
+        worth = len(network.blocks) / 20 / EPOCHS
+        for epoch in range(EPOCHS):
+            self.epochs += 1
+            if self.epochs == self.stop:
+                raise KeyboardInterrupt
+            report(epoch, 4.0 - worth * (1 + epoch) - 1e-4 * (sum(map(ord, network.name)) % 97))
+
+
+@pytest.mark.parametrize("pruner", PRUNERS)
+@pytest.mark.parametrize("sampler", ["thompson", "random"])
+def test_a_network_does_not_compete_with_itself(make_search, pruner, sampler, tmp_path):
+    def run(folder, stop=None):
+        search = make_search("rungs", evaluator="curve", budget_s=7e-3, pruner=pruner, sampler=sampler)
+        search.workspace = Workspace.create(tmp_path / folder)
+        search.losses, search.pruning = Falling(stop), Pruning(pruner, EPOCHS)
+        result = search.run(trials=24, measure=1)
+        ends = {one.architecture: one.score for one in result.history}
+        return ends | {one.candidate.architecture: one.epochs for one in result.given_up}
+
+    whole = run("whole")
+    for stop in (12, 23, 34, 45):
+        with pytest.raises(KeyboardInterrupt):
+            run(f"from-{stop}", stop)
+        assert run(f"from-{stop}") == whole
