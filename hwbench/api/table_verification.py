@@ -155,7 +155,7 @@ def verify_table(
 
 
 def _sample(path: Path, table: LatencyTable, place: Device, rows: int, seed: int) -> LatencyTable:
-    """The rows of a table that are measured again."""
+    """The rows of a table that are measured again, on the scale that predictions speak of."""
     from hwbench.latency import LatencyTable, sample_rows
 
     if table.emulated or place.emulated:
@@ -163,7 +163,8 @@ def _sample(path: Path, table: LatencyTable, place: Device, rows: int, seed: int
     sample = sample_rows(table, rows, seed)
     if not sample:
         raise NotMeasured(f"{path} has no row with a latency; measure some: {table.command()}")
-    return LatencyTable(table.target, table.precision, sample, aa=table.aa, between_runs=table.between_runs)
+    found = LatencyTable(table.target, table.precision, sample, aa=table.aa, between_runs=table.between_runs)
+    return found.on_day(table.scale)
 
 
 def _compared(

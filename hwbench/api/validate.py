@@ -73,7 +73,8 @@ class ValidateResult:
         summary: Over all networks.
         comparisons: Each network that was measured, predicted and measured.
         calibration: How whole networks follow from their blocks, in words.
-        since: How the calibration networks that were measured again differ from the table; None: none was.
+        since: How the calibration networks that were measured again differ from the table, its rows taken on the scale
+            that predictions speak of; None: none was.
         command: Measures the table anew.
         refreshed: The summary as it would be on the scale of today, by the networks that were measured again; None:
             they do not tell it.
@@ -173,7 +174,9 @@ def validate(
     fresh = [(networks[row.workload], row) for row in measured if row.workload in networks]
     if len(fresh) < 2:
         raise CheckFailed(f"only {len(fresh)} of {len(networks)} networks could be measured on {target}; see above")
-    result = _compared(request, predictor, fresh, changes_since(before, measured))
+    since = changes_since(before.on_day(predictor.day), measured)
+    today = scale_today(predictor, changes_since(before, measured))
+    result = _compared(request, predictor, fresh, since, today)
     listener.say(f"calibration: {result.calibration}")
     if result.change is not None:
         listener.say(result.change)
@@ -185,13 +188,14 @@ def _compared(
     predictor: AdditivePredictor,
     fresh: list[tuple[Network, Measurement]],
     since: TableChanges | None,
+    today: Scale | None,
 ) -> ValidateResult:
     from hwbench.latency import Comparison, Validation
 
     def compared(by: AdditivePredictor) -> tuple[Comparison, ...]:
         return tuple(Comparison(network.name, by.predict(row.workload), row.stats.median_s) for network, row in fresh)
 
-    comparisons, today = compared(predictor), scale_today(predictor, since)
+    comparisons = compared(predictor)
     promised = predictor.calibration.promised
     return ValidateResult(
         device=request.device,
@@ -207,7 +211,12 @@ def _compared(
 
 def scale_today(predictor: AdditivePredictor, since: TableChanges | None) -> Scale | None:
     """The scale of today, as ``profile --refresh`` would find it; None where fewer than three calibration networks were
-    measured again."""
+    measured again.
+
+    Args:
+        predictor: On the scale of before.
+        since: How those differ from the rows as they were measured, whatever the scale.
+    """
     from hwbench.latency.occasions import Scale, occasion_shifts
 
     if since is None or len(since.rows) < FEWEST:

@@ -22,6 +22,7 @@ from hwbench.data.file_facts import is_variable
 from hwbench.data.jpeg import JpegEncoder
 from hwbench.data.labelled import LabelledPart
 from hwbench.data.media import VideoSource
+from hwbench.data.orientation import UPRIGHT, display_matrix, upright
 from hwbench.data.readers import Part
 from hwbench.data.streaming import stream_frames
 from hwbench.errors import MissingDependency, UsageError
@@ -197,23 +198,19 @@ def _small_pictures(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Fr
     reformatter = VideoReformatter()
     for frame in frames:
         picture = reformatter.reformat(frame, width=size[1], height=size[0], format="rgb24", threads=1)
-        yield np.ascontiguousarray(np.rot90(picture.to_ndarray(), _turns(frame)))
+        pixels: Any = picture.to_ndarray()
+        yield np.ascontiguousarray(upright(pixels, display_matrix(frame)))
 
 
 def _small_yuv(frames: Iterator[Any], size: tuple[int, int]) -> Iterator[Any]:
     """Frames in 4:2:0 colour, upright. Colours keep their matrix: one conversion less, and nothing is rounded."""
     reformatter = VideoReformatter()
     for frame in frames:
-        if _turns(frame):
+        if display_matrix(frame) != UPRIGHT:
             (picture,) = _small_pictures(iter([frame]), size)
             yield av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format=_COLOUR, threads=1)
         else:
             yield reformatter.reformat(frame, width=size[1], height=size[0], format=_COLOUR, threads=1)
-
-
-def _turns(frame: Any) -> int:
-    """Quarter turns counter-clockwise that make a frame upright."""
-    return round(getattr(frame, "rotation", 0) / 90) % 4
 
 
 def _write_video(

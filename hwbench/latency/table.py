@@ -184,6 +184,20 @@ class LatencyTable:
             adaptive=self.adaptive,
         )
 
+    def on_day(self, day: Scale | None) -> LatencyTable:
+        """The rows as they are on another day, which becomes the day of the rows; None: as they were measured."""
+        if day is None:
+            return self
+        return LatencyTable(
+            self.target,
+            self.precision,
+            [row.times(day.factor) for row in self],
+            emulated=self.emulated,
+            aa=self.aa,
+            between_runs=self.between_runs,
+            adaptive=self.adaptive,
+        )
+
     def latency(self, workload: Workload) -> LatencyStats | None:
         """The latency of a workload, or None where it was not measured."""
         row = self._rows.get(workload.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hwbench.errors import InvalidValue
@@ -60,6 +60,14 @@ class LatencyRow:
         """A measurement as a row, with its date (UTC) and the digest of its conditions."""
         stats = one.stats if one.outcome is Outcome.OK else None
         return cls(Role.of(one.workload), one.workload, one.outcome, stats, measured_on, conditions, one.reason)
+
+    def times(self, factor: float) -> LatencyRow:
+        """The row on a day on which the device takes ``factor`` times as long."""
+        if self.stats is None:
+            return self
+        return replace(
+            self, stats=replace(self.stats, **{name: factor * getattr(self.stats, name) for name in NUMBERS})
+        )
 
     def values(self) -> dict[str, Any]:
         """The row by the columns of a table; None for each number of a row that failed."""

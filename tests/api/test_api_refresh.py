@@ -198,6 +198,27 @@ def test_validate_tells_the_errors_before_and_after_a_refresh(workspace, fake):
     assert "--refresh" in result.change
 
 
+def test_checks_go_by_the_scale_that_predictions_go_by(workspace, fake):
+    profile(workspace)
+    a_day_passes(workspace)
+    slower(fake, 1.07)
+    profile(workspace, refresh=True)
+    checked = hwbench.VerifyRequest(model=table_path(workspace.root, TARGET, INT8))
+    verified = hwbench.verify(checked, Keeper(), workspace=workspace)
+    assert verified.holds, verified.verdict
+    request = hwbench.ValidateRequest(space="micro", networks=4, precision="int8")
+    result = hwbench.validate(request, Keeper(), workspace=workspace)
+    assert result.change is None
+    assert abs(result.since.shift) < 0.005
+    assert result.to_json()["scale_today"] == pytest.approx(1.07, rel=0.005)
+    slower(fake, 1.0)
+    result = hwbench.validate(request, Keeper(), workspace=workspace)
+    assert "the device is faster now" in result.change
+    assert result.since.shift == pytest.approx(1 / 1.07 - 1, abs=0.005)
+    assert result.to_json()["scale_today"] == pytest.approx(1.0, rel=0.005)
+    assert not hwbench.verify(checked, Keeper(), workspace=workspace).holds
+
+
 def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
     with pytest.raises(NotMeasured, match=r"has none .*; measure one: hwbench profile --device local --space micro"):
         profile(workspace, refresh=True)

@@ -29,6 +29,7 @@ from hwbench.data.reencoding import (
 from hwbench.data.shards import prepare_shards
 from hwbench.data.videos import read_splits
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError, VideoError, WorkspaceError
+from hwbench.testing.decoders import turned, write_moving
 from hwbench.workspace import Workspace
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "video"
@@ -61,6 +62,22 @@ def contents(folder: Path) -> dict[str, tuple[int, int]]:
     return {
         str(path.relative_to(folder)): (path.stat().st_size, path.stat().st_mtime_ns) for path in folder.rglob("*.mp4")
     }
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        *((1, 0, 0, 1), (0, 1, -1, 0), (-1, 0, 0, -1), (0, -1, 1, 0)),
+        *((-1, 0, 0, 1), (1, 0, 0, -1), (0, 1, 1, 0), (0, -1, -1, 0)),
+    ],
+)
+def test_a_prepared_video_shows_what_the_original_shows(tmp_path: Path, matrix: tuple[int, int, int, int]) -> None:
+    a, b, c, d = (value * 0x10000 for value in matrix)
+    original = turned(write_moving(tmp_path / "moving.mp4"), (a, b, c, d), tmp_path / "held.mp4")
+    encode(original, tmp_path / "small.mp4", PrepareSettings(short_side=48))
+    shown, kept = (read_frames(path, [0, 9])[..., 0].astype(int) for path in (original, tmp_path / "small.mp4"))
+    assert kept.shape == shown.shape
+    assert abs(kept - shown).mean() < 6 < abs(kept[:, ::-1] - shown).mean()
 
 
 @pytest.mark.parametrize(
