@@ -220,7 +220,7 @@ class _Run:
             empty += not shared.clips
             if shared.clips:
                 rate = self.sampling.rate(position.epoch, position.step)
-                self.reports.append(self.step(batch, shared.clips, rate))
+                self.reports.append(self.step(batch, shared, rate))
                 self._write(log, all_of_them=not self.step.waits)
             position.step, position.batch = position.step + 1, position.batch + 1
             position.seconds = time.monotonic() - start

@@ -89,6 +89,13 @@ class TrainState:
                     **{f"module/{name}": tensor for name, tensor in self.module.state_dict().items()},
                     **{f"average/{name}": tensor for name, tensor in self.average.items()},
                     **{f"{i}/{key}": value for i, state in optimizer["state"].items() for key, value in state.items()},
+                    # LAMB of timm counts its steps by group
+                    **{
+                        f"group/{i}.{key}": value
+                        for i, group in enumerate(optimizer["param_groups"])
+                        for key, value in group.items()
+                        if isinstance(value, torch.Tensor)
+                    },
                 }
             ),
             "position": {
@@ -113,12 +120,24 @@ class TrainState:
         for name, tensor in self.average.items():
             tensor.copy_(average[name])
         groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": {int(i): state for i, state in parts.items()}, "param_groups": groups})
+        for name, tensor in parts.pop("group", {}).items():
+            number, _, key = name.partition(".")
+            groups[int(number)][key] = tensor
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        own = {int(i): {key: _like(tensor, parameters[int(i)]) for key, tensor in s.items()} for i, s in parts.items()}
+        self.optimizer.load_state_dict({"state": own, "param_groups": groups})
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(dict(values["scaler"]))
         stored = dict(values["position"])
         failures = Failures(stored.pop("causes"), stored.pop("lost_samples"))
         self.position = TrainingPosition(**stored, failures=failures)
+
+
+def _like(tensor: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """A copy in the memory format of a parameter: LAMB sums over it, and another order rounds in another way."""
+    if tensor.shape != parameter.shape:
+        return tensor.clone()
+    return torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
 
 
 def pack(tensors: Mapping[str, torch.Tensor]) -> dict[str, Any]:

@@ -52,10 +52,14 @@ class StepReport:
 
 @dataclass(frozen=True)
 class Shared:
-    """What all processes know of a step: clips of all of them together, and what none of them could read."""
+    """What all processes know of a step: clips of all of them together, and what none of them could read.
+
+    ``fewest`` are the clips of the process that has fewest, at least the one that stands for none.
+    """
 
     clips: int
     failures: tuple[DecodingFailure, ...]
+    fewest: int
 
 
 class TrainingStep:
@@ -102,14 +106,15 @@ class TrainingStep:
 
     def share(self, batch: Batch) -> Shared:
         """Tells the other processes how many clips were read here, and what was not."""
-        counts = self.world.sum(torch.tensor([len(batch), len(batch.failures)]))
+        lengths = [len(batch) if rank == self.world.rank else 0 for rank in range(self.world.size)]
+        *lengths, lost = self.world.sum(torch.tensor([*lengths, len(batch.failures)])).tolist()
         failures = batch.failures
-        if self.world.size > 1 and counts[1]:
+        if self.world.size > 1 and lost:
             failures = tuple(failure for part in self.world.gather(failures) for failure in part)
-        return Shared(int(counts[0]), failures)
+        return Shared(sum(lengths), failures, max(1, min(lengths)))
 
-    def __call__(self, batch: Batch, clips: int, rate: float) -> StepReport:
-        """Forward, backward, optimizer and average for a batch which is ``clips`` long in all processes together.
+    def __call__(self, batch: Batch, shared: Shared, rate: float) -> StepReport:
+        """Forward, backward, optimizer and average for a batch of which the other processes have the rest.
 
         Raises:
             CheckFailed: The loss or a gradient is not a finite number (on a GPU ``check`` says so later).
@@ -118,7 +123,7 @@ class TrainingStep:
         torch.manual_seed(_step_seed(self.recipe.seed, position.step, self.world.rank))
         set_rate(self.state.optimizer, rate)
         self.state.optimizer.zero_grad(set_to_none=True)
-        loss = self._gradients(batch, clips, rate)
+        loss = self._gradients(batch, shared, rate)
         self.state.scaler.unscale_(self.state.optimizer)
         norm = nn.utils.clip_grad_norm_(self.state.module.parameters(), self.recipe.clip_grad_norm)
         if not self.waits:
@@ -139,14 +144,14 @@ class TrainingStep:
         self._check("gradient", norm, report.step, report.rate)
         return loss
 
-    def _gradients(self, batch: Batch, clips: int, rate: float) -> torch.Tensor:
+    def _gradients(self, batch: Batch, shared: Shared, rate: float) -> torch.Tensor:
         """Leaves the gradients of the mean loss over all clips of the batch; the mean loss."""
         total = torch.zeros((), device=self.device)
-        parts = self._parts(batch)
+        parts = self._parts(batch, shared)
         for number, (x, targets) in enumerate(parts, start=1):
             with self._together() if number == len(parts) else self._apart():
                 # processes average their gradients, so a share counts by its length
-                share = (len(x) if len(batch) else 0) / clips
+                share = (len(x) if len(batch) else 0) / shared.clips
                 loss = self._loss(x, targets)
                 total += loss.detach() * share
                 if not self.waits and self.world.size == 1:
@@ -168,7 +173,7 @@ class TrainingStep:
             taught = self.teacher(x).float()
         return loss.lerp(distillation_loss(logits.float(), taught, self.recipe), self.recipe.distill_weight)
 
-    def _parts(self, batch: Batch) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
+    def _parts(self, batch: Batch, shared: Shared) -> Sequence[tuple[torch.Tensor, torch.Tensor]]:
         """Clips and targets of the batch on the device, mixed, in as many parts as the recipe accumulates."""
         check_targets(batch.labels, self.recipe)
         clips, labels = (batch.clips, batch.labels) if len(batch) else self._blank()
@@ -176,7 +181,8 @@ class TrainingStep:
         targets = labels.to(self.device, non_blocking=True)
         if self.mixing:
             clips, targets = self.mixing(clips, targets)
-        count = min(self.recipe.accumulate, len(clips))
+        # statistics of all processes are taken together, so each of them has as many parts
+        count = min(self.recipe.accumulate, shared.fewest if self.recipe.sync_bn else len(clips))
         return list(zip(clips.tensor_split(count), targets.tensor_split(count), strict=True))
 
     def _blank(self) -> tuple[torch.Tensor, torch.Tensor]:

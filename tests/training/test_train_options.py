@@ -30,6 +30,7 @@ SHORT = replace(RECIPE, epochs=2)
         {"gradient_checkpointing": True},
         {"schedule": "step", "warmup_start": 0.1},
         {"precision": "fp16"},
+        {"optimizer": "lamb", "learning_rate": 0.01},
         {"precision": "bf16", "gradient_checkpointing": True},
     ],
     ids=lambda how: "-".join(how),

@@ -103,6 +103,14 @@ def test_two_processes_share_repeats_and_phases(data_root: Path, tmp_path: Path)
     assert two[:5] == pytest.approx(one[:5], abs=1e-4)
 
 
+@pytest.mark.long
+def test_shares_of_two_lengths_are_accumulated_in_as_many_parts(data_root: Path, tmp_path: Path) -> None:
+    """Each part takes its statistics with those of the other process, which waits for it."""
+    how = {"batch_size": 3, "accumulate": 2, "epochs": 1}
+    told, _ = whole(data_root, tmp_path / "two", json.dumps(how))
+    assert len(set(told)) == 8
+
+
 # Each process its own statistics, what is drawn by step, and sums of three, whose order could matter.
 MANY = json.dumps({"sync_bn": False, "mixup": 0.8, "accumulate": 2, "precise_bn": 2})
 
