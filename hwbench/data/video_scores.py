@@ -98,12 +98,14 @@ class VideoScores:
             if count
         )
 
-    def mean_average_precision(self) -> float:
-        """Mean over classes that occur of the average precision, as scikit-learn defines it."""
+    def mean_average_precision(self) -> float | None:
+        """Mean over classes that occur of the average precision, as scikit-learn defines it; None where none occurs."""
         from sklearn.metrics import average_precision_score
 
         present = self._present()
         occurring = present.any(0)
+        if not occurring.any():
+            return None
         wanted, scores = present[:, occurring].numpy(), self.scores[:, occurring].numpy()
         return float(np.mean([average_precision_score(wanted[:, i], scores[:, i]) for i in range(wanted.shape[1])]))
 
@@ -112,7 +114,8 @@ class VideoScores:
         accuracies = self.class_accuracy()
         values = {"class_top1": sum(accuracies.values()) / max(1, len(accuracies))}
         if self.targets.is_floating_point():
-            return {**values, "mean_ap": self.mean_average_precision()}
+            precision = self.mean_average_precision()
+            return values if precision is None else {**values, "mean_ap": precision}
         return {**values, "calibration_error": self.calibration_error() or 0.0}
 
     def report(self) -> dict[str, Any]:

@@ -83,7 +83,10 @@ class InputForm:
         mean, std, shape = normalisation.mean, normalisation.std, network.input.folded
         if layout == STREAM_LAYOUT:
             shape = (1, *shape[1:])
-        axes, values = (AXES, VALUES) if len(mean) == CLIP_CHANNELS else (FLOW_AXES, FLOW_VALUES)
+        axes, values = (AXES, VALUES)
+        if len(mean) != CLIP_CHANNELS:
+            axes, values = (FLOW_AXES, FLOW_VALUES)
+            layout = layout.replace(f",{CLIP_CHANNELS},", f",{len(mean)},")
         return cls(layout, shape, axes, clip, resize_text(picture, shape[2:]), values, 255.0, mean, std)
 
 

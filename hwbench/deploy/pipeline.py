@@ -121,7 +121,8 @@ def export(
         attempts: Iterable[QuantizationRecord | None] = [None] if plan is None else plan.attempts()
         for quantization in attempts:
             engine = runtime if plan is None or quantization is None else plan.engine(quantization)
-            built = _Built(_build(report, form, folder / name, watch, engine), len(form.inputs), quantization)
+            clips = form.inputs.clips if isinstance(form.inputs, StreamInputs) else len(form.inputs)
+            built = _Built(_build(report, form, folder / name, watch, engine), clips, quantization)
             comparison = _compare(report, built.artifact.path, validation, threads, watch)
             accuracy = _accuracy(original, comparison, validation)
             if _kept(accuracy, how):
@@ -227,6 +228,13 @@ def _check_int8(
         )
     if int8.max_loss is not None and (not original.weights.trained or validation is None):
         raise InvalidValue("--keep-accuracy needs trained weights and labelled validation videos to measure top-1 on")
+    if int8.max_loss is not None and validation is not None and not original.classes:
+        found = len(validation.dataset.videos.classes)
+        if found != original.network.num_classes:
+            raise InvalidValue(
+                f"--keep-accuracy: the weights have {original.network.num_classes} classes without names, "
+                f"{validation.source} has {found}, so top-1 says nothing there; measure on data of their classes"
+            )
 
 
 def _check(original: ExportSource, precision: Precision, calibration: Clips | None, runtime: Runtime) -> None:

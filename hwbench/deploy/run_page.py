@@ -22,6 +22,9 @@ _STREAM_PAGE = "hwbench.deploy:run_stream.md.in"
 # What the numbers that come out say.
 _ONE = "; the largest is the answer, and a softmax makes probabilities of them"
 _SEVERAL = "; a sigmoid of each is the probability of its class, and several may be there at once"
+# What ``hwbench.deploy.manifest_records.resize_text`` says of sizes.
+_SIDE = re.compile(r"shorter side has (\d+) pixels")
+_DIVIDED = re.compile(r"in the frame, divided by ([\d.]+)")
 # Beyond these the page would be a list of labels.
 _MAX_LABELS = 50
 _MAX_LABEL_LENGTH = 80
@@ -43,6 +46,7 @@ def run_page(manifest: Manifest) -> str:
         "W": str(width),
         "CLIP": _clip(manifest),
         "RESIZE": _resize(manifest),
+        "PICTURE": _picture(manifest),
         "SCALE": f"{form.value_scale:g}",
         "SCALE_F": _float(form.value_scale),
         "MEANS": ", ".join(map(_float, form.mean)),
@@ -128,6 +132,16 @@ def _resize(manifest: Manifest) -> str:
         f"Cut the largest centred box of the shape {height}:{width} (height to width) out of each, and resize it to "
         f"{height} x {width} pixels\n   (bilinear, antialiased)."
     )
+
+
+def _picture(manifest: Manifest) -> str:
+    """The filters of ffmpeg that make a picture of a frame as ``resize`` of the manifest says."""
+    _, _, height, width = manifest.input.shape
+    if side := _SIDE.search(manifest.input.resize):
+        return f"scale={side[1]}:{side[1]}:force_original_aspect_ratio=increase,crop={width}:{height}:exact=1"
+    divided = f"/{by[1]}" if (by := _DIVIDED.search(manifest.input.resize)) else ""
+    box = rf"min(iw\,ih*{width}/{height}){divided}:min(ih\,iw*{height}/{width}){divided}"
+    return f"crop={box}:exact=1,scale={width}:{height}"
 
 
 def _published_clip(clip: ClipSpec) -> str:

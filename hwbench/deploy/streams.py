@@ -76,10 +76,14 @@ class StreamInputs(Sequence[tuple[torch.Tensor, ...]]):
     Args:
         form: In fp32.
         clips: (T, 3, H, W) each, all of one length.
+
+    Attributes:
+        clips: Their number.
     """
 
     def __init__(self, form: StreamForm, clips: Sequence[torch.Tensor]) -> None:
         self._form, self._clips = form, clips
+        self.clips = len(clips)
         self._frames = len(clips[0]) if clips else 0
         self._next, self._states = -1, form.start()
 

@@ -211,7 +211,7 @@ def train(
     finished = world.share(_finished(path, facts) if world.leads else None)
     if finished is not None:
         return Trained(finished, finished_before=True)
-    taught = None if teacher is None else teacher.module(network, classes)
+    taught = None if teacher is None else teacher.module(network, classes, data.normalisation)
     if isinstance(start, FineTuning):
         module = start.module(data.training, recipe)
     else:

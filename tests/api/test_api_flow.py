@@ -87,6 +87,7 @@ def test_a_file_is_exported_and_says_what_it_sees(checkpoint: Path) -> None:
         manifest.accuracy.top1_after == manifest.accuracy.top1_before == load_checkpoint(checkpoint)[0].metrics["top1"]
     )
     assert manifest.input.shape == (4, 2, 32, 32)
+    assert "(T,2,H,W)" in manifest.input.layout
     assert "optical flow" in manifest.input.axes[1]
     page = Path("file/RUN.md").read_text()
     assert "(4, 2, 32, 32)" in page

@@ -253,9 +253,22 @@ def test_the_most_sensitive_go_first_and_what_is_not_needed_is_put_back(
     assert [len(plan) for plan in plans] == [*range(len(needed), 4)], "then one more each, until all are in fp32"
 
 
-def test_what_a_limit_needs_is_asked_for(original: ExportSource, calibration: Clips, tmp_path: Path) -> None:
+def test_what_a_limit_needs_is_asked_for(
+    workspace: Workspace, original: ExportSource, calibration: Clips, tmp_path: Path
+) -> None:
     with pytest.raises(InvalidValue, match="labelled validation"):
         export(original, tmp_path, precision=Precision.INT8, calibration=calibration, int8=Int8(max_loss=0.01))
+    validation, network = open_validation(workspace, "synthetic", original, count=2), original.network
+    foreign = replace(original, network=network.with_classes(5), classes=())
+    with pytest.raises(InvalidValue, match="the weights have 5 classes without names, synthetic has 8"):
+        export(
+            foreign,
+            tmp_path,
+            precision=Precision.INT8,
+            calibration=calibration,
+            validation=validation,
+            int8=Int8(max_loss=0.01),
+        )
     with pytest.raises(UnknownName, match=r"did you mean 's2\.pathway0_res0'"):
         export(
             original,

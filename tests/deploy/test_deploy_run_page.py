@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hwbench.data import PictureSpec, Resize
 from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Manifest
 from hwbench.deploy.atomic_export import place
 from hwbench.deploy.file_names import RUN, is_our_page
+from hwbench.deploy.manifest_records import resize_text
 from hwbench.deploy.model_process import served
 from hwbench.deploy.run_page import run_page
 from hwbench.runtimes import names
@@ -67,6 +69,22 @@ def test_19_27_the_program_in_cpp_compiles_and_gives_the_same(int8: DeployedMode
     np.testing.assert_allclose(logits, expected(int8, film), rtol=1e-4, atol=2e-2)
     short = subprocess.run(["./run", str(int8.path), "/dev/null"], cwd=tmp_path, capture_output=True, check=False)
     assert short.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("picture", "filters"),
+    [
+        (PictureSpec(), r"crop=min(iw\,ih*16/16):min(ih\,iw*16/16):exact=1,scale=16:16"),
+        (PictureSpec(test_scale=1.25), r"crop=min(iw\,ih*16/16)/1.25:min(ih\,iw*16/16)/1.25:exact=1,scale=16:16"),
+        (
+            PictureSpec(test_scale=1.25, resize=Resize.SHORT_SIDE),
+            "scale=20:20:force_original_aspect_ratio=increase,crop=16:16:exact=1",
+        ),
+    ],
+)
+def test_the_command_cuts_what_the_page_says(int8: DeployedModel, picture: PictureSpec, filters: str) -> None:
+    form = replace(int8.manifest.input, resize=resize_text(picture, (16, 16)))
+    assert f'ffmpeg -i video.mp4 -vf "{filters}" -frames:v 4' in run_page(replace(int8.manifest, input=form))
 
 
 def test_19_27_the_page_has_the_numbers_of_the_model(int8: DeployedModel) -> None:

@@ -73,6 +73,7 @@ def test_file_is_one_delegate_and_equals_the_clip_network(stream: DeployedModel)
     assert (manifest.delegation.delegates, manifest.delegation.undelegated) == (1, {})
     assert manifest.variant == STREAM
     assert manifest.input.shape == (1, 3, SIZE, SIZE)
+    assert manifest.calibration is None or manifest.calibration.clips == 4
     bound = {Precision.FP32: 100, Precision.FP16: 40, Precision.INT8: 3}[manifest.precision]
     assert manifest.parity.sqnr_db >= bound
 

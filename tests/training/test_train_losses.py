@@ -4,10 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hwbench.data import Normalisation
 from hwbench.errors import InvalidValue
 from hwbench.training import Recipe
 from hwbench.training.losses import check_targets, classification_loss, distillation_loss
 from hwbench.training.mixing import Mixing
+from hwbench.training.teacher import Renormalised
 
 LOGITS = torch.tensor([[2.0, -1.0, 0.5], [0.0, 0.3, -2.0]])
 INDICES = torch.tensor([2, 0])
@@ -34,6 +36,12 @@ def test_bce_is_a_mean_over_videos_and_classes() -> None:
     )
     smooth = classification_loss(LOGITS, targets, Recipe(loss="bce", label_smoothing=0.2))
     torch.testing.assert_close(smooth, F.binary_cross_entropy_with_logits(LOGITS, targets * 0.8 + 0.1))
+
+
+def test_a_teacher_sees_pixels_as_it_was_trained_on_them() -> None:
+    frames = torch.randint(0, 256, (2, 4, 3, 5, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    student, teacher = Normalisation(), Normalisation((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    torch.testing.assert_close(Renormalised(student, teacher)(student(frames)), teacher(frames))
 
 
 def test_cross_entropy_of_several_classes_is_refused() -> None:

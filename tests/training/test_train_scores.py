@@ -65,6 +65,10 @@ def test_the_mean_average_precision_by_hand() -> None:
     # a: order 1, 2, 4, 3: 1/2, 2/3, 3/4; b: last of four
     assert worse.mean_average_precision() == pytest.approx(((1 / 2 + 2 / 3 + 3 / 4) / 3 + 1 / 4) / 2)
     assert "mean_ap" in SEVERAL.measures()
+    nothing = VideoScores(CLASSES, SEVERAL.videos, torch.zeros_like(SEVERAL.targets), SEVERAL.scores)
+    assert nothing.mean_average_precision() is None
+    assert "mean_ap" not in nothing.measures()
+    assert "mean_ap" not in nothing.report()
 
 
 @pytest.mark.parametrize("scores", [ONE, SEVERAL], ids=["one", "several"])
