@@ -13,7 +13,7 @@ from micro_workspace import NETWORK, VIDEOS, make, printed
 import hwbench
 from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
-from hwbench.data import FailurePolicy
+from hwbench.data import FailurePolicy, Normalisation
 from hwbench.data.video_scores import load_scores
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
 from hwbench.interpreter import python_environment
@@ -140,7 +140,7 @@ def test_a_network_learns_from_another(workspace: Workspace, trained: Trained) -
     network = resolve_model(workspace, NETWORK, 8)
     longer = replace(network, input=TensorSpec(1, 3, 8, 32, 32))
     with pytest.raises(InvalidValue, match=r"--teacher: .* sees clips 3x4x32x32, .*8"):
-        Teacher.of(trained[0].checkpoint).module(longer, kept_classes(trained))
+        Teacher.of(trained[0].checkpoint).module(longer, kept_classes(trained), Normalisation())
     with pytest.raises(InvalidValue, match="--teacher: the classes of"):
         Teacher.of(trained[0].checkpoint).module(network, ("a", "b"))
 
