@@ -142,7 +142,7 @@ def test_a_network_learns_from_another(workspace: Workspace, trained: Trained) -
     with pytest.raises(InvalidValue, match=r"--teacher: .* sees clips 3x4x32x32, .*8"):
         Teacher.of(trained[0].checkpoint).module(longer, kept_classes(trained), Normalisation())
     with pytest.raises(InvalidValue, match="--teacher: the classes of"):
-        Teacher.of(trained[0].checkpoint).module(network, ("a", "b"))
+        Teacher.of(trained[0].checkpoint).module(network, ("a", "b"), Normalisation())
 
 
 def kept_classes(trained: Trained) -> tuple[str, ...]:
