@@ -29,7 +29,8 @@ def sustain(
 ) -> SustainedCourse:
     """Executes a file until its latency has settled, at most so long, and keeps the course in the workspace.
 
-    A course of the same file that was interrupted goes on; its heat is gone, so that it settles anew.
+    A course of the same file that was interrupted within the last ten minutes goes on; its heat is gone, so that it
+    settles anew. A later one begins: what it is held against is the latency of the cool device of now.
 
     Args:
         workspace: Keeps the course, window by window.
@@ -109,14 +110,16 @@ def refuse_emulated(device: Device) -> None:
 
 
 def _interrupted(workspace: Workspace, facts: CourseFacts) -> SustainedCourse | None:
-    """The latest course of the same file on the same target, where it was interrupted."""
+    """The latest course of the same file on the same target, where it was interrupted on this occasion."""
+    from hwbench.latency.occasions import APART_S
     from hwbench.measure.sustained_log import OPEN, courses
 
     device = facts.target.partition("/")[0]
     for course in courses(workspace.sustained / device):
         known = course.facts
         if (known.target, known.sha256, known.precision) == (facts.target, facts.sha256, facts.precision):
-            return course if course.ended == OPEN else None
+            recent = time.time() - course.path.stat().st_mtime <= APART_S  # else it is another device by now
+            return course if course.ended == OPEN and recent else None
     return None
 
 

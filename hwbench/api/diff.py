@@ -97,7 +97,7 @@ class DiffResult:
 
 
 def diff(request: DiffRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None) -> DiffResult:
-    """Compares the tables of two files, folders or devices.
+    """Compares the tables of two files, folders or devices, each on the day that its predictions speak of.
 
     Args:
         request: The two places.
@@ -118,7 +118,8 @@ def diff(request: DiffRequest, listener: Listener = SILENT, *, workspace: Worksp
         if before.precision is not after.precision:
             raise InvalidValue(f"{first} is in {before.precision}, {second} in {after.precision}: no row is in both")
         notes = tuple(difference_notes(workspace, before, after))
-        tables.append(TableDiff(name, first, second, compare_tables(before, after), notes))
+        changes = compare_tables(before.on_day(before.scale), after.on_day(after.scale))
+        tables.append(TableDiff(name, first, second, changes, notes))
     return DiffResult(request.before, request.after, tuple(tables))
 
 

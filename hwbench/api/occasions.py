@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
 from hwbench.latency.anchors import anchor_rows, moved_blocks
+from hwbench.latency.changes import SMALLEST
 from hwbench.latency.occasions import APART_S, OccasionShifts, Scale, Shift, occasion_shifts, occasion_uncertainty
 from hwbench.latency.table import LatencyRow, LatencyTable, Role, table_path
 from hwbench.specs import AUTO, STREAM, LatencyStats, Precision, Workload
@@ -132,12 +133,50 @@ def begin_occasion(
     watch: CampaignWatch,
     variant: str = AUTO,
 ) -> None:
-    """Measures the anchors before rows that are ``missing``, where the last session is of another occasion."""
+    """Measures the anchors before rows that are ``missing``: those that were not measured on this occasion."""
     since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
-    if missing and since is not None and since > APART_S and not campaign.emulated:
-        known = set(missing)
-        again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
-        measure_anchors(campaign, again, watch)
+    if not missing or since is None or campaign.emulated:
+        return
+    known = set(missing)
+    again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
+    if since <= APART_S:
+        again = _lacking(campaign, again)
+    measure_anchors(campaign, again, watch)
+
+
+def _lacking(campaign: Campaign, workloads: Sequence[Workload]) -> list[Workload]:
+    """Those that were not measured on the latest occasion, which may have begun with other rows."""
+    log, unfinished = campaign.store.occasions(campaign.target, campaign.conditions), set(campaign.missing(workloads))
+    latest, found = len(log.ended_at) - 1, list[Workload]()
+    for workload in workloads:
+        build = campaign.build_key(workload)
+        on = {log.of_rows.get((workload, build)), *log.several.get((workload, build), ())}
+        if workload in unfinished or latest not in on:
+            found.append(workload)
+    return found
+
+
+def of_another_speed(workspace: Workspace, campaign: Campaign, workloads: Sequence[Workload]) -> list[Workload]:
+    """Those whose row is older than the day that predictions speak of, and not known to be as fast on that day."""
+    found, by_table = list[Workload](), dict[Path, list[Workload]]()
+    for workload in workloads:
+        variant = STREAM if workload.variant == STREAM else AUTO
+        path = table_path(workspace.root, campaign.target, workload.precision, variant)
+        by_table.setdefault(path, []).append(workload)
+    scales = {path: LatencyTable.read(path).scale for path in by_table if path.is_file()}
+    if campaign.emulated or not any(scales.values()):
+        return found
+    log = campaign.store.occasions(campaign.target, campaign.conditions)
+    for path, scale in scales.items():
+        day = next((at for at, end in enumerate(log.ended_at) if scale is not None and scale.age_s(end) >= 0), None)
+        if day is None:
+            continue
+        shifts = occasion_shifts(list(log.several.values()), day).by_occasion
+        for workload in by_table[path]:
+            at = log.of_rows.get((workload, campaign.build_key(workload)), day)
+            if at < day and (at not in shifts or abs(shifts[at].log) > SMALLEST):
+                found.append(workload)
+    return found
 
 
 def end_occasion(

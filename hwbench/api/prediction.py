@@ -170,12 +170,14 @@ def measuring(
         runtime: Name of the runtime.
         builder: Builds, and goes on living; default: one of its own.
         keep: Measure all of it now, whatever is known, into a file of its own (``store_aside``), and then copy the rows
-            of these into the store, where it has none. Default: what the store lacks is measured, and goes there.
+            of these into the store, where it has none. Default: what the store lacks is measured, and goes there; so is
+            what it has from before the day of the table, on which the device took another time.
         listener: Hears progress and failures.
     """
 
     def measure(workloads: Sequence[Workload]) -> Sequence[Measurement]:
         from hwbench.api.campaigns import CampaignProgress, place_campaign, say_failures, store_aside
+        from hwbench.api.occasions import of_another_speed
         from hwbench.devices import load_device
         from hwbench.measure.store import MeasurementStore
         from hwbench.measure.store_types import RowPurpose
@@ -196,6 +198,12 @@ def measuring(
         ):
             if campaign.target != target:
                 raise HwbenchError(f"expected to measure on {target}, the device is {campaign.target}")
+            if keep is None and (again := of_another_speed(workspace, campaign, workloads)):
+                campaign.reopen(again)
+                listener.say(
+                    f"{len(again)} of these networks were measured before the day of the table, when {target.device} was "
+                    "faster or slower; they are measured anew"
+                )
             result = replace(campaign, purpose=RowPurpose.CONFIRMATION).run(workloads, CampaignProgress(listener))
             if keep is not None:
                 with MeasurementStore(workspace.store) as known:

@@ -261,7 +261,7 @@ def _profile_spaces(
     result, accuracies, tables = campaign.run(()), list[TableAccuracy](), tuple[Path, ...]()
     for number, space in enumerate(spaces):
         speaking = SpaceListener(listener, space.name, len(spaces))
-        left = None if request.limit is None else request.limit - len(result.ok)
+        left = None if request.limit is None else request.limit - len(result.measurements) + len(result.skipped)
         if left == 0:
             speaking.say(f"--limit {request.limit} reached, the same command goes on")
             continue

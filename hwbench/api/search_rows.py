@@ -96,12 +96,17 @@ class RowCutting:
         search.replaces = True
         cut, before, lost = CutRows(self.limit), dict[str, float](), 0
         tried: set[tuple[Target, Workload]] = set()
+        unfit: set[Target] = set()
         while True:
             explored = search.explore(self.request.plan.trials, self.request.measure)
             if cut.rounds:
                 self._tell(cut, explored.lost - lost)
             lost = explored.lost
-            missing = self._missing(search, known, explored.first, tried)
+            missing = [
+                (target, row)
+                for target, row in self._missing(search, known, explored.first, tried)
+                if target not in unfit
+            ]
             wanted = missing[: self.limit - cut.rows]
             cut = replace(cut, missing=len(missing), replaced=lost)
             if not wanted or cut.rounds == ROUNDS:
@@ -113,8 +118,9 @@ class RowCutting:
             )
             started = time.monotonic()
             results = [self._measure(target, [w for t, w in wanted if t == target]) for target in _targets(wanted)]
-            if None in results:
-                return search, cut
+            unfit.update(target for target, one in zip(_targets(wanted), results) if one is None)
+            if not any(results):
+                continue
             seconds = cut.seconds + time.monotonic() - started
             tried.update(wanted)
             search, known = again(search)

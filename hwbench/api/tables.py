@@ -29,7 +29,8 @@ def publish(
 ) -> Path:
     """Writes the table of the campaign's target from the store, merged with the rows published before.
 
-    A published row stays where the store knows nothing about its workload and it was taken under the same conditions.
+    A published row stays where the store knows nothing about its workload, or is about to measure it anew, and it was
+    taken under the same conditions.
     Intervals hold what all rows together show, and what rows that were measured anew differed by
     (``with_honest_intervals``). Rows of different occasions are joined on one scale (``on_one_scale``), and sessions
     are corrected with one exponent of the clock. Whole networks that were measured as candidates or to validate are
@@ -48,13 +49,13 @@ def publish(
         WorkspaceError: It cannot be written.
     """
     path = table_path(workspace.root, campaign.target, precision, variant)
-    repeated = campaign.store.repeated(campaign.target, campaign.conditions)
-    between = between_runs(occasions for workload, occasions in repeated if _is_of(workload, precision, variant))
     corrected = _one_exponent(campaign)
+    log = campaign.store.occasions(campaign.target, campaign.conditions, corrected)
+    between = between_runs(known for (w, _), known in log.several.items() if _is_of(w, precision, variant))
     stored = _stored_rows(campaign, precision, corrected, variant)
     wide = with_honest_intervals([row for row, _ in stored.values()], between)
     rows = {row.workload: (row, stored[row.workload][1]) for row in wide}
-    known = set(campaign.store.workloads(campaign.target))
+    known = _replacing(campaign)
     published = (
         LatencyTable.read(path, target=campaign.target, precision=precision, variant=variant) if path.exists() else None
     )
@@ -66,7 +67,6 @@ def publish(
             f"{path.name}: {len(dropped)} rows of an earlier version or of other conditions are left out; "
             "the command that made them measures them again"
         )
-    log = campaign.store.occasions(campaign.target, campaign.conditions, corrected)
     one = on_one_scale(rows, log, published, kept)
     table = LatencyTable(
         campaign.target,
@@ -89,8 +89,14 @@ def publish(
 def rows_left_out(campaign: Campaign, table: LatencyTable) -> int:
     """How many rows of a published table ``publish`` leaves out: of an earlier version or other conditions."""
     stored = _stored_rows(campaign, table.precision, _one_exponent(campaign), table.variant)
-    known = set(campaign.store.workloads(campaign.target))
+    known = _replacing(campaign)
     return sum(row.workload not in stored and not _stays(row, campaign, known) for row in table)
+
+
+def _replacing(campaign: Campaign) -> set[Workload]:
+    """The workloads whose rows in the store replace published ones; one that is being measured anew does not yet."""
+    store, target = campaign.store, campaign.target
+    return {*store.workloads(target)} - {*store.reopened(target, campaign.conditions)}
 
 
 def _stays(row: LatencyRow, campaign: Campaign, known: Collection[Workload]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from hwbench.latency.changes import COMMON_FROM, variances_of
 from hwbench.latency.significance import Variances, moderated, unexplained
 from hwbench.latency.table import LatencyRow
-from hwbench.specs import LatencyStats, Session
+from hwbench.specs import LatencyStats
 from hwbench.specs.timing import student_t95
 
 # Standard deviation, relative, between a row and itself an hour later, beyond what its sessions explain: what pairs of
@@ -24,26 +24,32 @@ _LEAST = 1e-6
 _SESSIONS = 3
 
 
-def between_runs(repeated: Iterable[Sequence[Sequence[Session]]]) -> float:
+def between_runs(repeated: Iterable[Mapping[int, LatencyStats]]) -> float:
     """What rows of a device differ by from one occasion to the next, beyond what their sessions explain.
 
     A standard deviation, relative; that of intermediate precision in the sense of ISO 5725-3, of all rows together
     (``unexplained``). It is never below ``BETWEEN_RUNS``, for one quiet hour says little of the next, and equal to that
-    where fewer than ten rows were measured twice.
+    where fewer than ten rows were measured twice. What all rows share from one occasion to the next is no part of it:
+    that is the scale of a day (``hwbench.latency.occasions``).
 
     Args:
-        repeated: The sessions of rows that were measured on several occasions, by row and occasion.
+        repeated: Of rows that were measured on several occasions, the latency on each, by its number.
     """
+    rows = [dict(one) for one in repeated]
     pairs = [
-        (LatencyStats.of(before), LatencyStats.of(after))
-        for occasions in repeated
-        for before, after in itertools.pairwise(occasions)
-        if min(len(before), len(after)) >= _SESSIONS
+        (first, second, row[first], row[second])
+        for row in rows
+        for first, second in itertools.pairwise(sorted(row))
+        if min(row[first].num_sessions, row[second].num_sessions) >= _SESSIONS
     ]
     if len(pairs) < COMMON_FROM:
         return BETWEEN_RUNS
-    changes = np.array([math.log(after.median_s / before.median_s) for before, after in pairs])
-    return max(BETWEEN_RUNS, unexplained(changes, variances_of(pairs)) / math.sqrt(2))
+    changes = np.array([math.log(after.median_s / before.median_s) for _, _, before, after in pairs])
+    steps = [(first, second) for first, second, _, _ in pairs]
+    for step in set(steps):
+        those = np.array([one == step for one in steps])
+        changes[those] -= np.median(changes[those])
+    return max(BETWEEN_RUNS, unexplained(changes, variances_of([pair[2:] for pair in pairs])) / math.sqrt(2))
 
 
 def with_honest_intervals(rows: Sequence[LatencyRow], between: float = BETWEEN_RUNS) -> list[LatencyRow]:

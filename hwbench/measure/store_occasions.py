@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -95,35 +94,6 @@ class Occasions(StorePart):
             tuple(numbers),
         )
         return LatencyStats.of([corrected(read_session(samples, values)) for samples, *values in rows])
-
-    def repeated(
-        self, target: Target, conditions: Mapping[str, str], apart_s: float = 600.0
-    ) -> Iterator[tuple[Workload, list[list[Session]]]]:
-        """The sessions of every row that was measured anew, those of each occasion together, in the order taken.
-
-        An occasion ends where the next session came more than ``apart_s`` later, by the time since the host started
-        where both know it, else by the clock. Rows with one occasion are left out, and so are suspect sessions and
-        those taken under emulation.
-        """
-        rows = self.database.select(
-            "SELECT m.id, m.workload, s.taken_at, s.boot, s.boot_s, s.samples_ns, "
-            f"{', '.join(f's.{name}' for name in SESSION_NUMBERS)} "
-            "FROM measurements AS m JOIN sessions AS s ON s.measurement = m.id "
-            "WHERE m.target = ? AND m.conditions = ? AND m.attempt > 1 AND NOT m.emulated AND s.suspect = '' "
-            "ORDER BY m.id, s.id",
-            (target.key, fingerprint(conditions)),
-        )
-        for (_, workload), those in itertools.groupby(rows, lambda row: row[:2]):
-            occasions: list[list[Session]] = []
-            before: _When | None = None
-            for _, _, taken_at, boot, boot_s, samples, *numbers in those:
-                now = _When(datetime.fromisoformat(taken_at).timestamp(), boot, boot_s)
-                if before is None or now.after_s(before) > apart_s:
-                    occasions.append([])
-                occasions[-1].append(read_session(samples, numbers))
-                before = now
-            if len(occasions) > 1:
-                yield Workload.parse(workload), occasions
 
 
 class _When(NamedTuple):

@@ -68,6 +68,15 @@ class RowReader(SessionLog):
         )
         return (Workload.parse(key) for (key,) in rows)
 
+    def reopened(self, target: Target, conditions: Mapping[str, str]) -> Iterator[Workload]:
+        """The workloads that are to be measured anew under these conditions, and have not been yet."""
+        rows = self.database.select(
+            "SELECT DISTINCT workload FROM measurements "
+            "WHERE target = ? AND conditions = ? AND outcome IS NULL AND attempt > 1 ORDER BY 1",
+            (target.key, fingerprint(conditions)),
+        )
+        return (Workload.parse(key) for (key,) in rows)
+
     def conditions_of(self, digest: str) -> dict[str, str] | None:
         """The conditions with this ``fingerprint``, or None."""
         rows = self.database.select("SELECT json FROM conditions WHERE fingerprint = ?", (digest,))

@@ -282,7 +282,7 @@ class ProfilingWalk:
         """The rows of some batches."""
         keys = {workload.key for batch in batches for workload in batch}
         rows = [row for row in table if row.workload.key in keys]
-        return LatencyTable(table.target, table.precision, rows, emulated=table.emulated)
+        return LatencyTable(table.target, table.precision, rows, emulated=table.emulated, scale=table.scale)
 
     def _filled(self, table: LatencyTable) -> LatencyTable:
         """The table with rows for all blocks of its networks."""

@@ -13,9 +13,10 @@ from hwbench.cli.main import main
 from hwbench.devices import Conditions
 from hwbench.errors import InvalidValue, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role, table_path
+from hwbench.latency.anchors import anchor_rows
 from hwbench.measure.store_types import RowPurpose, fingerprint
 from hwbench.spaces import load_space
-from hwbench.specs import Precision
+from hwbench.specs import Architecture, Precision
 from hwbench.testing.listeners import Keeper
 from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
@@ -231,3 +232,89 @@ def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
         profile(workspace, refresh=True)
     with pytest.raises(InvalidValue, match="leave --remeasure out"):
         hwbench.ProfileRequest(refresh=True, remeasure=True)
+
+
+def score_and_budget(workspace, found):
+    """The best measured network that tells no scale, and a budget that it is within by 4 % at full speed."""
+    anchors = {row.workload for row in anchor_rows(table(workspace))}
+    space = load_space(workspace, "micro")
+    made = {c: space.network(Architecture.parse(c.architecture), 8).workload(INT8) for c in found.measured}
+    one = max((c for c in made if made[c] not in anchors), key=lambda c: c.score)
+    return one.score, f"{1e3 * work(made[one]) * 1.04:.5g}ms"
+
+
+def test_a_search_does_not_go_by_what_was_measured_on_a_day_of_another_speed(workspace, fake):
+    options = {"space": "micro", "precision": "int8", "trials": 30, "measure": 8, "evaluator": "entropy"}
+    slower(fake, 1.1)
+    profile(workspace)
+    largest = max(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
+    request = hwbench.SearchRequest(budget=f"{1.3e3 * largest:.4g}ms", study="before", **options)
+    score, budget = score_and_budget(workspace, hwbench.search(request, Keeper(), workspace=workspace))
+    a_day_passes(workspace)
+    slower(fake, 1.0)
+    profile(workspace, refresh=True)
+    request, ears = hwbench.SearchRequest(budget=budget, study="after", **options), Keeper()
+    found = hwbench.search(request, ears, workspace=workspace)
+    assert found.best.score >= score
+    space = load_space(workspace, "micro")
+    for one in found.measured:
+        true = work(space.network(Architecture.parse(one.architecture), 8).workload(INT8))
+        assert one.measured_s == pytest.approx(true, rel=0.02)
+    assert any("measured anew" in line for line in ears.lines)
+    visits = len(fake.visits)
+    again = hwbench.search(request, Keeper(), workspace=workspace)
+    assert (again.best.architecture, len(fake.visits)) == (found.best.architecture, visits)
+
+
+@pytest.mark.parametrize("first", ["fp32", "search"])
+def test_rows_of_a_new_day_are_tied_whatever_was_measured_on_it_first(workspace, fake, first):
+    profile(workspace)
+    before = {row.workload for row in table(workspace)}
+    a_day_passes(workspace)
+    slower(fake, 1.08)
+    if first == "fp32":
+        profile(workspace, precision="fp32")
+    else:
+        largest = max(row.stats.median_s for row in table(workspace).rows(Role.NETWORK))
+        hwbench.search(
+            hwbench.SearchRequest(
+                space="micro", precision="int8", budget=f"{1.3e3 * largest:.4g}ms", trials=6, evaluator="entropy"
+            ),
+            Keeper(),
+            workspace=workspace,
+        )
+    profile(workspace, space="wider")
+    after = table(workspace)
+    fresh = [row for row in after if row.workload not in before and row.role is Role.BLOCK]
+    assert fresh
+    for row in fresh:
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.02)
+    assert after.scale.factor == pytest.approx(1.08, rel=0.01)
+
+
+@pytest.mark.parametrize("options", [{"refresh": True}, {"space": "wider"}], ids=lambda options: next(iter(options)))
+def test_a_kill_among_the_anchors_takes_none_out_of_the_table(workspace, fake, options):
+    profile(workspace)
+    networks = len(table(workspace).rows(Role.NETWORK))
+    a_day_passes(workspace)
+    slower(fake, 1.08)
+    fake.interrupt_after = len(fake.visits) + 5
+    with pytest.raises(KeyboardInterrupt):
+        profile(workspace, **options)
+    ears = Keeper()
+    profile(workspace, ears, space="wider")
+    after = table(workspace)
+    assert len(after.rows(Role.NETWORK)) >= networks
+    assert not any("left out" in line for line in ears.lines)
+    assert after.scale.factor == pytest.approx(1.08, rel=0.01)
+    for row in after.rows(Role.BLOCK):
+        assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.02)
+
+
+def test_refreshes_alone_widen_no_interval(workspace, fake):
+    profile(workspace)
+    for factor in (1.08, 1.0, 1.07, 0.97):
+        a_day_passes(workspace)
+        slower(fake, factor)
+        profile(workspace, refresh=True)
+    assert table(workspace).between_runs == pytest.approx(0.005)

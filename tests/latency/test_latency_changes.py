@@ -264,12 +264,14 @@ def test_rows_that_failed_or_have_one_session_keep_what_they_have():
     assert alone.stats == several[0].stats
 
 
-def occasions(seed, hour=0.008, spread=0.003, parts=PARTS):
-    """Six sessions of each row on two occasions, between which it moves by ``hour`` (one standard deviation)."""
+def occasions(seed, hour=0.008, spread=0.003, parts=PARTS, day=0.0, sessions=6):
+    """Each row on two occasions, between which it moves by ``hour`` (one standard deviation), and all by ``day``."""
     rng = np.random.default_rng(seed)
     for part in parts:
         centres = TRUE_S[part] * np.exp(rng.normal(0, hour / math.sqrt(2), size=2))
-        yield [[Session((centre * (1 + spread * e),)) for e in rng.normal(size=6)] for centre in centres]
+        centres[1] *= 1 + day
+        found = [[Session((centre * (1 + spread * e),)) for e in rng.normal(size=sessions)] for centre in centres]
+        yield {number: LatencyStats.of(those) for number, those in enumerate(found)}
 
 
 def test_what_another_hour_changes_is_told_by_rows_that_were_measured_anew():
@@ -283,8 +285,14 @@ def test_a_quiet_hour_and_few_rows_tell_nothing_of_the_next_hour():
     assert between_runs(occasions(0, hour=0.05, parts=PARTS[:9])) == BETWEEN_RUNS
     assert between_runs(occasions(0, hour=0.05, parts=PARTS[:10])) > 2 * BETWEEN_RUNS
     assert between_runs([]) == BETWEEN_RUNS
-    short = [[row[:2] for row in rows] for rows in occasions(0, hour=0.05)]
-    assert between_runs(short) == BETWEEN_RUNS  # two sessions of an occasion hardly tell their spread
+    # two sessions of an occasion hardly tell their spread
+    assert between_runs(occasions(0, hour=0.05, sessions=2)) == BETWEEN_RUNS
+
+
+def test_what_all_rows_share_on_a_day_is_no_scatter_of_theirs():
+    assert between_runs(occasions(0, hour=0.0, day=0.08)) == BETWEEN_RUNS
+    apart, together = (between_runs(occasions(0, day=day)) for day in (0.0, 0.08))
+    assert together == pytest.approx(apart, rel=1e-3)
 
 
 def test_intervals_hold_what_another_hour_changes():

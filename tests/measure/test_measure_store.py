@@ -481,25 +481,31 @@ def test_a_reopened_row_is_missing_and_its_sessions_stay(path):
         assert len(store.sessions(*IDENTITY)) == len(old)
 
 
+def several(store, target=TARGET, conditions=CONDITIONS, **options):
+    """The latencies of the only row that was measured on several occasions, in their order; empty: there is none."""
+    found = store.occasions(target, conditions, **options).several
+    assert {workload for workload, _ in found} <= {WORKLOAD}
+    return [stats for by_occasion in found.values() for _, stats in sorted(by_occasion.items())]
+
+
 def test_sessions_of_rows_that_were_measured_anew_come_by_occasion(path):
     with MeasurementStore(path) as store:
         row = add_finished(store, sessions=2, median_s=0.001)
         store.add_session(row, session(0.005), suspect="preempted")
         add_finished(store, workload=OTHER)
-        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        assert several(store) == []
         store.database.select(
             "UPDATE sessions SET taken_at = datetime(taken_at, '-1 hour') || '+00:00', boot_s = boot_s - 3600"
         )
         store.reopen([WORKLOAD], *IDENTITY[1:])
-        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        assert several(store) == []
         add_finished(store, sessions=3, median_s=0.002)
-        ((workload, (before, after)),) = store.repeated(TARGET, CONDITIONS)
-        assert workload == WORKLOAD
-        assert [one.median_s for one in before] == [0.001] * 2
-        assert [one.median_s for one in after] == [0.002] * 3
-        assert list(store.repeated(TARGET, CONDITIONS, apart_s=4000)) == []
-        assert list(store.repeated(TARGET, {"device": "another"})) == []
-        assert list(store.repeated(replace(TARGET, threads=2), CONDITIONS)) == []
+        before, after = several(store)
+        assert (before.median_s, before.num_sessions) == (0.001, 2)
+        assert (after.median_s, after.num_sessions) == (0.002, 3)
+        assert several(store, apart_s=4000) == []
+        assert several(store, conditions={"device": "another"}) == []
+        assert several(store, replace(TARGET, threads=2)) == []
 
 
 def test_19_23_a_step_of_the_clock_neither_splits_nor_joins_occasions(path):
@@ -508,20 +514,18 @@ def test_19_23_a_step_of_the_clock_neither_splits_nor_joins_occasions(path):
         store.reopen([WORKLOAD], *IDENTITY[1:])
         row = add_finished(store, sessions=2, median_s=0.002)
         store.add_session(row, session(0.003))
-        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        assert several(store) == []
         # the clock steps forward in the middle of an occasion: it goes on
         store.database.select("UPDATE sessions SET taken_at = datetime(taken_at, '+1 day') || '+00:00' WHERE id % 2")
-        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        assert several(store) == []
         # an hour passed, and the clock was set back by one
         store.database.select("UPDATE sessions SET boot_s = boot_s - 3600 WHERE id <= 3")
-        ((_, occasions),) = store.repeated(TARGET, CONDITIONS)
-        assert [len(occasion) for occasion in occasions] == [3, 3]
+        assert [one.num_sessions for one in several(store)] == [3, 3]
         # the host was started anew: the clock decides
         store.database.select("UPDATE sessions SET boot = id, taken_at = datetime('2026-01-01') || '+00:00'")
-        assert list(store.repeated(TARGET, CONDITIONS)) == []
+        assert several(store) == []
         store.database.select("UPDATE sessions SET taken_at = datetime('2026-01-02') || '+00:00' WHERE id > 4")
-        ((_, occasions),) = store.repeated(TARGET, CONDITIONS)
-        assert [len(occasion) for occasion in occasions] == [4, 2]
+        assert [one.num_sessions for one in several(store)] == [4, 2]
 
 
 def test_19_23_sessions_of_before_go_by_the_clock_and_new_ones_by_the_fifth_schema(path):
