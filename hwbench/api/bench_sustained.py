@@ -82,7 +82,7 @@ def sustain(
         try:
             points = measure_course(artifact, bench, limit_s=limit_s, on_point=keep, before=seen, pause_s=pause_s)
         except (KeyboardInterrupt, SystemExit):
-            listener.say(f"{done} windows are kept in {log.path}; the same command goes on with them")
+            listener.say(f"{done} windows are kept in {log.path}; the same command goes on with them for ten minutes")
             raise
     log.end(SETTLED if settled_latency(points).settled else LIMIT)
     listener.progress(StageProgress("sustained", done, done))

@@ -201,8 +201,8 @@ def measuring(
             if keep is None and (again := of_another_speed(workspace, campaign, workloads)):
                 campaign.reopen(again)
                 listener.say(
-                    f"{len(again)} of these networks were measured before the day of the table, when {target.device} was "
-                    "faster or slower; they are measured anew"
+                    f"{len(again)} of these networks were measured before the day of the table, when {target.device} "
+                    "was faster or slower; they are measured anew"
                 )
             result = replace(campaign, purpose=RowPurpose.CONFIRMATION).run(workloads, CampaignProgress(listener))
             if keep is not None:

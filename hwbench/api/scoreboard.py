@@ -246,9 +246,10 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
         raise InvalidValue("--evaluator is about a folder of ground truth; a study has the scores of its own evaluator")
     result = read_result(workspace, request.source)
     said = {one.architecture for one in result.history}
-    runs, raced = finished_runs(workspace, request.data or result.settings.data or None), raced_networks(result)
-    known = {key: top1 for key, top1 in runs.items() if key in said}
-    listener.say(f"{len(known)} of {len(runs)} trained networks in runs/ were scored by the study")
+    runs = finished_runs(workspace, request.data or result.settings.data or None, said)
+    known, raced = runs.top1, raced_networks(result)
+    alike = f" ({runs.words}; other trainings do not count)" if known else ""
+    listener.say(f"{len(known)} networks of the study were trained in runs/{alike}")
     if len(raced) > len(known):
         listener.say(f"judged by its {len(raced)} finalists, after the first round of their race")
         known = raced

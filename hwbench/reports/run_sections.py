@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ def _headline(report: RunsReport, reload_s: float | None) -> Iterator[Html]:
         yield _side_by_side(runs)
         yield from _differences(runs)
     yield facts(("Page written, UTC", runs[0].written_at), ("hwbench", __version__))
-    yield reproduce(f"hwbench report {' '.join(str(run.folder) for run in runs)}")
+    yield reproduce(f"hwbench report {shlex.join(str(run.folder) for run in runs)}")
 
 
 def status(run: RunReport) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from hwbench.reports import commands
 from hwbench.reports.fragments import DASH, code, number, reproduce
 from hwbench.reports.markup import Html, element, table
+from hwbench.reports.result import StoredResult
 from hwbench.reports.study import StudyReport
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.space_shares import SpaceShare
@@ -21,7 +22,7 @@ def spaces(report: StudyReport) -> Iterator[Html]:
     yield element("h2", "The spaces that compete")
     points = [(point.budget_ms, point.best, point.spaces) for point in result.front]
     rows = [
-        _space_row(budget_ms, best, one, result.measured)
+        _space_row(budget_ms, best, one, result)
         for budget_ms, best, of_budget in points or [(result.settings.budget_ms, result.best, result.spaces)]
         for one in of_budget
     ]
@@ -38,11 +39,15 @@ def spaces(report: StudyReport) -> Iterator[Html]:
     yield reproduce(commands.search(result))
 
 
-def _space_row(
-    budget_ms: float, best: Candidate | None, one: SpaceShare, measured: Sequence[Candidate]
-) -> tuple[str, ...]:
-    """A space within a budget, with its best network that was measured within it."""
-    within = [c for c in measured if c.space == one.space and (c.measured_s or math.inf) <= budget_ms / 1e3]
+def _space_row(budget_ms: float, best: Candidate | None, one: SpaceShare, result: StoredResult) -> tuple[str, ...]:
+    """A space within a budget, with its best network that was measured within it, and within those of other devices."""
+    limits_ms = {**result.settings.budgets_ms, result.settings.device: budget_ms}
+    times_of = [(c, c.measured(result.settings.device)) for c in result.measured if c.space == one.space]
+    within = [
+        c
+        for c, times in times_of
+        if all(times.get(device, math.inf) <= limit / 1e3 for device, limit in limits_ms.items())
+    ]
     own = best if best is not None and best.space == one.space else max(within, key=lambda c: c.score, default=None)
     return (
         f"{budget_ms:g}",

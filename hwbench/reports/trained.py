@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from hwbench.errors import HwbenchError
+from hwbench.printable import printable
 from hwbench.reports import commands
 from hwbench.reports.profiled import Missing, or_missing
 from hwbench.reports.result import StoredResult
@@ -13,7 +15,7 @@ from hwbench.reports.run_log import read_log
 from hwbench.studies.ranking import chance_regret
 from hwbench.studies.scoreboard import FEWEST, Scoreboard, standing
 from hwbench.training import CHECKPOINT
-from hwbench.training.description import RUN, read_description
+from hwbench.training.description import RUN, RunDescription, read_description
 from hwbench.workspace import Workspace
 
 RUNS = "runs"
@@ -30,20 +32,49 @@ class TrainedMember:
     top1: float
 
 
-def finished_runs(workspace: Workspace, data: str | None) -> dict[str, float]:
-    """The finished trainings of the workspace: top-1 by network, of the newest of each; ``data``: on these alone."""
-    return dict(_finished_runs(workspace, data))
+@dataclass(frozen=True)
+class RunsAlike:
+    """Finished trainings of the workspace that differ in their networks and seeds alone.
+
+    Attributes:
+        top1: By network, of the newest training of each.
+        words: On what they were trained, and how long.
+    """
+
+    top1: Mapping[str, float]
+    words: str = ""
 
 
-def _finished_runs(workspace: Workspace, data: str | None) -> Iterator[tuple[str, float]]:
+def finished_runs(workspace: Workspace, data: str | None, networks: Set[str]) -> RunsAlike:
+    """The trainings that judge some networks: of those that are alike the ones that have most of the networks.
+
+    Args:
+        workspace: Has them.
+        data: On these alone; None: on any.
+        networks: Of other ones nothing is told.
+    """
+    groups = dict[str, RunsAlike]()
+    for described, top1 in _finished_runs(workspace):
+        if described.network in networks and data in (None, described.data):
+            recipe = {name: value for name, value in described.recipe.items() if name != "seed"}
+            begins_with = {key: value if key == "teacher" else "" for key, value in described.begins_with.items()}
+            how = [described.data, described.classes, recipe, begins_with, dict(described.reading)]
+            key = json.dumps(how, sort_keys=True, default=str)
+            before = groups.pop(key, None)  # the newest group is the last one
+            words = f"on {printable(described.data)}, {described.recipe.get('epochs', '?')} epochs"
+            groups[key] = RunsAlike({**(before.top1 if before else {}), described.network: top1}, words)
+    return max(reversed(groups.values()), key=lambda one: len(one.top1), default=RunsAlike({}))
+
+
+def _finished_runs(workspace: Workspace) -> Iterator[tuple[RunDescription, float]]:
     paths = [path for path in (workspace.root / RUNS).glob(f"*/{RUN}") if (path.parent / CHECKPOINT).is_file()]
     for path in sorted(paths, key=lambda one: one.stat().st_mtime):
         try:
             described, validated = read_description(path.parent), read_log(path.parent).validated
         except HwbenchError:
             continue  # one that a report of runs would tell about, and nothing to judge by
-        if validated and validated[-1].top1 is not None and data in (None, described.data):
-            yield described.network, validated[-1].top1
+        if validated and validated[-1].top1 is not None:
+            yield described, validated[-1].top1
 
 
 def raced_networks(result: StoredResult) -> dict[str, float]:
@@ -75,9 +106,9 @@ def study_scoreboard(result: StoredResult, trained: Mapping[str, float]) -> Scor
 
 def judged(workspace: Workspace, result: StoredResult) -> tuple[Scoreboard | Missing, str]:
     """The scoreboard of a study by those of its networks that were trained, and which those are, in words."""
-    runs, said = finished_runs(workspace, result.settings.data or None), {one.architecture for one in result.history}
-    runs, raced = {key: top1 for key, top1 in runs.items() if key in said}, raced_networks(result)
-    return or_missing(lambda: _board(result, max(runs, raced, key=len))), _judged_by(runs, raced)
+    said = {one.architecture for one in result.history}
+    runs, raced = finished_runs(workspace, result.settings.data or None, said), raced_networks(result)
+    return or_missing(lambda: _board(result, max(runs.top1, raced, key=len))), _judged_by(runs, raced)
 
 
 def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
@@ -90,8 +121,10 @@ def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
     return board
 
 
-def _judged_by(runs: Mapping[str, float], raced: Mapping[str, float]) -> str:
-    return "in runs/" if len(runs) >= len(raced) else "its finalists, after the first round of the race"
+def _judged_by(runs: RunsAlike, raced: Mapping[str, float]) -> str:
+    if len(runs.top1) < len(raced):
+        return "its finalists, after the first round of the race"
+    return f"in runs/, {runs.words}" if runs.words else "in runs/"
 
 
 def board_doubts(board: Scoreboard | Missing) -> list[str]:

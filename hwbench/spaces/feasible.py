@@ -229,6 +229,9 @@ class FeasibleSet:
 
     def _steps_within(self, share: float) -> int:
         """Grid steps of a share of the budget."""
+        if self._rounding:
+            steps = math.floor((share * self.budget_s - self._origin) / self._step + self._rounding)
+            return min(steps, self._grid)
         below_zero = -self._origin / self._step
         return math.floor(share * self._grid + (1 - share) * below_zero)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 import numpy as np
 
+from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.earlier import EarlierTrainings
@@ -58,5 +60,6 @@ def _optima(sets: Sequence[NetworkSet], scores: NetworkSums) -> list[Architectur
         if share == 1.0:
             found.append(largest.best(scores).architecture)
         elif share * largest.budget_s > smallest * 1.01:
-            found.append(largest.tightened(share).best(scores).architecture)
+            with contextlib.suppress(InfeasibleBudget):  # none so close to the edge on a grid
+                found.append(largest.tightened(share).best(scores).architecture)
     return found

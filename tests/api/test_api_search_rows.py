@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+from dataclasses import replace
 from statistics import mean
 
 import pytest
@@ -128,6 +129,20 @@ def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
     result = ask(workspace, ears)
     assert (result.cut_rows.rows, path.read_bytes()) == (0, before)
     assert any("was taken under other conditions, so that no row is added" in line for line in ears.lines)
+
+
+def test_a_table_that_takes_no_row_does_not_hold_up_those_of_other_devices(workspace, fake):
+    box = replace(TARGET, device="box")
+    (workspace.root / "profiles" / "box").mkdir(parents=True)
+    (workspace.root / "profiles" / "box" / "device.toml").write_text(
+        'schema = 1\nname = "box"\ntransport = "local"\nthreads = 1\n'
+    )
+    rows = [replace(row, conditions="decaf" if row.stats else row.conditions) for row in read(workspace)]
+    LatencyTable(box, INT8, rows, adaptive=True).write(table_path(workspace.root, box, INT8))
+    before, ears = len(read(workspace)), Keeper()
+    result = ask(workspace, ears, device="local,box", budget="1.4ms,1.4ms")
+    assert 0 < result.cut_rows.rows == len(read(workspace)) - before
+    assert sum("taken under other conditions" in line for line in ears.lines) == 1
 
 
 def test_measure_rows_is_a_number_of_rows():

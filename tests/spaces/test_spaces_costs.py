@@ -56,6 +56,22 @@ def test_counts_draws_optima_and_repairs_are_those_of_brute_force(costs, budget,
     assert changed == min(sum(p[name] != value for name, value in proposal.items()) for p in within)
 
 
+@pytest.mark.parametrize(
+    ("budget", "share"), [(100, 0.29), (10.9, 0.92), (11, 0.9), (7.5, 0.95), (1.9, 0.6), (30, 0.1)]
+)
+def test_a_share_of_the_budget_is_that_of_brute_force(budget, share):
+    costs = {"a": {0: 0, 1: 1, 2: 2}, "b": {0: 0, 1: 3, 2: 5}, "c": {0: 0, 1: 3, 2: 29}}
+    feasible = FeasibleSet.of_costs(costs, budget)
+    sums = [total(costs, p) for p in combinations(costs)]
+    within = [one for one in sums if one <= share * budget + 1e-9]
+    assert feasible.count_within((0.0, share)) == len(within)
+    assert feasible.best(cost_sums(costs), within=share).score == max(within)
+    above = {one for one in sums if share * budget + 1e-9 < one <= budget}
+    rng = np.random.default_rng(0)
+    if above:
+        assert {total(costs, feasible.space.params(feasible.draw(rng, (share, 1.0)))) for _ in range(200)} == above
+
+
 @pytest.mark.parametrize("name", samplers.names())
 def test_a_plain_study_stays_within_the_budget_with_the_values_it_offers(name):
     optuna.logging.set_verbosity(optuna.logging.ERROR)

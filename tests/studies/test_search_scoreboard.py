@@ -9,6 +9,7 @@ from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
 from hwbench.spaces import load_space
 from hwbench.studies.ground_truth import GroundTruth
+from hwbench.testing.listeners import Keeper
 from hwbench.testing.searches import search_by_law
 from hwbench.training import CHECKPOINT
 from hwbench.training.description import RunDescription, write_description
@@ -65,6 +66,17 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     assert fewer.networks == len(history) - 1
     with pytest.raises(NotMeasured):
         scoreboard(ScoreboardRequest(source="tried", data="other"), workspace=workspace)
+    # newer ones on other data, and shorter ones, are no scores to rank beside those
+    for index, (key, _) in enumerate(history[:5]):
+        _run(workspace, f"other{index}", key, top1=0.5 - index / 100, data="other")
+        _run(workspace, f"short{index}", key, top1=0.5 - index / 100, epochs=1)
+    keeper = Keeper()
+    same = scoreboard(ScoreboardRequest(source="tried"), keeper, workspace=workspace).board
+    assert same == fewer
+    alike = f"{len(history) - 1} networks of the study were trained in runs/ (on synthetic, 16 epochs; other trainings"
+    assert any(line.startswith(alike) for line in keeper.lines)
+    other = scoreboard(ScoreboardRequest(source="tried", data="other"), workspace=workspace).board
+    assert other.networks == 5
 
 
 def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
@@ -83,10 +95,10 @@ def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path)
         ask("study", band=("edge",))
 
 
-def _run(workspace: Workspace, name: str, network: str, top1: float) -> None:
+def _run(workspace: Workspace, name: str, network: str, top1: float, data: str = "synthetic", epochs: int = 16) -> None:
     folder = workspace.root / "runs" / name
     folder.mkdir(parents=True)
-    described = RunDescription(network, "1x3x8x64x64", "synthetic", 8, {"train": 8, "val": 8}, {}, {})
+    described = RunDescription(network, "1x3x8x64x64", data, 8, {"train": 8, "val": 8}, {"epochs": epochs}, {})
     write_description(folder, described)
     epoch = {"event": "epoch", "epoch": 0, "step": 1, "top1": top1, "top5": 1.0, "videos": 8}
     (folder / METRICS).write_text(json.dumps({**epoch, "lost_samples": 0, "unreadable": {}}) + "\n")

@@ -179,7 +179,8 @@ def binary(call: Call) -> Value:
     name, operands = str(call.node.target).split(".")[1], [call.stored("self"), call.stored("other")]
     alpha = float(call["alpha"]) if name in ("add", "sub", "rsub") else 1.0
     if name == "rsub":
-        name, operands, alpha = "sub", [_tensor(operands[1]) * alpha, operands[0]], 1.0
+        other = operands[1] if isinstance(operands[1], Clip | Plain) else _tensor(operands[1])
+        name, operands = "sub", [other, operands[0]]
     if name == "div" and not isinstance(operands[1], Clip | Plain):
         name, operands[1] = "mul", 1.0 / _tensor(operands[1])
     return combined(call, name, operands, alpha)

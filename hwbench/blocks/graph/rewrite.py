@@ -23,6 +23,7 @@ Clips = torch.Tensor | tuple[torch.Tensor, ...]
 
 # Of the largest output, in double precision. Sums in another order make 1e-15 per layer.
 TOLERANCE = 1e-9
+_ASSERTION = "aten._assert_tensor_metadata.default"
 
 
 class RewriteResult(enum.Enum):
@@ -129,6 +130,8 @@ class Rewriter:
             self._values[node] = _computed(node, self.resolved(node.args), self.resolved(node.kwargs))
             return
         name = name_of(node)
+        if name == _ASSERTION:
+            return  # of a tensor before it is converted; nothing takes its result
         if name not in rules:
             raise UnsupportedModule(
                 f"{described(node)}: the operation has no rule, so the model cannot be deployed as it is "

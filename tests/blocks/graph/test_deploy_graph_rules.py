@@ -144,6 +144,7 @@ POINTWISE: dict[str, nn.Module] = {
     "prelu": nn.PReLU(4),
     "numbers": Does(lambda x: (3 - x * 2 + 1) / 4 - x / 2),
     "alpha": Does(lambda x, conv: torch.sub(x, conv(x), alpha=0.5), CONV(4, 4, 1)),
+    "from others": Does(lambda x, conv: torch.rsub(x, conv(x), alpha=3) + torch.rsub(x, 2.0, alpha=0.5), CONV(4, 4, 1)),
     "quotient": Does(lambda x, conv: x / (conv(x).abs() + 1), CONV(4, 4, 1)),
     "larger and smaller": Does(lambda x, conv: torch.maximum(x, torch.minimum(conv(x), x)), CONV(4, 4, 1)),
     "squeeze and excite": Does(gate, CONV(4, 2, 1), CONV(2, 4, 1)),
@@ -296,6 +297,8 @@ def test_frames_that_a_strided_convolution_needs(frames: int, stride: int, kerne
         (Does(lambda x: x + torch.rand(1)), "random"),
         (Does(lambda x: x + x.permute(0, 1, 2, 4, 3)[..., :9, :9].sum()), "sum"),
         (Does(lambda x: (x, x)), "returns 2 values"),
+        (Does(lambda x: x.float().softmax(1).type_as(x)), "a conversion to torch.float32 is not covered: leave it out"),
+        (Does(lambda x: x.int().to(x)), "a conversion to torch.int32 is not covered"),
         (Does(lambda x: x if x.sum() > 0 else -x), "torch.export cannot follow"),
     ],
 )
