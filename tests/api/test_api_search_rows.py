@@ -131,6 +131,7 @@ def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
     assert any("was taken under other conditions, so that no row is added" in line for line in ears.lines)
 
 
+@pytest.mark.long
 def test_a_table_that_takes_no_row_does_not_hold_up_those_of_other_devices(workspace, fake):
     box = replace(TARGET, device="box")
     (workspace.root / "profiles" / "box").mkdir(parents=True)

@@ -56,5 +56,5 @@ def test_occasions_are_read_from_the_sessions_of_attempts(database):
     rows.finish(row)
     assert rows.reopen([WORKLOAD], TARGET, TIMING, CONDITIONS) == 1
     log.add_session(row, SESSION)
-    ((workload, occasions),) = Occasions(database).repeated(TARGET, CONDITIONS, apart_s=-1.0)
-    assert (workload, [len(sessions) for sessions in occasions]) == (WORKLOAD, [1, 1])
+    (((workload, _), occasions),) = Occasions(database).occasions(TARGET, CONDITIONS, apart_s=-1.0).several.items()
+    assert (workload, [stats.num_sessions for stats in occasions.values()]) == (WORKLOAD, [1, 1])

@@ -217,7 +217,7 @@ class Falling:
 
 
 @pytest.mark.parametrize("pruner", PRUNERS)
-@pytest.mark.parametrize("sampler", ["thompson", "random"])
+@pytest.mark.parametrize("sampler", [pytest.param("thompson", marks=pytest.mark.long), "random"])
 def test_a_network_does_not_compete_with_itself(make_search, pruner, sampler, tmp_path):
     def run(folder, stop=None):
         search = make_search("rungs", evaluator="curve", budget_s=7e-3, pruner=pruner, sampler=sampler)
