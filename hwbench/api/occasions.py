@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,11 +98,7 @@ def _scale(shifts: OccasionShifts, latest: int, ended: datetime | None, publishe
 
 def _brought(row: LatencyRow, shift: Shift | None) -> LatencyRow:
     """A row as it would have been on the occasion of the reference."""
-    if row.stats is None or shift is None or not shift.log:
-        return row
-    names = ("median_s", "p10_s", "p90_s", "ci_low_s", "ci_high_s")
-    seconds = {name: getattr(row.stats, name) / shift.factor for name in names}
-    return replace(row, stats=replace(row.stats, **seconds))
+    return row.times(1 / shift.factor) if shift and shift.log else row
 
 
 def anchors(

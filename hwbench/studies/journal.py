@@ -146,7 +146,12 @@ def finished_trials(study: Study) -> list[FrozenTrial]:
     up on the way, and those whose network turned out to have no score.
     """
     closed = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL))
-    return [trial for trial in closed if trial.state is not TrialState.FAIL or UNSCORED in trial.user_attrs]
+    return [trial for trial in closed if not runs_again(trial)]
+
+
+def runs_again(trial: FrozenTrial) -> bool:
+    """Whether a trial was closed without a result; its choices are queued again."""
+    return trial.state is TrialState.FAIL and UNSCORED not in trial.user_attrs
 
 
 def _reclaim(study: Study, num_choices: int) -> None:

@@ -12,7 +12,7 @@ from optuna.storages import BaseStorage
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 
-from hwbench.studies.journal import UNSCORED
+from hwbench.studies.journal import runs_again
 
 # Hears the trial, the epoch from 0 and the score so far of a network under way; True: it is to be given up.
 Judge = Callable[[int, int, float], bool]
@@ -48,7 +48,7 @@ class Pruning:
             trials[number].report(score, epoch + 1)
             if epoch + 1 >= self.epochs:
                 return False
-            position = sum(not _runs_again(trial) for trial in study.get_trials(deepcopy=False)[:number])
+            position = sum(not runs_again(trial) for trial in study.get_trials(deepcopy=False)[:number])
             return pruner.prune(seen, seen.get_trials(deepcopy=False)[position])
 
         return behind
@@ -71,15 +71,10 @@ class _Uninterrupted:
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)
-        found = [copy.copy(trial) for trial in trials if not _runs_again(trial)]
+        found = [copy.copy(trial) for trial in trials if not runs_again(trial)]
         for number, trial in enumerate(found):
             trial.number = number
         return found if states is None else [trial for trial in found if trial.state in states]
-
-
-def _runs_again(trial: FrozenTrial) -> bool:
-    """Whether a trial was closed without a result; its choices are queued again."""
-    return trial.state is TrialState.FAIL and UNSCORED not in trial.user_attrs
 
 
 def asha(epochs: int) -> BasePruner:
