@@ -83,9 +83,9 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             if forecast is not None:
                 forecast.tell(networks, listener)
 
-        def started(self, trials: int, finished: int) -> None:
+        def started(self, trials: int, finished: int, best: float) -> None:
             self.total, self.first, self.done = trials, finished, finished
-            self.since, self.best, self.given_up = time.monotonic(), float("-inf"), 0
+            self.since, self.best, self.given_up = time.monotonic(), best, 0
             self._tell("", f"{finished} from before" if finished else "")
 
         def evaluated(self, candidate: Candidate) -> None:

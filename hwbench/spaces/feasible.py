@@ -66,6 +66,7 @@ class FeasibleSet:
         self.sums = sums
         self.space = sums.space
         self.budget_s = budget_s
+        self._unit = unit
         # Steps are counted from what is least there, which is below zero where the constant of a calibration is.
         self._origin = min(0.0, *(cell.base for cell in sums.cells))
         self._grid = GRID if unit is None else math.floor((budget_s - self._origin) / unit + _ROUNDING)
@@ -133,7 +134,7 @@ class FeasibleSet:
         Raises:
             InfeasibleBudget: There is none.
         """
-        return FeasibleSet(self.sums, share * self.budget_s)
+        return FeasibleSet(self.sums, share * self.budget_s, unit=self._unit)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""

@@ -31,8 +31,8 @@ class SearchWatch:
     def planned(self, networks: int) -> None:
         """So many networks are to be scored now, before any worker starts; not called where none is left."""
 
-    def started(self, trials: int, finished: int) -> None:
-        """``trials`` are wanted in all, ``finished`` were done by earlier runs."""
+    def started(self, trials: int, finished: int, best: float) -> None:
+        """``trials`` are wanted in all, ``finished`` were done by earlier runs, whose ``best`` score may be -inf."""
 
     def evaluated(self, candidate: Candidate) -> None:
         """One trial has its score."""
@@ -103,7 +103,8 @@ class Trials:
 
         Where it ends with an exception, the trials under way are closed as failed: they run again with the next one.
         """
-        self.watch.started(total, len(finished_trials(self.study)))
+        best = max((score for score in self._scores.values() if not math.isnan(score)), default=-math.inf)
+        self.watch.started(total, len(finished_trials(self.study)), best)
         try:
             while self._ask(total):
                 for outcome in self.evaluations.outcomes():

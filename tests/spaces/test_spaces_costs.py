@@ -66,6 +66,7 @@ def test_a_share_of_the_budget_is_that_of_brute_force(budget, share):
     within = [one for one in sums if one <= share * budget + 1e-9]
     assert feasible.count_within((0.0, share)) == len(within)
     assert feasible.best(cost_sums(costs), within=share).score == max(within)
+    assert feasible.tightened(share).count == len(within)
     above = {one for one in sums if share * budget + 1e-9 < one <= budget}
     rng = np.random.default_rng(0)
     if above:

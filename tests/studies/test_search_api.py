@@ -77,9 +77,12 @@ def test_the_listener_hears_of_every_trial(workspace):
     assert any(line.startswith("calibration: ") for line in keeper.lines)
     assert any("are within 4.2 ms" in line for line in keeper.lines)
     keeper = Keeper()
-    ask(workspace, keeper, trials=10)
+    longer = ask(workspace, keeper, trials=10)
     assert [at.done for at in keeper.stages] == [8, 9, 10]
     assert keeper.stages[0].note == "8 from before"
+    best = [max(c.score for c in longer.history[:n]) for n in (9, 10)]
+    assert [at.note for at in keeper.stages[1:]] == [f"best {score:.4g}" for score in best]
+    assert best[0] > longer.history[8].score
 
 
 def test_the_frame_has_a_row_for_each_trial(workspace):
