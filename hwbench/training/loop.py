@@ -293,7 +293,6 @@ class _Run:
             batch_size=self.recipe.batch_size,
             workers=self.resources.workers,
             device=self.device,
-            activation=activation_of(self.recipe),
             world=self.world,
         )
 
@@ -303,8 +302,3 @@ class _Run:
             epoch = min(position.epoch + 1, self.recipe.epochs)
             top1 = None if self.scores is None else self.scores.top1
             self.progress(TrainingProgress(position.step, self.steps, epoch, self.recipe.epochs, self.loss, top1))
-
-
-def activation_of(recipe: Recipe) -> str:
-    """From logits to scores of a network that was trained so."""
-    return "sigmoid" if recipe.loss == "bce" else "softmax"

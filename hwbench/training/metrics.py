@@ -21,8 +21,8 @@ Predict = Callable[[torch.Tensor], torch.Tensor]
 class Scores:
     """Shares of videos (0-1) whose class has the highest score, or one of the five highest (all, below five classes).
 
-    A video's score is the mean over its views of the softmax of the logits. ``videos`` counts the scored ones;
-    ``by_video`` has the scores themselves.
+    A video's score is the mean over its views of the softmax of the logits, or of their sigmoid where videos may show
+    several classes. ``videos`` counts the scored ones; ``by_video`` has the scores themselves.
     """
 
     top1: float
@@ -39,7 +39,6 @@ def evaluate(
     batch_size: int = 16,
     workers: int = 0,
     device: torch.device | str = "cpu",
-    activation: str = "softmax",
     world: World = ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> Scores:
@@ -51,7 +50,6 @@ def evaluate(
         batch_size: Items per call; N is that times the crops, and less in the last call. 1 suits fixed batch sizes.
         workers: Processes that read videos.
         device: Where ``predict`` wants its input.
-        activation: From logits to scores: ``softmax``, or ``sigmoid`` for videos of several classes.
         world: Processes that divide the videos among them; each gets the scores of all.
         progress: Called after each batch with (batches done, batches in all).
 
@@ -68,7 +66,7 @@ def evaluate(
         for done, batch in enumerate(loader.batches(order), start=1):
             failures.add(batch.failures)
             if len(batch):
-                scores = _scores(predict, batch.clips, len(dataset.classes), activation)
+                scores = _scores(predict, batch.clips, dataset)
                 total.index_add_(0, batch.videos, scores)
                 views.index_add_(0, batch.videos, torch.ones(len(batch), dtype=torch.float64))
             if progress:
@@ -97,10 +95,10 @@ def accuracy(scores: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     return best[:, 0].double().mean().item(), best.any(dim=1).double().mean().item()
 
 
-def _scores(predict: Predict, clips: torch.Tensor, classes: int, activation: str) -> torch.Tensor:
-    logits = predict(clips).to("cpu", torch.float64)
+def _scores(predict: Predict, clips: torch.Tensor, dataset: TestClips) -> torch.Tensor:
+    logits, classes = predict(clips).to("cpu", torch.float64), len(dataset.classes)
     if logits.shape != (len(clips), classes):
         raise InvalidValue(f"expected logits of shape {(len(clips), classes)}, the model gives {tuple(logits.shape)}")
     if not torch.isfinite(logits).all():
         raise CheckFailed("the model's logits are not finite numbers; its weights are damaged or training diverged")
-    return logits.sigmoid() if activation == "sigmoid" else logits.softmax(dim=1)
+    return logits.sigmoid() if dataset.videos.multi_label else logits.softmax(dim=1)

@@ -24,7 +24,7 @@ from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.description import RUN, RunDescription, write_description
 from hwbench.training.log import METRICS
-from hwbench.training.loop import TrainingProgress, activation_of, fingerprint, fit
+from hwbench.training.loop import TrainingProgress, fingerprint, fit
 from hwbench.training.metrics import Scores, evaluate
 from hwbench.training.processes import ALONE, World
 from hwbench.training.quantized import Quantization, calibrated, packed, require_same
@@ -420,7 +420,6 @@ def score(
             batch_size=checkpoint.recipe.batch_size,
             workers=resources.workers,
             device=device,
-            activation=activation_of(checkpoint.recipe),
             world=world,
             progress=progress,
         )
