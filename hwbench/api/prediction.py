@@ -102,7 +102,8 @@ def table_predictor(
 
     Raises:
         NotMeasured: There is no table; the command that makes it is named.
-        InvalidValue: It was taken under emulation, or ``filling`` is refused by ``check_filling``.
+        InvalidValue: It was taken under emulation, or the other one was and it was not, or ``filling`` is refused by
+            ``check_filling``.
         InvalidFile: It does not validate, or ``classes`` is None and its heads are for several numbers of classes.
     """
     from hwbench.api.occasions import tell_day
@@ -114,6 +115,11 @@ def table_predictor(
     source = TableSource.parse(other).of(target, precision) if other else (target, precision)
     known = load_table(workspace, *source, space, variant)
     table = load_table(workspace, target, precision, space, variant) if other else known
+    if known.emulated and not table.emulated:
+        raise InvalidValue(
+            f"--transfer-from: the table of {known.target} was taken under emulation, which says nothing of "
+            f"{target.device!r}; name a table of a real device"
+        )
     interpolate = table.adaptive and not other if interpolate is None else interpolate
     num_classes = classes or profiled_classes(known, space)
     staged = open_space(workspace, space, num_classes, variant)
