@@ -95,6 +95,7 @@ class AdaptiveProfile:
         publish: Writes the table of a precision from the store, and says where.
         begin: Is called once, before the first rows that are missing are measured.
         variants: Layouts that chosen blocks are measured in, too.
+        fresh: Rows that this command has measured already, which are not measured again.
     """
 
     request: ProfileRequest
@@ -104,6 +105,7 @@ class AdaptiveProfile:
     publish: Callable[[Precision], Path]
     begin: Callable[[Sequence[Workload]], None]
     variants: Sequence[str] = ()
+    fresh: frozenset[Workload] = frozenset()
 
     def run(self) -> tuple[CampaignResult, tuple[TableAccuracy, ...]]:
         """Measures until each precision is as accurate as asked, or at the limit.
@@ -149,7 +151,7 @@ class AdaptiveProfile:
         for course in courses:
             table = self._table(course)
             course.walk.batch(table)
-            walked = set(course.walk.walked())
+            walked = set(course.walk.walked()) - self.fresh
             for row in table:
                 failed = row.outcome is not Outcome.OK
                 if row.workload in walked and (self.request.remeasure or failed):

@@ -265,7 +265,8 @@ def _profile_spaces(
         if left == 0:
             speaking.say(f"--limit {request.limit} reached, the same command goes on")
             continue
-        profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space)
+        fresh = frozenset(row.workload for row in result.ok)
+        profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
         try:
             measured, of_space = profiling.run(variants)
         except InfeasibleBudget as error:
@@ -287,6 +288,8 @@ class _Profiling:
     campaign: Campaign
     listener: Listener
     space: StagedSpace
+    # Rows that this command has measured already, of other spaces: not measured again.
+    fresh: frozenset[Workload] = frozenset()
 
     @cached_property
     def adaptive(self) -> bool:
@@ -310,7 +313,9 @@ class _Profiling:
 
         if self.adaptive:
             request, campaign = self.request, self.campaign
-            course = AdaptiveProfile(request, self.space, campaign, self.listener, self._publish, begin, variants)
+            course = AdaptiveProfile(
+                request, self.space, campaign, self.listener, self._publish, begin, variants, self.fresh
+            )
             result, accuracies = course.run()
             end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
             return result, accuracies
@@ -345,7 +350,7 @@ class _Profiling:
         """Every row that is asked for, up to the limit."""
         limit = self.request.limit
         if self.request.remeasure:
-            count = self.campaign.reopen(workloads[:limit])
+            count = self.campaign.reopen([one for one in workloads if one not in self.fresh][:limit])
             self.listener.say(f"{count} measured rows are measured again; interrupted, go on without --remeasure")
         measured = len(self.campaign.missing(workloads)[:limit])
         result = self._measure(workloads, limit)
@@ -355,7 +360,7 @@ class _Profiling:
         known = set(workloads)
         within = [workload for workload in self._within_budget(variants) if workload not in known]
         if self.request.remeasure:
-            self.campaign.reopen(within[:left])
+            self.campaign.reopen([one for one in within if one not in self.fresh][:left])
         return result.plus(self._measure(within, left))
 
     def _accuracy(self, path: Path) -> TableAccuracy:

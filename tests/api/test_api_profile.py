@@ -108,6 +108,17 @@ def test_rows_are_measured_again_under_either_spelling(workspace, fake, monkeypa
         assert as_json(monkeypatch, workspace, "profile", *TYPED, spelling)["ok"] == 6
 
 
+def test_rows_that_spaces_share_are_measured_again_once(workspace, fake):
+    spaces = workspace.root / "search_spaces"
+    text = (spaces / "x3d-tiny.toml").read_text()
+    (spaces / "twin.toml").write_text(text.replace('name = "x3d-tiny"', 'name = "twin"'))
+    request = hwbench.ProfileRequest(space="x3d-tiny,twin", precision="fp32", calibrate=3, networks_only=True)
+    first = hwbench.profile(request, workspace=workspace).devices[0].ok
+    ears = Keeper()
+    again = hwbench.profile(replace(request, remeasure=True), ears, workspace=workspace)
+    assert again.devices[0].ok == len(ears.rows) == first
+
+
 def test_frames_have_the_columns_of_the_table(workspace, fake):
     parts = list(load_space(workspace, "x3d-tiny").parts(Precision.INT8, num_classes=8))
     fake.failures = {parts[0]: (Outcome.CRASH, "killed")}
