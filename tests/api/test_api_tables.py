@@ -1,5 +1,6 @@
 """``hwbench.validate``, ``hwbench.diff`` and ``hwbench.verify``: what comes back is what the commands print."""
 
+import contextlib
 import shutil
 
 import pytest
@@ -8,6 +9,7 @@ from measured import CONDITIONS, TARGET, as_json, fake_device
 import hwbench
 from hwbench.errors import CheckFailed, InvalidValue
 from hwbench.latency import LatencyTable, table_path
+from hwbench.latency.occasions import Scale
 from hwbench.measure.store_types import fingerprint
 from hwbench.spaces import load_space
 from hwbench.specs import Outcome, Precision
@@ -90,6 +92,19 @@ def space_workloads(workspace):
 def test_a_wrong_validation_cannot_be_asked_for(fields, message):
     with pytest.raises(InvalidValue, match=message):
         hwbench.ValidateRequest(**fields)
+
+
+def test_a_diff_compares_the_days_that_predictions_speak_of(workspace, path):
+    table = LatencyTable.read(path)
+    for name, factor in (("quick", 1.0), ("slow", 1.1)):
+        scale = Scale(factor, factor / 1.002, factor * 1.002, "2026-01-31T22:15Z")
+        of_day = LatencyTable(table.target, table.precision, table, scale=scale)
+        of_day.write(workspace.root / f"{name}.csv")
+    request = hwbench.DiffRequest(before="quick.csv", after="slow.csv")
+    with contextlib.chdir(workspace.root):
+        (diff,) = hwbench.diff(request, workspace=workspace).tables
+    assert (diff.changes.shifted, diff.changes.moved) == (True, ())
+    assert diff.changes.shift == pytest.approx(0.1)
 
 
 def test_a_diff_is_what_the_command_prints(workspace, path, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 
 from hwbench.errors import InfeasibleBudget, NotMeasured
 from hwbench.latency import AdditivePredictor, LatencyTable, Role
+from hwbench.latency.occasions import Scale
 from hwbench.spaces import read_space
 from hwbench.specs import Precision
 from hwbench.studies.latencies import compile_predictor
@@ -66,6 +67,15 @@ def test_a_small_budget_wants_few_blocks_and_those_most_networks_have_first():
     used = [sum(part in network for network in fast) for part in wanted]
     third = len(wanted) // 3
     assert np.mean(used[:third]) > 2 * np.mean(used[-third:])
+
+
+def test_a_slower_day_wants_what_a_smaller_budget_wants():
+    scaled = LatencyTable(WHOLE.target, WHOLE.precision, WHOLE, scale=Scale(1.25, 1.24, 1.26, "2026-01-31T22:15Z"))
+    budget_s = float(np.quantile(latencies(SPACE.random_codes(np.random.default_rng(4), 4000)), 0.2))
+    wanted = within_budget(SPACE, scaled, CLASSES, budget_s)
+    smaller = within_budget(SPACE, WHOLE, CLASSES, budget_s / 1.25)
+    assert set(smaller) <= set(wanted)
+    assert len(wanted) < len(within_budget(SPACE, WHOLE, CLASSES, budget_s))
 
 
 def test_what_cannot_be_told():
