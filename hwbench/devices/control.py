@@ -12,7 +12,7 @@ import enum
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hwbench.devices.base import Transport
 from hwbench.devices.interrupts import ending_on_signals, uninterrupted
@@ -35,11 +35,15 @@ class Conditions(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Control:
-    """What came of the knobs: ``held`` are values by knob, ``free`` the reasons of those that could not be held."""
+    """What came of the knobs: ``held`` are values by knob, ``free`` the reasons of those that could not be held.
+
+    ``again`` turns them once more where the device was started anew since; see ``_Held.again``.
+    """
 
     conditions: Conditions = Conditions.STOCK
     held: Mapping[str, str] = field(default_factory=dict)
     free: Mapping[str, str] = field(default_factory=dict)
+    again: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     def row(self, probe: Probe, cpus: Sequence[int], runner: str) -> dict[str, str]:
         """The conditions of a row; those of a device left as it is have no more keys than before there were knobs."""
@@ -87,15 +91,59 @@ def controlled(
     with unit_leased(probe, transport.identity), ending_on_signals():
         _controls[key] = Control(Conditions.CONTROLLED)
         try:
-            _controls[key] = control = _turn(journal, probe, transport)
+            control = _turn(journal, probe, transport)
+            _controls[key] = control = replace(control, again=_Held(control, journal, probe, transport).again)
             tell(f"held: {', '.join(f'{k}={v}' for k, v in control.held.items()) or 'nothing'}")
             for name, reason in control.free.items():
                 tell(f"not controlled: {name}: {reason}")
             yield control
         finally:
-            with uninterrupted():
-                _end(journal, probe, transport, tell)
-            del _controls[key]
+            try:
+                with uninterrupted():
+                    _end(journal, probe, transport, tell)
+            finally:
+                del _controls[key]
+
+
+class _Held:
+    """The knobs of a block while it runs, which a start of the device undoes."""
+
+    def __init__(self, control: Control, journal: Journal, probe: Probe, transport: Transport) -> None:
+        self.control = control
+        self.journal = journal
+        self.probe = probe
+        self.transport = transport
+
+    def again(self) -> None:
+        """Turns them as they were turned at first, where the device was started anew since.
+
+        Raises:
+            DeviceError: It is another device by now, or does not hold the same any more: what is measured from then on
+                would be mixed with rows of other conditions.
+            DeviceLost: It went away.
+        """
+        boot = boot_of(self.transport)
+        if not boot or boot == self.probe.boot:
+            return
+        probe = probe_device(self.transport)
+        if (probe.unit, probe.fingerprint) != (self.probe.unit, self.probe.fingerprint):
+            raise DeviceError("another device answers since the device was started anew; the same command goes on")
+        for change in self.journal.changes():
+            if change.boot != probe.boot and _ends_at_start(change):
+                self.journal.drop(change)
+        turned = _turn(self.journal, probe, self.transport)
+        for name, value in self.control.held.items():
+            if turned.held.get(name) != value:
+                now = turned.free.get(name) or turned.held.get(name, "nothing")
+                raise DeviceError(
+                    f"the device was started anew, and {name}={value} cannot be held any more ({now}); the same "
+                    "command goes on with what it holds then"
+                )
+        if new := turned.held.keys() - self.control.held.keys():
+            raise DeviceError(
+                f"the device was started anew, and {min(new)} can be held now; the same command goes on with it"
+            )
+        self.probe = probe
 
 
 def put_back_left_over(transport: Transport, report: Report | None = None, expected: str = "") -> None:
@@ -195,10 +243,10 @@ def _turn(journal: Journal, probe: Probe, transport: Transport) -> Control:
     free: dict[str, str] = {}
     for name in knobs.names():
         knob = knobs.get(name)()
-        if not knob.exists(probe, transport):
-            continue
         better = [other for other in knob.yields_to if other in held]
         try:
+            if not knob.exists(probe, transport):
+                continue
             reason = f"left to {better[0]}" if better else knob.available(probe, transport)
             if reason is None:
                 held[name] = _hold(knob, name, journal, probe, transport)
@@ -227,7 +275,7 @@ def _hold(knob: Knob, name: str, journal: Journal, probe: Probe, transport: Tran
     except DeviceLost:
         raise
     except DeviceError:
-        knob.restore(transport, before, ours)
+        knob.undo(transport, before)
         journal.drop(change)
         raise
     return _words(knob, ours)
@@ -261,12 +309,29 @@ def _put_back(noted: Sequence[_Noted], transport: Transport, tell: Report, left_
             tell(f"{change.knob} could not be put back ({error}); the next command that reaches the device does it")
             return
         except HwbenchError as error:
-            tell(f"{change.knob} could not be put back: {error}; the next command tries again")
+            if _started_since(change, transport):
+                journal.drop(change)
+            else:
+                tell(f"{change.knob} could not be put back: {error}; the next command tries again")
         else:
             if left_over:
                 tell(f"{change.knob} was left turned by a process that was ended (since {change.at}); it was put back")
             for note in notes:
                 tell(f"{change.knob}: {note}")
+
+
+def _started_since(change: Change, transport: Transport) -> bool:
+    """Whether a start of the device has undone a change, so that what it does not show will not come back."""
+    if not _ends_at_start(change):
+        return False
+    try:
+        return boot_of(transport) not in ("", change.boot)
+    except HwbenchError:
+        return False
+
+
+def _ends_at_start(change: Change) -> bool:
+    return bool(change.boot) and change.knob in knobs and knobs.get(change.knob).ends_at_start
 
 
 def _words(knob: Knob, values: Mapping[str, str]) -> str:

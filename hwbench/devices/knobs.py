@@ -5,7 +5,8 @@ Order of calls: ``available``; ``show`` for what is there and ``wanted`` for wha
 made. A knob keeps nothing in itself, so that any process can undo what another one did.
 
 Values are texts by item: a knob such as the governor has one item for each cluster. An item that is, when it is to be
-restored, neither what was there before nor what we made of it was changed by somebody else, and is left alone.
+restored, neither what was there before nor what we made of it was changed by somebody else, and is left alone. An item
+that cannot be read then, as that of a cluster that the kernel has put to sleep, waits until it can.
 """
 
 from __future__ import annotations
@@ -46,10 +47,23 @@ exit 126
 _READ = r"""for file; do if [ -r "$file" ]; then value=; read -r value <"$file"; echo "$file: $value"; fi; done"""
 # Twice: the lowest clock cannot be set above the highest, and the highest not below the lowest.
 _WRITE = r"""
-write() { while [ $# -gt 1 ]; do printf '%s\n' "$2" >"$1"; shift 2; done; }
+write() { while [ $# -gt 1 ]; do printf '%s\n' "$2" >"$1" || bad=1; shift 2; done; }
 write "$@" 2>/dev/null
+bad=0
 write "$@"
+exit $bad
 """
+# What the kernel does at present against heat: the kind and the state of each part that may slow processors down.
+_COOLING = r"""
+for part in /sys/class/thermal/cooling_device*; do
+  if [ -r "$part/type" ] && [ -r "$part/cur_state" ]; then
+    kind= state=
+    read -r kind <"$part/type"; read -r state <"$part/cur_state"
+    echo "$kind: $state"
+  fi
+done
+"""
+_SLOWS = re.compile(r"(thermal-)?cpufreq-.*|Processor")
 
 
 class Knob(ABC):
@@ -61,6 +75,8 @@ class Knob(ABC):
     """It changes something on the device; one that does not is a choice made here."""
     tells: ClassVar[bool] = True
     """The device says what is there, so that ``show`` can be compared."""
+    ends_at_start: ClassVar[bool] = False
+    """A start of the device undoes it."""
     yields_to: ClassVar[tuple[str, ...]] = ()
     """Knobs that do the same in a better way: where one of them is set, this one is left alone."""
     label: ClassVar[str] = ""
@@ -94,25 +110,46 @@ class Knob(ABC):
             DeviceError: The device refuses.
         """
 
+    def shows(self, item: str, value: str, now: str) -> bool:
+        """Whether an item that shows ``now`` may be one that was set to ``value``."""
+        return now == value
+
     def restore(self, transport: Transport, before: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
         """Puts back ``before`` where ``ours`` still stands; returns what was left as it is, in words.
+
+        Raises:
+            DeviceError: The device refuses, or does not show an item that was turned.
+        """
+        now = self.show(transport)
+        turned = {item: value for item, value in before.items() if ours.get(item) != value}
+        ours_still = [item for item in turned if item in now and self.shows(item, ours.get(item, ""), now[item])]
+        self._put(transport, {item: before[item] for item in ours_still if now[item] != before[item]})
+        hidden = [item for item in turned if item not in now]
+        if hidden:
+            raise DeviceError(f"{hidden[0]} does not show what it is at present; expected {before[hidden[0]]!r}")
+        return [
+            f"{item} was {value!r}, we made it {ours.get(item)!r}, somebody made it {now[item]!r}: left as it is"
+            for item, value in before.items()
+            if item in now and item not in ours_still and now[item] not in (value, ours.get(item))
+        ]
+
+    def undo(self, transport: Transport, before: Mapping[str, str]) -> None:
+        """Puts back ``before``, whatever is there: after ``set`` was refused, which may have changed some of it.
 
         Raises:
             DeviceError: The device refuses.
         """
         now = self.show(transport)
-        back = {item: before[item] for item in before if now.get(item) == ours.get(item) != before[item]}
-        if back:
-            self.set(transport, back)
-            after = self.show(transport)
-            refused = [item for item in back if after.get(item) != back[item]]
-            if refused:
-                raise DeviceError(f"{refused[0]} is {after.get(refused[0], 'gone')!r}, expected {back[refused[0]]!r}")
-        return [
-            f"{item} was {before[item]!r}, we made it {ours.get(item)!r}, somebody made it {now[item]!r}: left as it is"
-            for item in before
-            if item in now and now[item] not in (before[item], ours.get(item))
-        ]
+        self._put(transport, {item: value for item, value in before.items() if now.get(item) != value})
+
+    def _put(self, transport: Transport, back: Mapping[str, str]) -> None:
+        if not back:
+            return
+        self.set(transport, back)
+        after = self.show(transport)
+        refused = [item for item in back if not self.shows(item, back[item], after.get(item, ""))]
+        if refused:
+            raise DeviceError(f"{refused[0]} is {after.get(refused[0], 'gone')!r}, expected {back[refused[0]]!r}")
 
 
 knobs: Registry[type[Knob]] = Registry("knob")
@@ -156,6 +193,7 @@ class _Files(Knob):
     """Files below /sys/devices/system/cpu, written as root."""
 
     patterns: ClassVar[tuple[str, ...]]
+    ends_at_start = True
 
     def available(self, probe: Probe, transport: Transport) -> str | None:
         if not self.show(transport):
@@ -170,7 +208,7 @@ class _Files(Knob):
         if not all(_file(item) and re.fullmatch(r"[\w-]{1,32}", value) for item, value in values.items()):
             raise DeviceError(f"expected files of /sys/devices/system/cpu and plain values, got {words}")
         result = as_root(transport, "sh", "-c", _WRITE, "hwbench", *words)
-        if not result.ok or result.stderr:
+        if not result.ok:  # what sudo says of the name of a host is no failure
             raise DeviceError(clean(result.stderr) or f"status {result.status}")
 
 
@@ -187,9 +225,11 @@ def _read(transport: Transport, *patterns: str) -> dict[str, str]:
 
 def _matching(transport: Transport, patterns: Sequence[str]) -> dict[str, str]:
     script = f"set -- {' '.join(f'/sys/devices/system/cpu/{pattern}' for pattern in patterns)}\n{_READ}"
-    lines = transport.run(["sh", "-c", script], timeout_s=TIME_LIMIT_S).stdout.splitlines()[:1000]
-    pairs = (line.partition(": ")[::2] for line in lines)
-    return {path: clean(value, 1000) for path, value in pairs if _file(path)}
+    result = transport.run(["sh", "-c", script], timeout_s=TIME_LIMIT_S)
+    if result.timed_out or not result.ok:
+        raise DeviceError(f"cannot read {patterns[0]}: {clean(result.stderr) or f'status {result.status}'}")
+    pairs = (line.partition(": ")[::2] for line in result.stdout.splitlines()[:1000])
+    return {path: clean(value, 1000) for path, value in pairs if _file(path) and value}
 
 
 @knobs.register("boost")
@@ -227,11 +267,27 @@ class Governor(_Files):
 
 @knobs.register("frequency")
 class Frequency(_Files):
-    """One clock per cluster: on Android the highest that is at most three quarters of the maximum, else the maximum."""
+    """One clock per cluster: on Android the highest that is at most three quarters of the maximum, else the maximum.
+
+    The kernel shows limits as heat allows them at that moment, below what was set.
+    """
 
     purpose = "one clock, which heat does not change"
     yields_to = ("fixed-performance",)
     patterns = ("cpufreq/policy*/scaling_min_freq", "cpufreq/policy*/scaling_max_freq")
+
+    def available(self, probe: Probe, transport: Transport) -> str | None:
+        said = transport.run(["sh", "-c", _COOLING], timeout_s=TIME_LIMIT_S).stdout
+        states = (line.rpartition(": ")[::2] for line in said.splitlines())
+        slowed = [kind for kind, state in states if _SLOWS.fullmatch(kind) and number(state)]
+        if slowed:
+            return f"the device is too warm: {clean(slowed[0])} limits the clocks"
+        if "0" in self.wanted(probe, transport).values():
+            return "the kernel does not tell the highest clock"
+        return super().available(probe, transport)
+
+    def shows(self, item: str, value: str, now: str) -> bool:
+        return 0 < number(now) <= number(value)
 
     def wanted(self, probe: Probe, transport: Transport) -> dict[str, str]:
         steps = _read(transport, "cpufreq/policy*/scaling_available_frequencies", "cpufreq/policy*/cpuinfo_max_freq")
@@ -256,6 +312,7 @@ class FixedPerformance(_OnAndroid):
 
     purpose = "Android's mode for steady clocks"
     tells = False
+    ends_at_start = True
     label = "on"
 
     def available(self, probe: Probe, transport: Transport) -> str | None:
@@ -273,8 +330,11 @@ class FixedPerformance(_OnAndroid):
         _answer(transport, "cmd", "power", "set-fixed-performance-mode-enabled", values["mode"])
 
     def restore(self, transport: Transport, before: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-        self.set(transport, {"mode": "false"})
+        self.undo(transport, before)
         return []
+
+    def undo(self, transport: Transport, before: Mapping[str, str]) -> None:
+        self.set(transport, {"mode": "false"})
 
 
 class _Settings(_OnAndroid):
@@ -335,6 +395,7 @@ class Screen(_OnAndroid):
     """Awake: in sleep, phones stop what runs or move it to the little cores."""
 
     purpose = "awake"
+    ends_at_start = True
 
     def show(self, transport: Transport) -> dict[str, str]:
         script = "dumpsys power 2>/dev/null | grep mWakefulness= | head -1"

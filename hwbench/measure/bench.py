@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,7 +36,7 @@ class Bench:
     ``conditions`` must be equal for two rows to be comparable: the device's fingerprint, processors, runner and so on.
     ``report`` is told in words when the device went away and came back. ``control`` is what of
     the device is held still.
-    ``again`` brings the runner there once more, where it may have gone: after a restart of the device.
+    ``again`` brings the runner there once more, and holds again what was held, where the device was started anew.
     ``probe`` asks the runner to tell the clock and other users of the core; runners in Python do not.
     ``sent`` are the files here by their paths on the device: what is known of a file is read from this one, never from
     what the device sends back.
@@ -168,7 +169,13 @@ def open_benches(
                 if one.runner.libraries:
                     known["libraries"] = one.runner.libraries[:16]
                 probed = not device.emulated
+                again = functools.partial(_again, one.again, control)
                 benches[runtime] = Bench(
-                    transport, one.runner, threads, cpus, known, report, control, one.again, probe=probed
+                    transport, one.runner, threads, cpus, known, report, control, again, probe=probed
                 )
             yield benches
+
+
+def _again(runner: Callable[[], object], control: Control) -> None:
+    runner()
+    control.again()

@@ -137,7 +137,6 @@ class _Turn:
         self._stopped = False
         # The sentinel was visited alone since the runner was ended: the first visit after that does not end it again.
         self._checked = False
-        self._gone = False
 
     def go_on(self, seed: int) -> None:
         """Makes the visits left, as far as the runner and the heat let it."""
@@ -153,7 +152,6 @@ class _Turn:
 
     def lost(self, error: DeviceLost) -> None:
         """The device went away; which file was under way is remembered."""
-        self._gone = True
         self.last_end = str(error)
         if self.bench.report is not None:
             self.bench.report(f"{error}; the session under way is lost, trying again ...")
@@ -161,9 +159,7 @@ class _Turn:
 
     def _run_once(self, seed: int) -> None:
         """Starts the runner for the visits left, and reads until it ends, or until the machine has become hot."""
-        if self._gone:
-            self.bench.again()
-            self._gone = False
+        self.bench.again()  # nothing to do but where the device was started anew, which nobody may have noticed
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             listing = Path(folder, "list.tsv")
             listing.write_text("".join(self.visits.lines(self.bench.push)))

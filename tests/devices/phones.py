@@ -1,6 +1,7 @@
 """Devices made of real files and shell scripts, from the recordings; a real shell runs what is sent to them."""
 
 import os
+import re
 from pathlib import Path
 
 from hwbench.devices import CommandResult
@@ -33,7 +34,7 @@ class Phone(LocalTransport):
 
     def run(self, argv, *, timeout_s, env=None, stdin=""):
         self.commands.append(list(argv))
-        moved = [word.replace("/sys/", f"{self.root}/sys/").replace("/proc/", f"{self.root}/proc/") for word in argv]
+        moved = [re.sub(r"(?<!\w)/(?=(sys|proc)/)", f"{self.root}/", word) for word in argv]
         there = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "PHONE": str(self.root / "data"), **(env or {})}
         result = super().run(moved, timeout_s=timeout_s, env=there, stdin=stdin)
         out, err = (text.replace(f"{self.root}/", "/") for text in (result.stdout, result.stderr))
