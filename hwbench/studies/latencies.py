@@ -32,9 +32,16 @@ _FILE_SIZE, _ACTIVATIONS = "file size", "activations"
 _ENDS = {BlockRole.STEM: Position.FIRST, BlockRole.HEAD: Position.LAST, BlockRole.NETWORK: Position.FIRST}
 
 
-def row_position(block: BlockSpec) -> Position:
-    """Where a block stands in a network of a space."""
-    return _ENDS.get(block.role, Position.INNER)
+def row_positions(space: StagedSpace) -> Callable[[BlockSpec, TensorSpec], Position]:
+    """Tells where a block on its input stands in the networks of a space: of several stems only one is the first."""
+    first = {before[0].located(cell.clip) for cell in space.cells if (before := space.ends.on(cell.clip).before())}
+
+    def position(block: BlockSpec, x: TensorSpec) -> Position:
+        if block.role is BlockRole.STEM and block.located(x) not in first:
+            return Position.INNER
+        return _ENDS.get(block.role, Position.INNER)
+
+    return position
 
 
 def feasible_set(space: StagedSpace, predictor: AdditivePredictor, settings: Settings) -> FeasibleSet:
@@ -148,9 +155,11 @@ def space_latencies(
     """
     margin = predictor.margin(confidence) if confidence > EVEN else 1.0
 
+    position = row_positions(space)
+
     def latency(block: BlockSpec, x: TensorSpec) -> float:
         part = space.part(block, x, precision)
-        cost = margin * predictor.row_cost(part, row_position(block))
+        cost = margin * predictor.row_cost(part, position(block, x))
         return cost if confidence <= EVEN else cost * predictor.row_margin(part, confidence)
 
     return SpaceSums.of(space, latency, num_classes=num_classes, constant=margin * predictor.constant_s)
@@ -195,9 +204,11 @@ def compile_predictor(
     if predictor.table.filled_spread == 1.0:
         return SpacePredictor(sums, predictor.interval)
 
+    position = row_positions(space)
+
     def off(block: BlockSpec, x: TensorSpec) -> float:
         part = space.part(block, x, precision)
-        return predictor.row_off(part, predictor.row_cost(part, row_position(block)))
+        return predictor.row_off(part, predictor.row_cost(part, position(block, x)))
 
     return SpacePredictor(sums, predictor.interval, SpaceSums.of(space, off, num_classes=num_classes))
 

@@ -19,7 +19,7 @@ from hwbench.spaces import StagedSpace
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, Network, Precision, TensorSpec, Workload
-from hwbench.studies.latencies import row_position
+from hwbench.studies.latencies import row_positions
 
 # Networks drawn to see which blocks they share: a block that one in a hundred has is seen ten times, give or take 3.
 DRAWS = 1000
@@ -106,11 +106,12 @@ def reachable_within(
     parts = list(space.parts(table.precision, num_classes=num_classes))
     filled = interpolated(table, parts)
     predictor = AdditivePredictor.fit(filled, space=space.name, members=space.size())
+    position = row_positions(space)
 
     def least(block: BlockSpec, x: TensorSpec) -> float:
         part = space.part(block, x, table.precision)
         factor = 1.0 if filled.is_measured(part) else filled.filled_spread
-        return predictor.row_cost(part, row_position(block)) / factor / predictor.calibration.spread
+        return predictor.row_cost(part, position(block, x)) / factor / predictor.calibration.spread
 
     constant_s = predictor.constant_s / predictor.calibration.spread
     feasible = FeasibleSet(SpaceSums.of(space, least, num_classes=num_classes, constant=constant_s), budget_s)

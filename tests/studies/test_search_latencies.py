@@ -25,6 +25,21 @@ def workload(architecture):
     return SPACE.network(architecture, CLASSES).workload(Precision.INT8)
 
 
+@pytest.mark.parametrize("name", ["slow-mobile", "slowfast-mobile"])
+def test_what_stands_where_in_a_network_is_told_alike(name):
+    """Several blocks stand before the first stage of SlowFast; one of them is the first of the network."""
+    space = read_space(shipped() / "search_spaces" / f"{name}.toml")
+
+    def with_conversions(workload) -> float:
+        return work(workload) + 1e-9 * (workload.input.numel + workload.output.numel)
+
+    predictor = AdditivePredictor.fit(space_table(space, Precision.INT8, with_conversions), space=name)
+    compiled = compile_predictor(space, predictor, Precision.INT8, CLASSES)
+    networks = [space.random(np.random.default_rng(seed)) for seed in range(8)]
+    alone = [predictor.predict(space.network(one, CLASSES).workload(Precision.INT8)).seconds for one in networks]
+    assert compiled.predict_many(space.encode(networks)).seconds == pytest.approx(alone, rel=1e-12)
+
+
 def test_a_thousand_at_once_are_those_one_at_a_time():
     predictor = AdditivePredictor.fit(TABLE)
     compiled = compile_predictor(SPACE, predictor, Precision.INT8, CLASSES)

@@ -13,7 +13,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Precision
 from hwbench.studies.evaluators.base import evaluators
-from hwbench.studies.latencies import choices_digest, feasible_set, row_position
+from hwbench.studies.latencies import choices_digest, feasible_set, row_positions
 from hwbench.studies.pruning import PRUNERS, Pruning
 from hwbench.studies.study import Search
 from hwbench.studies.trials import SearchWatch
@@ -58,8 +58,10 @@ def slower(space, predictor):
     """The networks within a budget by rows that take longer by a factor."""
 
     def make(search, factor) -> FeasibleSet:
+        position = row_positions(space)
+
         def seconds(block, x):
-            return factor * predictor.row_cost(space.part(block, x, INT8), row_position(block))
+            return factor * predictor.row_cost(space.part(block, x, INT8), position(block, x))
 
         sums = SpaceSums.of(space, seconds, num_classes=8, constant=predictor.constant_s)
         return FeasibleSet(sums, search.settings.budget_s)
