@@ -28,6 +28,9 @@ _NAME = "costs"
 _NO_SIZE = InputSize(1, 1)
 _AXIS = "value"
 _DECIMALS = 6
+# Units of whole costs within a budget, and places of the tables that count them: 128 MiB.
+_MOST_UNITS = 1 << 20
+_MOST_PLACES = 1 << 24
 
 Costs = Mapping[str, Mapping[Any, float]]
 
@@ -121,7 +124,8 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
             raise InvalidValue(f"costs: {name!r} has other choices or values than {next(iter(costs))!r}")
     sums = {name: cost_sums(by_choice) for name, by_choice in costs.items()}
     return [
-        Budget(name, limit, sums[name], unit=common_unit(sums[name], limit, most)) for name, limit in budgets.items()
+        Budget(name, limit, sums[name], f"{name} =", unit=common_unit(sums[name], limit, most))
+        for name, limit in budgets.items()
     ]
 
 
@@ -131,16 +135,33 @@ def common_unit(sums: SpaceSums, budget: float, most: int) -> float | None:
     Costs with up to six decimals are looked at; None where there is no such number.
     """
     costs = np.concatenate([stage.seconds[0] for cell in sums.cells for stage in cell.stages])
-    costs = costs[np.isfinite(costs) & (costs <= budget)]
+    costs = costs[np.isfinite(costs) & (costs > 0) & (costs <= budget)]
+    if not len(costs):  # nothing but zeros, and what is beyond the budget
+        return budget or 1.0
     for decimals in range(_DECIMALS + 1):
         scaled = costs * 10.0**decimals
         whole = np.rint(scaled)
-        if np.abs(scaled - whole).max(initial=0.0) <= 1e-9 * max(1.0, np.abs(scaled).max(initial=0.0)):
+        if whole.all() and (np.abs(scaled - whole) <= 1e-9 * scaled).all():
             unit = math.gcd(*(int(value) for value in whole)) / 10.0**decimals
-            if not unit:  # nothing but zeros, and what is beyond the budget
-                return budget or None
             return unit if budget / unit <= most else None
     return None
+
+
+def most_units(sums: SpaceSums, least: int) -> int:
+    """How many units of whole costs are counted for one budget: as many as a table has room for, or ``least``."""
+    rows = sum(len(stage.seconds) for cell in sums.cells for stage in cell.stages)
+    return max(least, min(_MOST_UNITS, _MOST_PLACES // rows))
+
+
+def cost_budget(value: object) -> float:
+    """What combinations may cost.
+
+    Raises:
+        InvalidValue: It is not a finite number of 0 or more.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value < math.inf:
+        raise InvalidValue(f"budget: expected a finite number of 0 or more, got {value!r}")
+    return float(value)
 
 
 def _cost(name: str, value: object, cost: object) -> float:

@@ -22,18 +22,18 @@ import numpy as np
 
 from hwbench.errors import InfeasibleBudget
 from hwbench.spaces.completions import Completions
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_sums
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import nearest_within
 from hwbench.spaces.sums import CellSums, SpaceSums
 from hwbench.spaces.walk import Floats, Integers, after, on_inputs
 from hwbench.specs import Architecture, BlockSpec, TensorSpec
-from hwbench.units import format_duration
+from hwbench.units import format_duration, rounded_up
 
 GRID = 20_000
-# Of a step, by which sums of whole steps may differ from them.
-_ROUNDING = 1e-6
+# Of the budget, by which sums of whole steps may differ from them.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,7 @@ class FeasibleSet:
     Args:
         sums: The latencies of the space.
         budget_s: The budget in seconds.
-        unit: All latencies are whole multiples of it, at most ``GRID`` of which are within the budget: nothing is lost
-            to the grid.
+        unit: All latencies are whole multiples of it, which are the steps of the grid: nothing is lost to it.
 
     Raises:
         InfeasibleBudget: No member fits; the message names the smallest reachable latency.
@@ -69,9 +68,10 @@ class FeasibleSet:
         self._unit = unit
         # Steps are counted from what is least there, which is below zero where the constant of a calibration is.
         self._origin = min(0.0, *(cell.base for cell in sums.cells))
-        self._grid = GRID if unit is None else math.floor((budget_s - self._origin) / unit + _ROUNDING)
-        self._step = (budget_s - self._origin) / GRID if unit is None else unit
-        self._rounding = 0.0 if unit is None else _ROUNDING
+        room = budget_s - self._origin
+        self._step = room / GRID if unit is None else unit
+        self._rounding = 0.0 if unit is None else _ROUNDING * room / unit
+        self._grid = GRID if unit is None else math.floor(room / unit + self._rounding)
         self._most_s = budget_s + self._rounding * self._step
         self._bases = np.array([self._ceil(np.array(cell.base - self._origin)) for cell in sums.cells]).reshape(-1)
         self._costs = [[self._ceil(stage.seconds) for stage in cell.stages] for cell in sums.cells]
@@ -86,7 +86,8 @@ class FeasibleSet:
     def of_costs(cls, costs: Costs, budget: float) -> FeasibleSet:
         """Choices of any kind whose costs add up, no networks: for Optuna studies of one's own.
 
-        Whole costs, and decimal ones with few digits, are exact; others are rounded up to a grid, see above. For
+        Whole costs, and decimal ones with few digits, are exact as long as a table of all sums up to the budget has
+        room, 20,000 different ones at least; others are rounded up to a grid, see above, and ``error`` is not 0. For
         several budgets: ``hwbench.spaces.joint.JointSet.of_named_costs``.
 
         Args:
@@ -94,16 +95,27 @@ class FeasibleSet:
             budget: What they may cost together.
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, or values of one choice read the same.
+            InvalidValue: A cost is not a number of 0 or more, the budget is not a finite one, or values of one choice
+                read the same.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
         sums = cost_sums(costs)
-        return FeasibleSet(sums, budget, unit=common_unit(sums, budget, GRID))
+        most = cost_budget(budget)
+        if not sums.num_known:
+            raise InfeasibleBudget(f"budget {most:g}: a choice has only values that are ruled out, by infinite costs")
+        return FeasibleSet(sums, most, unit=common_unit(sums, most, most_units(sums, GRID)))
 
     @property
     def count(self) -> float:
         """Number of members within the budget (on the grid, see above)."""
         return float(sum(self._totals(self._grid)))
+
+    @property
+    def error(self) -> tuple[float, ...]:
+        """By budget, which is one: only members closer to it than this share of it may be missing from counts, draws
+        and optima.
+        """
+        return (0.0 if self._unit is not None else self._step * self._lost_steps / self.budget_s,)
 
     @property
     def parts(self) -> tuple[FeasibleSet, ...]:
@@ -155,8 +167,7 @@ class FeasibleSet:
         (low, high), weights = self._ends(band), self._ways(band)
         if not weights.sum() > 0:
             raise InfeasibleBudget(
-                f"no network of space {self.space.name!r} takes {band[0]:.0%} to {band[1]:.0%} of "
-                f"{format_duration(self.budget_s)}; widen the band"
+                f"no {self._member} takes {band[0]:.0%} to {band[1]:.0%} of {self._most}; widen the band"
             )
         at = pick(weights, rng)
         left_low, left_high, state, picked = low - self._bases[at], high - self._bases[at], 0, []
@@ -182,10 +193,7 @@ class FeasibleSet:
         """
         found = self._optimiser.best(scores.of_space(self.space.name), self._steps_within(within))
         if found is None:
-            raise InfeasibleBudget(
-                f"no network of space {self.space.name!r} takes at most {within:.0%} of "
-                f"{format_duration(self.budget_s)}"
-            )
+            raise InfeasibleBudget(f"no {self._member} takes at most {within:.0%} of {self._most}")
         choices = tuple(axis.choices[number] for axis, number in zip(self.sums.axes, found.numbers))
         architecture = self.space.member(self.sums.cells[found.cell].cell, choices)
         return Optimum(found.score, self.sums.total(architecture), architecture)
@@ -224,13 +232,27 @@ class FeasibleSet:
                     x = after(blocks, x)
                     yield from on_inputs(ends.behind(carried.choice, x, self.sums.num_classes), x)
 
+    @property
+    def _lost_steps(self) -> int:
+        """Steps that rounding up may cost a member: one for each step of the space, and one for the base."""
+        return len(self.sums.axes) + 1
+
+    @property
+    def _member(self) -> str:
+        return "combination" if isinstance(self.space, CostSpace) else f"network of space {self.space.name!r}"
+
+    @property
+    def _most(self) -> str:
+        """The budget, in words."""
+        return f"{self.budget_s:g}" if isinstance(self.space, CostSpace) else format_duration(self.budget_s)
+
     def _ceil(self, seconds: Floats) -> Integers:
         """Grid steps, rounded up; more than any budget where there is no latency."""
         return np.minimum(np.ceil(seconds / self._step - self._rounding), self._grid + 1).astype(np.int64)
 
     def _steps_within(self, share: float) -> int:
         """Grid steps of a share of the budget."""
-        if self._rounding:
+        if self._unit is not None:
             steps = math.floor((share * self.budget_s - self._origin) / self._step + self._rounding)
             return min(steps, self._grid)
         below_zero = -self._origin / self._step
@@ -259,13 +281,13 @@ class FeasibleSet:
         ]
 
     def _infeasible(self, smallest: float, architecture: Architecture) -> InfeasibleBudget:
-        # one step per stage and one for the base are lost to the grid; what is named must be enough when typed again
-        enough = smallest if self._rounding else smallest * GRID / (GRID - len(self.sums.axes) - 1)
+        # what is named must be enough when typed again
+        enough = smallest if self._unit is not None else smallest * GRID / (GRID - self._lost_steps)
         if isinstance(self.space, CostSpace):
             return InfeasibleBudget(
                 f"budget {self.budget_s:g}: the smallest reachable sum is {smallest:g} ({architecture.key}); "
-                f"{enough:.7g} is enough",
-                enough / self.budget_s,
+                f"{rounded_up(enough, 7):.7g} is enough",
+                enough / self.budget_s if self.budget_s else math.inf,
             )
         enough_ms = math.ceil(enough * 1e6) / 1e3
         known = "" if not self.sums.missing else f" among the {self.sums.coverage:.1%} of it that is measured"

@@ -24,11 +24,13 @@ from hwbench.spaces.walk import Floats, Integers
 # Combinations of steps in one table, and in all tables of one input size.
 CELLS = 1 << 18
 _ALL_CELLS = 1 << 24
-# Of a step, by which sums of whole steps may differ from them.
+# Of a number of steps, by which a quotient may miss it.
 _ROUNDING = 1e-6
+# Of a budget, by which sums may miss what they are.
+_SLACK = 1e-12
 # Ways that are gone through at a time where there is no table.
 _CHUNK = 1 << 19
-# Of a budget: where there is no room, a step is still one, and ``_ROUNDING`` of it more than sums of shares are off by.
+# Of a budget: where there is no room, a step is still one, and more than sums of shares are off by.
 _SHORTEST = 1e-8
 # Stages from this one on have tables.
 _FIRST = 2
@@ -87,7 +89,8 @@ class JointGrid:
         """By stage: costs in steps, shape (input sizes, activations, choices, budgets); beyond all where not known."""
         found = []
         for costs, known in zip(self.costs.stages, self.costs.known):
-            steps = np.ceil(costs / self._step[:, None, None, None] - _ROUNDING)
+            length = self._step[:, None, None, None]
+            steps = np.ceil((costs - _SLACK) / length)
             steps = np.where(known, np.minimum(steps, self.steps[:, None, None, None] + 1), self.steps.max() + 1)
             found.append(np.moveaxis(steps.astype(np.int64), 0, 3))
         return found
@@ -102,7 +105,7 @@ class JointGrid:
         room = share - self.costs.least[size]
         if not np.isfinite(room).all():
             return self.nothing
-        steps = np.floor(np.where(np.isfinite(self._step), room / self._step, 0.0) + _ROUNDING)
+        steps = np.floor(np.where(np.isfinite(self._step), (room + _SLACK) / self._step, 0.0))
         return np.clip(steps, -1, self.steps).astype(np.int64)
 
     @property

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.costs import cost_sums
 from hwbench.spaces.feasible import FeasibleSet
+from hwbench.spaces.joint import JointSet
 from hwbench.studies.sampler import FeasibleSampler, samplers
 
 MIXED = {"width": {32: 1.0, 64: 2.5, 128: 6.0}, "act": {"relu": 0.0, None: 0.5}, "packed": {True: 3.0, False: 0.0}}
@@ -54,6 +55,58 @@ def test_counts_draws_optima_and_repairs_are_those_of_brute_force(costs, budget,
     changed = sum(repaired[name] != value for name, value in proposal.items())
     assert total(costs, repaired) <= budget
     assert changed == min(sum(p[name] != value for name, value in proposal.items()) for p in within)
+
+
+def brute(costs, budget):
+    return [total(costs, p) for p in combinations(costs) if total(costs, p) <= budget * (1 + 1e-12)]
+
+
+@pytest.mark.parametrize(
+    ("costs", "budget"),
+    [
+        ({"a": {0: 0, 1: 12345}, "b": {0: 0, 1: 12346}}, 24691),
+        ({f"item {i}": {False: 0, True: 1009 + 733 * i} for i in range(12)}, 24691),
+        ({"a": {1: 10_000_000, 2: 20_000_000}, "b": {0: 0, 1: 10_000_000}}, 19_999_999),
+        ({f"layer{i}": {w: w * 1e-12 for w in (16, 32, 64)} for i in range(4)}, 130e-12),
+        ({"a": {0: 0, 1: 3e-10}, "b": {0: 0, 1: 3e-10}}, 1e-9),
+        ({"a": {0: 0.0, 1: 1.0}}, 0),
+        ({"a": {0: 0.1, 1: 0.2}, "b": {0: 0.1, 1: 0.7}}, 0.3),
+    ],
+)
+def test_sums_of_any_size_are_counted_and_drawn_as_brute_force_has_them(costs, budget):
+    feasible, within = FeasibleSet.of_costs(costs, budget), brute(costs, budget)
+    missing = [one for one in within if one > budget * (1 - feasible.error[0])]
+    assert len(within) - len(missing) <= feasible.count <= len(within)
+    assert feasible.best(cost_sums(costs)).score == pytest.approx(max(within), rel=feasible.error[0] + 1e-12)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        drawn = feasible.draw(rng)
+        assert drawn in feasible
+        assert total(costs, feasible.space.params(drawn)) <= budget * (1 + 1e-12)
+    joint = JointSet.of_named_costs({"one": costs, "two": costs}, {"one": budget or 1, "two": budget or 1})
+    assert all(joint.draw(rng) in joint for _ in range(50))
+
+
+def test_whole_costs_are_exact_up_to_a_million_units():
+    feasible = FeasibleSet.of_costs({f"item {i}": {False: 0, True: 9001 + i} for i in range(12)}, 80_000)
+    assert feasible.error == (0.0,)
+    assert FeasibleSet.of_costs({"a": {1: math.pi}, "b": {1: math.e}}, 6).error[0] > 0
+
+
+@pytest.mark.parametrize("budget", [math.nan, math.inf, -1, "3", None, True])
+def test_a_budget_that_is_none_is_refused(budget):
+    with pytest.raises(InvalidValue, match="budget: expected a finite number of 0 or more"):
+        FeasibleSet.of_costs(MIXED, budget)
+
+
+def test_nothing_is_said_of_networks_and_seconds():
+    with pytest.raises(InfeasibleBudget, match="a choice has only values that are ruled out"):
+        FeasibleSet.of_costs({"a": {1: math.inf}}, 3)
+    feasible = FeasibleSet.of_costs({"a": {1: 1.0, 2: 2.0}}, 3)
+    with pytest.raises(InfeasibleBudget, match="no combination takes 0% to 10% of 3; widen the band"):
+        feasible.draw(np.random.default_rng(0), band=(0.0, 0.1))
+    with pytest.raises(InfeasibleBudget, match="no combination takes at most 10% of 3"):
+        feasible.best(cost_sums({"a": {1: 1.0, 2: 2.0}}), within=0.1)
 
 
 @pytest.mark.parametrize(

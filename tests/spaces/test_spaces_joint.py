@@ -311,7 +311,7 @@ def test_budgets_that_all_members_keep_take_no_steps():
         (
             {"a": {"x": {1: 2.0}}, "b": {"x": {1: 1.0}}},
             {"a": 1, "b": 1},
-            r"within 1 \(a\): the smallest reachable is 2 \(.*\); give at least --budget 2,1",
+            r"within 1 \(a\): the smallest reachable is 2 \(.*\); give at least a = 2 b = 1",
         ),
     ],
 )
