@@ -6,6 +6,7 @@ best member by scores of nearness with noise: perturb and maximise (Papandreou a
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,6 +17,8 @@ from hwbench.specs import Architecture
 
 # A distance is one integer: number of changed choices x _CHANGE + steps on their scales. No space has this many steps.
 _CHANGE = 1_000_000
+# What a change of a choice that is to be kept counts: more than all others together, noise included.
+_KEPT = 10_000
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,9 @@ def _undominated(distance: Integers, seconds: Floats) -> Integers:
     return kept
 
 
-def noisy_nearness(sums: SpaceSums, proposal: Architecture, rng: np.random.Generator, scale: float) -> SpaceSums:
+def noisy_nearness(
+    sums: SpaceSums, proposal: Architecture, rng: np.random.Generator, scale: float, kept: Set[str] = frozenset()
+) -> SpaceSums:
     """Scores by which the best member within a budget is one of those near to a proposal, another one each time.
 
     Args:
@@ -109,12 +114,15 @@ def noisy_nearness(sums: SpaceSums, proposal: Architecture, rng: np.random.Gener
         proposal: Any member.
         rng: Draws Gumbel noise for each input size and each choice of each step.
         scale: Of the noise; a changed choice takes 1 from the score.
+        kept: Names of choices that are changed only where nothing else is within the budget.
     """
-    sizes = rng.gumbel(scale=scale, size=len(sums.cells)) - size_distances(sums, proposal) / _CHANGE
+    weight = _KEPT if not kept.isdisjoint(sums.space.size_texts(sums.cells[0].cell)) else 1
+    sizes = rng.gumbel(scale=scale, size=len(sums.cells)) - weight * size_distances(sums, proposal) / _CHANGE
     stages = []
     for number, axis in enumerate(sums.axes):
         noise = rng.gumbel(scale=scale, size=len(axis.choices))
-        stages.append(noise - stage_distances(sums, number, proposal) / _CHANGE)
+        weight = _KEPT if not kept.isdisjoint(axis.names.values()) else 1
+        stages.append(noise - weight * stage_distances(sums, number, proposal) / _CHANGE)
     cells = [
         replace(
             cell,

@@ -24,6 +24,8 @@ from hwbench.workspace import write_text, writing
 
 # Marks a closed trial whose network has no score; Optuna keeps such trials as failed.
 UNSCORED = "unscored"
+# Where Optuna keeps what a queued trial is to choose.
+FIXED_PARAMS = "fixed_params"
 
 
 @contextmanager
@@ -159,7 +161,7 @@ def _reclaim(study: Study, num_choices: int) -> None:
     for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         study.tell(trial.number, state=TrialState.FAIL)
     trials = study.get_trials(deepcopy=False)
-    queued = [t.system_attrs.get("fixed_params") for t in trials if t.state is TrialState.WAITING]
+    queued = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
     settled = queued + [t.params for t in finished_trials(study)]
     for trial in trials:
         if trial.state is TrialState.FAIL and len(trial.params) == num_choices and trial.params not in settled:

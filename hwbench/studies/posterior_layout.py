@@ -21,7 +21,7 @@ PAIRS = ("within a stage", "with what reaches a stage", "with the input size")
 # All sorts of effects.
 SORTS = ("choice", *PAIRS, "whole stage")
 # The last value of a column in which not every network has one.
-ABSENT_VALUE = ""
+ABSENT_VALUE = "\0"
 # A pair of terms: the numbers of two columns.
 Pair = tuple[int, int]
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +13,13 @@ from optuna.samplers import BaseSampler, NSGAIISampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from hwbench.errors import InvalidValue
 from hwbench.registry import Registry
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.spaces.repair import noisy_nearness
 from hwbench.specs import Architecture
 from hwbench.studies.fidelities import FULL, ScoreObservation, doublings
-from hwbench.studies.journal import finished_trials
+from hwbench.studies.journal import FIXED_PARAMS, runs_again
 from hwbench.studies.pruning import rungs
 from hwbench.studies.thompson import Thompson
 
@@ -28,6 +31,9 @@ _PROPOSALS = 4
 # Noise by which the first neighbour of a proposal is found, where a change of one choice counts 1; then twice as much.
 _NOISE = 0.25
 _DRAWS = 400
+_MOST_DRAWS = 10_000
+# Epochs at which trainings that were given up are compared; each takes part in the matrix of all observations.
+_RUNGS = 4
 
 samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers")
 
@@ -57,9 +63,13 @@ class FeasibleSampler(BaseSampler):
     seen ``Thompson`` proposes another; of a wrapped sampler one near to its proposal is taken, for it may propose the
     same again and again (the optimum of an acquisition function that knows no budget). In the end one is drawn.
 
-    The sampler is made afresh for every trial, seeded by how many are finished or under way: a study with one worker
-    that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of their own
-    and networks of their own.
+    The sampler is made afresh for every trial, seeded by how many before it are finished or under way: a study with one
+    worker that was interrupted goes on exactly as it would have, and trials that run at the same time have seeds of
+    their own and networks of their own. A trial that failed counts, and its network is not proposed again, unless it is
+    queued to run again.
+
+    Other parameters of an objective, beside the choices, are sampled by a TPE that knows nothing of them. Where a trial
+    is queued with some of the choices, the others are drawn such that all are within the budget, if they can be.
 
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
     ``Thompson`` learns from ``known`` observations as well, which are no trials of the study. Where ``turns`` budgets
@@ -82,54 +92,111 @@ class FeasibleSampler(BaseSampler):
         self._distributions: dict[str, BaseDistribution] = {
             name: CategoricalDistribution(values) for name, values in feasible.space.values.items()
         }
-        self._thompson: Thompson | None = base(feasible) if isinstance(base, type) else None
-        self._make_base = None if isinstance(base, type) else base
+        self._thompson: Thompson | None = None
+        self._make_base: Callable[[int], BaseSampler] | None = None
+        if isinstance(base, type) and issubclass(base, Thompson):
+            self._thompson = base(feasible)
+        else:
+            self._make_base = base  # type: ignore[assignment]
         self._seed = seed
         self._startup = startup
         self._band = band
         self._known = tuple(known)
         self._turns = turns
-        self._base: BaseSampler | None = None
+        # By the number of a trial under way in this process: its sampler, and what was proposed for it.
+        self._bases: dict[int, BaseSampler] = {}
+        self._proposed: dict[int, str] = {}
+        self._one_at_a_time = threading.Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_one_at_a_time"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _one_at_a_time=threading.Lock())
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
-            position = len(finished_trials(study)) + len(_others_running(study, trial))
-            words = np.random.SeedSequence([self._seed, position]).generate_state(1)
-            self._base = self._make_base(int(words[0]))
-            self._base.before_trial(study, trial)
+            words = np.random.SeedSequence([self._seed, len(self._taken(study, trial))]).generate_state(1)
+            base = self._bases[trial.number] = self._make_base(int(words[0]))
+            base.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        if self._base is not None:
-            self._base.after_trial(study, trial, state, values)
+        self._proposed.pop(trial.number, None)
+        if (base := self._bases.pop(trial.number, None)) is not None:
+            base.after_trial(study, trial, state, values)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        return self._distributions
+        return dict(self._distributions)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        taken = [*finished_trials(study), *_others_running(study, trial)]
+        if fixed := self._distributions.keys() - search_space.keys():
+            raise InvalidValue(
+                f"FeasibleSampler: {', '.join(sorted(fixed))}: all choices of the set are sampled together; to fix "
+                "one, rule out its other values: FeasibleSet.of_costs with infinite costs"
+            )
+        with self._one_at_a_time:
+            found = self._sample(study, trial)
+            self._proposed[trial.number] = found.key
+        return self._space.params(found)
+
+    def _sample(self, study: Study, trial: FrozenTrial) -> Architecture:
+        # Before the trials are read: what is proposed for a trial stands in one of both.
+        proposed = {key for number, key in self._proposed.copy().items() if number != trial.number}
+        taken = self._taken(study, trial)
         rng = np.random.default_rng([self._seed, len(taken), 1])
-        seen = {self._space.of_params(t.params).key for t in taken if t.params.keys() == self._distributions.keys()}
-        starting = len(taken) < self._startup
-        if starting and self._base is not None:
-            self._propose(study, trial, self._base)  # unused, but by that NSGA-II counts the trial among its parents
+        fixed = trial.system_attrs.get(FIXED_PARAMS, {})
+        if 0 < len(self._distributions.keys() & fixed.keys()) < len(self._distributions):
+            return self._completed(fixed, rng)
+        seen = proposed | {one.key for t in [*taken, *_others_running(study, trial)] if (one := self._network(t))}
+        starting, base = len(taken) < self._startup, self._bases.get(trial.number)
+        if starting and base is not None:
+            self._propose(study, trial, base)  # unused, but by that NSGA-II counts the trial among its parents
         for found in () if starting else self._proposals(study, trial, rng):
             if found.key not in seen:
-                return self._space.params(found)
-        return self._space.params(self._fresh(rng, seen))
+                return found
+        return self._fresh(rng, seen)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        raise AssertionError(f"{param_name}: all choices are sampled together")
+        words = np.random.SeedSequence([self._seed, trial.number, 2]).generate_state(1)
+        other = TPESampler(seed=int(words[0]))
+        return other.sample_independent(study, trial, param_name, param_distribution)
+
+    def _taken(self, study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
+        """The trials before one that are finished, under way, or failed and will not run again."""
+        trials = study.get_trials(deepcopy=False)
+        again = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
+        again += [t.params for t in trials if t.number != trial.number and t.params and not runs_again(t)]
+        return [
+            other
+            for other in trials[: trial.number]
+            if (other.state is TrialState.RUNNING or other.state.is_finished())
+            and not (runs_again(other) and (self._network(other) is None or other.params in again))
+        ]
+
+    def _network(self, trial: FrozenTrial) -> Architecture | None:
+        """The network of a trial, which may have more parameters; None where not all of it was chosen."""
+        own = {name: trial.params[name] for name in self._distributions if name in trial.params}
+        return self._space.of_params(own) if len(own) == len(self._distributions) else None
+
+    def _completed(self, fixed: Mapping[str, Any], rng: np.random.Generator) -> Architecture:
+        """A random network within the budget that has as many of the fixed values as possible."""
+        drawn = self._space.params(self._feasible.draw(rng))
+        wanted = self._space.of_params(drawn | {name: fixed[name] for name in self._distributions if name in fixed})
+        part = next(part for part in self._feasible.parts if part.space.name == wanted.space)
+        nearness = noisy_nearness(part.sums.of_space(wanted.space), wanted, rng, _NOISE, kept=fixed.keys())
+        return part.best(nearness).architecture
 
     def _proposals(self, study: Study, trial: FrozenTrial, rng: np.random.Generator) -> Iterator[Architecture]:
         """Networks within the budget, each in place of the one before; none where every trial is a draw, or nothing is
         there to learn from.
         """
-        if self._base is not None:
-            proposed = self._propose(study, trial, self._base)
+        base = self._bases.get(trial.number)
+        if base is not None:
+            proposed = self._propose(study, trial, base)
             nearest = self._feasible.repair(proposed)
             yield nearest
             for attempt in range(_PROPOSALS - 1):
@@ -153,17 +220,22 @@ class FeasibleSampler(BaseSampler):
         """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""
         trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
         sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
-        epochs = rungs(trials)
-        whole = max((t.last_step or 0 for t in trials), default=0)
+        steps = [step for t in trials for step in t.intermediate_values]
+        from_0 = int(min(steps, default=1) <= 0)  # where steps are counted from 0, so many were made by the first
+        whole, epochs = max(steps, default=0) + from_0, _spread(rungs(trials), _RUNGS)
+        finite = [sign * t.values[0] for t in trials if t.state is TrialState.COMPLETE and math.isfinite(t.values[0])]
         found = []
         for trial in trials:
-            architecture = self._space.of_params(trial.params)
-            if trial.state is TrialState.COMPLETE:
-                found.append(ScoreObservation(architecture, sign * trial.values[0], FULL, trial.number))
-            for step in epochs:
-                if step in trial.intermediate_values:
-                    score, apart = sign * trial.intermediate_values[step], (doublings(step, whole),)
-                    found.append(ScoreObservation(architecture, score, apart, trial.number))
+            if (architecture := self._network(trial)) is None:
+                continue
+            if trial.state is TrialState.COMPLETE and finite:
+                score = min(max(sign * trial.values[0], min(finite)), max(finite))
+                found.append(ScoreObservation(architecture, score, FULL, trial.number))
+            told = {step: sign * score for step, score in trial.intermediate_values.items() if math.isfinite(score)}
+            for before, epoch in zip([-math.inf, *epochs], epochs):
+                if (last := max((step for step in told if before < step <= epoch), default=None)) is not None:
+                    apart = (doublings(epoch + from_0, whole),)
+                    found.append(ScoreObservation(architecture, told[last], apart, trial.number))
         return found
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
@@ -174,12 +246,21 @@ class FeasibleSampler(BaseSampler):
         return self._space.of_params(params)
 
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
-        """A draw that the study has not seen, where one comes up soon."""
-        for attempt in range(_DRAWS):
+        """A draw that the study has not seen, where one comes up: the last one takes as many draws as the set has."""
+        for attempt in range(max(_DRAWS, int(min(10 * self._feasible.count, _MOST_DRAWS)))):
             drawn = self._feasible.draw(rng, self._band if attempt < _DRAWS // 2 else (0.0, 1.0))
             if drawn.key not in seen:
                 return drawn
         return self._feasible.draw(rng)
+
+
+def _spread(rungs: Sequence[int], most: int) -> list[int]:
+    """At most so many of some epochs, evenly over their doublings, the first and the last among them."""
+    if len(rungs) <= most:
+        return list(rungs)
+    doubled = np.log2(np.array(rungs) - rungs[0] + 1)
+    places = [int(np.abs(doubled - at).argmin()) for at in np.linspace(0, doubled[-1], most)]
+    return [rungs[place] for place in dict.fromkeys(places)]
 
 
 def _others_running(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:

@@ -175,7 +175,7 @@ def _corners(space: StagedSpace) -> Iterator[Architecture]:
     behind the widest and the narrowest stage. Where blocks choose for themselves all choose alike: what one has is no
     larger than where all have it.
     """
-    cell, extremes = space.cells[-1], [_extremes(stage) for stage in space.stages]
+    cell, extremes = max(space.cells), [_extremes(stage) for stage in space.stages]
     spans = [step.choices[:1] for step in space.steps if isinstance(step, ClipSpan)]
     for first, end in itertools.product((0, 1), (-1, 0)):
         moving = [at % 2 == first for at in range(len(extremes))]

@@ -89,7 +89,7 @@ def test_each_member_is_the_exact_optimum_of_a_function_of_its_own(feasible, mon
 class OneDraw(Thompson):
     """What a batch is held against: one function for all of it, changed by noise on the scores of its choices."""
 
-    def propose(self, observations, rng, *, attempt=0, running=0, front=False):
+    def propose(self, observations, rng, *, attempt=0, running=0, front=False, turns=1):
         function = self._posterior(list(observations)).draw(np.random.default_rng(len(observations)), 0.5)
         if not running and not attempt:
             return self._feasible.best(function).architecture
