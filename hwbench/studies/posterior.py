@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -167,7 +167,7 @@ class Posterior:
         gram = self._kernel(grams) * correlation + self._constant * same_level
         gram[np.diag_indices_from(gram)] += _NUGGET
         factor = cho_factor(gram, lower=True)
-        return lambda right: cho_solve(factor, right)
+        return partial(cho_solve, factor)
 
     @cached_property
     def _root(self) -> Floats:

@@ -1,11 +1,19 @@
+import math
+import pickle
 import statistics
+import time
 from collections import Counter
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
+from hwbench.errors import InvalidValue
+from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.joint import JointSet
-from hwbench.studies.sampler import FeasibleSampler, samplers
+from hwbench.studies.posterior import Posterior
+from hwbench.studies.sampler import _RUNGS, FeasibleSampler, _spread, samplers
+from hwbench.studies.thompson import Thompson
 
 
 @pytest.fixture(autouse=True)
@@ -132,3 +140,149 @@ def test_thompson_sampling_finds_more_than_draws_do(feasible):
     best = {name: max(value(a) for a in networks[8:]) for name, networks in found.items()}
     most = max(value(a) for a in feasible.space.architectures() if a in feasible)
     assert best["thompson"] == most > best["random"]
+
+
+WIDTHS = (16, 32, 64, 128)
+COSTS = {f"layer{number}": {width: width / 100 for width in WIDTHS} for number in range(6)}
+
+
+@pytest.fixture
+def widths():
+    return FeasibleSet.of_costs(COSTS, 3.0)
+
+
+def chosen(trial):
+    return [trial.suggest_categorical(name, list(values)) for name, values in COSTS.items()]
+
+
+def worth(trial):
+    return sum((place + 1) * width**0.5 for place, width in enumerate(chosen(trial)))
+
+
+def study_of(feasible, base="thompson", **options):
+    sampler = FeasibleSampler(feasible, samplers.get(base), seed=0, startup=4)
+    return optuna.create_study(sampler=sampler, direction="maximize", **options)
+
+
+def combinations(study):
+    return {tuple(trial.params[name] for name in COSTS) for trial in study.trials}
+
+
+@pytest.mark.parametrize("base", ["random", "thompson", "tpe"])
+@pytest.mark.parametrize("fault", ["raised", "nan"])
+def test_what_failed_is_not_proposed_again(widths, base, fault):
+    def objective(trial):
+        value = worth(trial)
+        if trial.params["layer5"] < 64:
+            return value
+        if fault == "nan":
+            return math.nan
+        raise MemoryError
+
+    study = study_of(widths, base)
+    study.optimize(objective, n_trials=20, catch=MemoryError)
+    assert len(combinations(study)) == 20
+    assert {trial.state for trial in study.trials} == {TrialState.COMPLETE, TrialState.FAIL}
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN:RuntimeWarning")
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("told", ["score", "nan", "-inf"])
+def test_thompson_learns_beside_any_pruner(widths, first, told):
+    def objective(trial):
+        value = worth(trial)
+        for step in range(first, first + 30):
+            odd = told != "score" and trial.params["layer5"] >= 64
+            trial.report(float(told) if odd else value * (step + 1) / 30, step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return float(told) if told == "-inf" and odd else value
+
+    study = study_of(widths, pruner=optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=0))
+    study.optimize(objective, n_trials=20)
+    assert len(combinations(study)) == 20
+    sampler = study.sampler
+    assert len(sampler._scored(study)) <= 20 * (_RUNGS + 1)
+
+
+def test_rungs_are_spread_over_doublings():
+    assert _spread([1, 3, 9], 4) == [1, 3, 9]
+    assert _spread(list(range(1, 65)), 4) == [1, 4, 16, 64]
+    assert _spread(list(range(64)), 4) == [0, 3, 15, 63]
+
+
+@pytest.mark.parametrize("base", ["random", "thompson", "tpe"])
+def test_threads_get_combinations_of_their_own(widths, base):
+    def objective(trial):
+        value = worth(trial)
+        time.sleep(0.002)
+        return value
+
+    study = study_of(widths, base)
+    study.optimize(objective, n_trials=24, n_jobs=4)
+    assert len(combinations(study)) == 24
+
+
+def test_the_last_combinations_of_a_set_are_found():
+    costs = {"a": dict.fromkeys(range(20), 0), "b": dict.fromkeys(range(10), 0)}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 1), None, seed=0, startup=0)
+    study = optuna.create_study(sampler=sampler)
+    study.optimize(lambda trial: sum(trial.suggest_categorical(n, list(v)) for n, v in costs.items()), n_trials=200)
+    assert len({tuple(trial.params.values()) for trial in study.trials}) == 200
+
+
+def test_a_queued_trial_is_completed_within_the_budget(widths):
+    study = study_of(widths)
+    for number in range(6):
+        study.enqueue_trial({f"layer{number}": 128, f"layer{(number + 1) % 6}": 64})
+    study.optimize(worth, n_trials=8)
+    for number, trial in enumerate(study.trials[:6]):
+        assert trial.params[f"layer{number}"] == 128
+        assert sum(COSTS[name][width] for name, width in trial.params.items()) <= 3.0 + 1e-9
+
+
+def test_other_parameters_are_sampled_beside_the_choices(widths):
+    study = study_of(widths)
+    study.optimize(lambda trial: worth(trial) - trial.suggest_float("lr", 1e-4, 1, log=True), n_trials=16)
+    assert len(combinations(study)) == 16
+    assert len({trial.params["lr"] for trial in study.trials}) == 16
+    assert len(study.sampler._scored(study)) == 16
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+def test_fixing_a_choice_from_outside_says_what_to_do(widths):
+    sampler = optuna.samplers.PartialFixedSampler({"layer0": 64}, FeasibleSampler(widths, None, seed=0, startup=0))
+    study = optuna.create_study(sampler=sampler)
+    with pytest.raises(InvalidValue, match=r"layer0: .* rule out its other values"):
+        study.optimize(worth, n_trials=1)
+
+
+def test_a_class_of_samplers_is_a_way_to_make_one(widths):
+    study = optuna.create_study(sampler=FeasibleSampler(widths, optuna.samplers.RandomSampler, seed=0, startup=2))
+    study.optimize(worth, n_trials=6)
+    assert len(combinations(study)) == 6
+
+
+def test_a_study_can_be_pickled(widths):
+    study = study_of(widths)
+    study.optimize(worth, n_trials=6)
+    again = pickle.loads(pickle.dumps(study))
+    for one in (study, again):
+        one.optimize(worth, n_trials=3)
+    assert [t.params for t in again.trials] == [t.params for t in study.trials]
+
+
+def test_the_empty_text_is_a_value_as_any_other():
+    costs = {"a": {"flip": 0, "": 0}, "b": {0: 0, 1: 0}}
+    sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 1), Thompson, seed=0, startup=0)
+    study = optuna.create_study(sampler=sampler, direction="maximize")
+
+    def objective(trial):
+        return 10 * (trial.suggest_categorical("a", ["flip", ""]) == "") + trial.suggest_categorical("b", [0, 1])
+
+    study.optimize(objective, n_trials=4)
+    posterior = Posterior.fit(sampler._thompson._layout, sampler._scored(study))
+    space = sampler._space
+    flip, none = (space.of_params({"a": value, "b": 0}) for value in ("flip", ""))
+    found, _ = posterior.predict([flip, none])
+    assert found[1] - found[0] > 5
