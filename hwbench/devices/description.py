@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+from hwbench.devices.device_text import format_cpu_list
 from hwbench.devices.probe import Cluster, Cpu, Probe
 from hwbench.devices.state import Battery, DeviceState
 from hwbench.printable import printable
@@ -66,7 +67,7 @@ def describe_state(state: DeviceState) -> list[tuple[str, str]]:
 def _cluster(cluster: Cluster) -> str:
     clock = f"up to {cluster.max_khz / 1e6:.2f} GHz" if cluster.max_khz else "clock unknown"
     size = f", capacity {cluster.capacity}" if cluster.capacity else ""
-    return f"{_ranges(cluster.cpus)}: {len(cluster.cpus)} x {cluster.part}, {clock}{size}"
+    return f"{format_cpu_list(cluster.cpus)}: {len(cluster.cpus)} x {cluster.part}, {clock}{size}"
 
 
 def _hottest(state: DeviceState) -> str:
@@ -84,14 +85,3 @@ def _battery(battery: Battery | None) -> str:
 
 def _clocks(clocks_khz: Mapping[int, int]) -> str:
     return ", ".join(f"{cpu}: {khz / 1e6:.2f} GHz" for cpu, khz in sorted(clocks_khz.items()))
-
-
-def _ranges(indices: Sequence[int]) -> str:
-    """``0-3,6``."""
-    runs: list[list[int]] = []
-    for index in sorted(indices):
-        if runs and runs[-1][1] == index - 1:
-            runs[-1][1] = index
-        else:
-            runs.append([index, index])
-    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -22,7 +22,7 @@ host = "pi5.local"
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -31,6 +31,7 @@ from pathlib import Path
 from hwbench.devices import adb, local, ssh  # noqa: F401
 from hwbench.devices.base import Address, Option, Transport, transports
 from hwbench.devices.control import Conditions, Report, put_back_left_over
+from hwbench.devices.device_text import format_cpu_list
 from hwbench.devices.probe import Probe, probe_device
 from hwbench.errors import DeviceError, InvalidValue
 from hwbench.printable import printable
@@ -101,14 +102,20 @@ class Device:
         """
         self._check_model(probe)
         found = printable(f"{probe.model}, {probe.kernel}, {probe.build}", 200).strip(", ")
+        off = mend = ""
+        # Where most are off, they were off when the device was added.
+        if probe.offline and len(probe.offline) <= len(probe.cpus):
+            off, mend = f"{_switched_off(probe.offline)} now, ", f"{_switch_on(probe.offline)}. "
         if self.fingerprint not in ("", probe.fingerprint):
-            wrong = f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): it was updated, or"
+            wrong = (
+                f"expected fingerprint {self.fingerprint}, got {probe.fingerprint} ({found}): {off}it was updated, or"
+            )
         elif self.unit and probe.unit and self.unit != probe.unit:
             wrong = f"expected unit {self.unit}, got {probe.unit} ({found}): one of the same kind, but"
         else:
             return
         raise DeviceError(
-            f"device {self.name!r}: {wrong} it is another one. To go on with it as it is now, with new rows: "
+            f"device {self.name!r}: {wrong} it is another one. {mend}To go on with it as it is now, with new rows: "
             f"hwbench devices add {self.name} --force. To keep both: hwbench devices add ANOTHER_NAME"
         )
 
@@ -130,13 +137,24 @@ class Device:
         missing = sorted(set(self.cpus) - set(probe.allowed))
         if missing:
             known = ", ".join(map(str, probe.allowed))
-            raise InvalidValue(f"device {self.name!r}: cpus = {list(self.cpus)}: no {missing[0]}; usable: {known}")
+            asked = f"device {self.name!r}: cpus = {list(self.cpus)}"
+            if off := sorted(set(missing) & set(probe.offline)):
+                raise InvalidValue(f"{asked}: {_switched_off(off)} now; usable: {known}. {_switch_on(off)}")
+            raise InvalidValue(f"{asked}: no {missing[0]}; usable: {known}")
         if threads > len(self.cpus):
             raise InvalidValue(
                 f"device {self.name!r}: {threads} threads were asked for, but cpus = {list(self.cpus)} names "
                 f"{len(self.cpus)}; ask for fewer threads, or name more processors in its device.toml"
             )
         return self.cpus[:threads]
+
+
+def _switched_off(cpus: Sequence[int]) -> str:
+    return f"processor {cpus[0]} is offline" if len(cpus) == 1 else f"processors {format_cpu_list(cpus)} are offline"
+
+
+def _switch_on(cpus: Sequence[int]) -> str:
+    return f"To switch one on, there as root: echo 1 > /sys/devices/system/cpu/cpu{cpus[0]}/online"
 
 
 def check_name(name: str) -> str:

@@ -7,6 +7,7 @@ raises on any text: what does not read is empty, 0 or None.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # A probe of a phone with a hundred sensors is some 30 KiB; more than this is no answer.
 MAX_CHARS = 1 << 20
@@ -69,3 +70,14 @@ def parse_cpu_list(text: str) -> tuple[int, ...]:
         first, _, last = part.partition("-")
         cpus.update(range(int(first), min(int(last or first), MAX_CPUS - 1) + 1))
     return tuple(sorted(cpu for cpu in cpus if cpu < MAX_CPUS))
+
+
+def format_cpu_list(indices: Iterable[int]) -> str:
+    """``0-3,6``, as ``parse_cpu_list`` reads it."""
+    runs: list[list[int]] = []
+    for index in sorted(indices):
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in runs)

@@ -25,7 +25,8 @@ for file in /proc/cpuinfo /proc/meminfo /proc/self/status; do
   if [ -r "$file" ]; then echo; echo "== $file"; cat "$file" 2>/dev/null; fi
 done
 # One line each, read without starting a program: there are dozens of them, and phones are slow at it.
-for file in /sys/class/dmi/id/product_name /sys/hypervisor/type /sys/devices/system/cpu/cpu*/cpu_capacity \
+for file in /sys/class/dmi/id/product_name /sys/hypervisor/type /sys/devices/system/cpu/online \
+    /sys/devices/system/cpu/present /sys/devices/system/cpu/cpu*/cpu_capacity \
     /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_min_freq \
     /sys/devices/system/cpu/cpu*/cpufreq/cpuinfo_max_freq \
     /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor \
@@ -112,6 +113,7 @@ class Cluster:
 class Probe:
     """A device as it describes itself. ``allowed`` are the numbers of the processors that a command there may use.
 
+    ``offline`` are the numbers of those that are there, but switched off; they are not among ``cpus``.
     What a device does not say is empty or 0. ``abi`` is what its programs are made for (``arm64-v8a``, ``aarch64``,
     ``armv7l``, ``x86_64``), which a 64-bit kernel (``arch``) does not tell. ``libc`` is ``glibc 2.36``, ``musl 1.2.3``
     or ``bionic``. ``unit`` tells two devices of one kind apart: a digest of the serial number, which itself is not
@@ -135,6 +137,7 @@ class Probe:
     libc: str = ""
     unit: str = ""
     boot: str = ""
+    offline: tuple[int, ...] = ()
 
     @property
     def android(self) -> bool:
@@ -216,7 +219,10 @@ def parse(text: str) -> Probe:
     kernel, arch = _uname(parts.get("uname", ""))
     described = processors(parts.get("/proc/cpuinfo", ""))
     status = fields(parts.get("/proc/self/status", ""))
-    allowed = parse_cpu_list(status.get("Cpus_allowed_list", "")) or tuple(sorted(described))
+    online, plugged = (
+        parse_cpu_list(parts.get(f"/sys/devices/system/cpu/{name}", "")) for name in ("online", "present")
+    )
+    allowed = _usable(parse_cpu_list(status.get("Cpus_allowed_list", "")), online) or tuple(sorted(described))
     files = {name: body for name, body in parts.items() if _CPU_FILE.fullmatch(name)}
     present = sorted({*described, *allowed})
     cpus = tuple(_cpu(index, described.get(index, {}), files) for index in present)
@@ -240,7 +246,17 @@ def parse(text: str) -> Probe:
         libc=_libc(parts),
         unit=_unit(parts),
         boot=clean(parts.get("/proc/sys/kernel/random/boot_id", ""), 36),
+        offline=tuple(sorted(set(plugged) - set(online) - {*present})) if online else (),
     )
+
+
+def _usable(allowed: Sequence[int], online: Sequence[int]) -> tuple[int, ...]:
+    """The processors that we may use and that are online; all that we may use where it is not said which are online.
+
+    ``Cpus_allowed_list`` also names those that are switched off, and those that could be plugged in: on VMware, 128. In
+    a container the two lists may count differently, so that they have nothing in common.
+    """
+    return tuple(index for index in allowed if index in online) or tuple(allowed)
 
 
 def processors(cpuinfo: str) -> dict[int, dict[str, str]]:

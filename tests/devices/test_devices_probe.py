@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from hwbench.devices import CommandResult, conditions, probe_device
+from hwbench.devices import CommandResult, Device, conditions, probe_device
 from hwbench.devices.local import LocalTransport
 from hwbench.devices.probe import parse, parse_cpu_list, sections
 from hwbench.errors import DeviceError, InvalidValue
@@ -147,6 +147,37 @@ def test_processors_that_are_not_ours_are_not_taken_and_do_not_change_the_device
     bound = parse(PHONE.replace("Cpus_allowed_list:\t0-3", "Cpus_allowed_list:\t0,2"))
     assert bound.fastest(2) == (2, 0)
     assert bound.fingerprint == parse(PHONE).fingerprint
+
+
+def with_cpus(text, online, present=None):
+    files = {"online": online, "present": present or online}
+    return text + "".join(f"\n== /sys/devices/system/cpu/{name}\n{cpus}\n" for name, cpus in files.items())
+
+
+def test_processors_that_could_be_plugged_in_are_not_there():
+    virtual = with_cpus(X86.replace("Cpus_allowed_list:\t0-2", "Cpus_allowed_list:\t0-127"), "0-2")
+    assert parse(virtual) == parse(X86)
+    assert parse(virtual).fastest(1) == (2,)
+
+
+def test_processors_that_are_offline_are_not_taken():
+    text = PHONE.replace(PHONE[PHONE.index("processor\t: 3") : PHONE.index("== /proc/self/status")], "")
+    probe = parse(with_cpus(text, "0-2", "0-3"))
+    assert probe.offline == (3,)
+    assert probe.allowed == (0, 1, 2)
+    assert probe.fastest(1) == (2,)
+    device = Device("phone", "adb", cpus=(3, 2), fingerprint=parse(PHONE).fingerprint)
+    with pytest.raises(
+        InvalidValue, match=r"cpus = \[3, 2\]: processor 3 is offline now; usable: 0, 1, 2. .*cpu3/online"
+    ):
+        device.pinned(1, probe)
+    with pytest.raises(DeviceError, match="processor 3 is offline now, it was updated, or it is another one"):
+        device.recognise(probe)
+
+
+@pytest.mark.parametrize("online", ["0-3", "8-11", "", "x"])
+def test_which_are_online_changes_nothing_where_all_are_or_where_it_does_not_say(online):
+    assert parse(with_cpus(PHONE, online)) == parse(PHONE)
 
 
 @pytest.mark.parametrize(

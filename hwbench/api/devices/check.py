@@ -182,11 +182,15 @@ class Check:
         try:
             self.device.recognise(probe)
         except DeviceError as error:
-            return CheckStep("fingerprint", FAILED, str(error), f"hwbench devices add {self.device.name} --force")
+            return CheckStep("fingerprint", FAILED, str(error), self._mend(probe))
         if not self.device.fingerprint:
             advice = f"so that another one under this name is noticed: hwbench devices add {self.device.name} --force"
             return CheckStep("fingerprint", WARNING, f"{probe.fingerprint}, not in its device.toml", advice)
         return CheckStep("fingerprint", OK, probe.fingerprint)
+
+    def _mend(self, probe: Probe) -> str:
+        off = "switch on the processors that are offline, or: " if probe.offline else ""
+        return f"{off}hwbench devices add {self.device.name} --force"
 
     def _machine(self, probe: Probe) -> CheckStep:
         from hwbench.measure.remote_toolchain import machine_of
@@ -212,7 +216,7 @@ class Check:
         try:
             cpus = self.device.pinned(self.device.threads, probe)
         except HwbenchError as error:
-            return CheckStep("processors", FAILED, str(error), f"hwbench devices add {self.device.name} --force")
+            return CheckStep("processors", FAILED, str(error), self._mend(probe))
         count = f"{len(probe.allowed)} of {len(probe.cpus)} usable"
         return CheckStep("processors", OK, f"{count}; {self.device.threads} thread(s) on {', '.join(map(str, cpus))}")
 

@@ -62,7 +62,7 @@ class ShowDeviceResult:
             "online": answer is not None,
             "reason": self.reason,
             "holder": answer and answer.holder,
-            "probe": answer and asdict(answer.probe) | {"fingerprint": answer.probe.fingerprint},
+            "probe": answer and _probe_json(answer.probe),
             "state": answer and answer.state.as_json(),
         }
 
@@ -118,6 +118,12 @@ def show_device(
     except DeviceError as error:  # another one under this name is shown as what it is
         listener.say(str(error))
     return ShowDeviceResult(device, path, tables, answer)
+
+
+def _probe_json(probe: Probe) -> dict[str, Any]:
+    values = asdict(probe) | {"fingerprint": probe.fingerprint}
+    del values["offline"]  # not among the keys that are documented
+    return values
 
 
 def _ask(device: Device, listener: Listener) -> DeviceAnswer:
