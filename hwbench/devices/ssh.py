@@ -74,10 +74,17 @@ class SshLink:
             if sftp is None:
                 self._put_by_shell(file, target, limit_s)
                 return
-            with self._talking(f"write {target}", limit_s), sftp.open(target, "wb") as there:
-                there.set_pipelined(True)
-                while block := file.read(BLOCK_BYTES):
-                    there.write(block)
+            with self._talking(f"write {target}", limit_s):
+                sent = 0
+                with sftp.open(target, "wb") as there:
+                    there.set_pipelined(True)
+                    while block := file.read(BLOCK_BYTES):
+                        there.write(block)
+                        sent += len(block)
+                # Pipelined, a refusal of one of the last hundred blocks is not told, as when the disk is full.
+                taken = sftp.stat(target).st_size
+            if taken != sent:
+                raise DeviceError(f"cannot write {target}: {taken} of {sent} bytes were taken")
 
     def get(self, source: str, target: Path, most_bytes: int) -> None:
         with writing(target), target.open("wb") as file:

@@ -150,9 +150,11 @@ exit 0
 """
 )
 
-# The same without a supervisor. Variables: token.
+# The same without a supervisor. Variables: token. What it says is looked at, so it says it in one language.
 PLAIN = r"""
 exec </dev/null
+LC_ALL=C
+export LC_ALL
 echo "$token+"; echo "$token+" >&2
 (
 %s

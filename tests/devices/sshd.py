@@ -27,10 +27,17 @@ SetEnv SHLVL=2
 {extra}
 """
 
+SFTP_SERVERS = ("/usr/lib/openssh/sftp-server", "/usr/libexec/openssh/sftp-server", "/usr/lib/ssh/sftp-server")
+
 
 def available() -> str:
     """Path of the server's program, or nothing."""
     return shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin") or ""
+
+
+def sftp_server() -> str:
+    """Path of the program that serves files, which is installed with the server."""
+    return next(str(path) for path in map(Path, SFTP_SERVERS) if path.exists())
 
 
 def make_key(path: Path, passphrase: str = "") -> Path:

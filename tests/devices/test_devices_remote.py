@@ -369,6 +369,21 @@ def test_a_full_disk_is_one_error_with_the_path_and_what_mends_it(tmp_path, work
     assert [path.name for path in work.glob("tmp/*/*")] == []
 
 
+def test_a_device_that_speaks_another_language_is_asked_in_ours(work):
+    dd = work.parent / "tools" / "dd"
+    dd.parent.mkdir()
+    dd.write_text("#!/bin/sh\n[ \"$LC_ALL\" = C ] && echo 'No space left' >&2 || echo 'kein Platz mehr' >&2\nexit 1\n")
+    dd.chmod(0o755)
+    env = {"PATH": f"{dd.parent}:{os.environ['PATH']}", "LC_ALL": "de_DE.UTF-8"}
+
+    class Full(ShellLink):
+        def put(self, source, target):
+            raise DeviceError("Failure")
+
+    with opened(Full(env=env), work) as transport, pytest.raises(DeviceError, match="no space is left"):
+        transport.push(model(work.parent / "a"))
+
+
 @pytest.mark.parametrize(
     ("folder", "said"),
     [("/dev/null/x", "a part of the path is a file"), ("/proc/hwbench", "/proc/hwbench cannot be written")],

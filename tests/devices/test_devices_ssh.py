@@ -117,6 +117,25 @@ def test_files_that_sftp_refuses(sshd, tmp_path):
         link.open("true")
 
 
+def test_a_disk_that_fills_up_is_told_by_sftp(tmp_path, tmp_path_factory):
+    small = tmp_path / "sftp"
+    small.write_text(f"#!/bin/sh\nulimit -f 64; trap '' XFSZ; exec {server.sftp_server()}\n")
+    small.chmod(0o755)
+    sshd = server.Sshd(tmp_path_factory.mktemp("small") / "server", f"Subsystem sftp {small}")
+    sshd.known()
+    (tmp_path / "file").write_bytes(b"x" * 300_000)
+    (tmp_path / "short").write_bytes(b"x" * 20_000)
+    try:
+        link = SshLink(address(sshd, tmp_path))
+        with pytest.raises(DeviceError, match=r"cannot write /.*/there: [0-9]+ of 300000 bytes were taken"):
+            link.put(tmp_path / "file", str(tmp_path / "there"))
+        link.put(tmp_path / "short", str(tmp_path / "there"))
+        assert (tmp_path / "there").read_bytes() == (tmp_path / "short").read_bytes()
+        link.close()
+    finally:
+        sshd.stop()
+
+
 # Who is at the other end.
 
 
