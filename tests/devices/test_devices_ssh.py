@@ -13,6 +13,8 @@ import pytest
 import sshd as server
 from waiting import alive, wait_for
 
+import hwbench
+from hwbench.api.devices.trust import HostKeyAnswer, trust_first
 from hwbench.devices import ssh, ssh_connection
 from hwbench.devices.base import Address, transports
 from hwbench.devices.known_hosts import HostKey
@@ -235,6 +237,35 @@ def test_a_locked_key_needs_an_agent(sshd, tmp_path, agent):
     stranger = server.make_key(tmp_path / "stranger")
     with pytest.raises(DeviceUnreachable, match=f": {stranger};"):
         connect(sshd, tmp_path, identity=str(stranger), agent=True)
+
+
+def test_a_board_that_was_set_up_anew_is_added_by_the_command_that_is_named(sshd, tmp_path, home):
+    (home / ".ssh").mkdir()
+    old = " ".join(server.make_key(tmp_path / "old").with_suffix(".pub").read_text().split()[:2])
+    (home / ".ssh" / "known_hosts").write_text(f"[127.0.0.1]:{sshd.port} {old}\n")
+    workspace = Workspace(tmp_path / "ws")
+    there = {"name": "board", "ssh": f"{sshd.user}@127.0.0.1:{sshd.port}", "identity": str(sshd.key)}
+    with pytest.raises(DeviceError, match="set up anew") as caught:
+        hwbench.add_device(hwbench.AddDeviceRequest(**there), workspace=workspace)
+    _, _, typed = str(caught.value).partition("hwbench devices add board ")
+    assert typed.split()[-3:] == ["--replace", "--fingerprint", fingerprint(sshd)]
+    request = hwbench.AddDeviceRequest(**there, replace=True, fingerprint=fingerprint(sshd))
+    assert hwbench.add_device(request, workspace=workspace).file.is_file()
+
+
+def test_a_fingerprint_is_asked_of_one_host_of_the_way(sshd, tmp_path, tmp_path_factory, home):
+    jump = server.Sshd(tmp_path_factory.mktemp("jump") / "server")
+    (home / ".ssh").mkdir()
+    (home / ".ssh" / "config").write_text(
+        f"Host jump\n  HostName 127.0.0.1\n  IdentityFile {jump.key}\n  Port {jump.port}\n"
+    )
+    there = address(sshd, tmp_path, jump=f"{jump.user}@jump", known_hosts=str(tmp_path / "mine"))
+    try:
+        with pytest.raises(DeviceUnreachable, match=f"{sshd.port} is not known: .*: again --fingerprint SHA256:"):
+            trust_first(there, HostKeyAnswer(fingerprint=fingerprint(jump)), "again")
+        trust_first(there, HostKeyAnswer(fingerprint=fingerprint(sshd)), "again")
+    finally:
+        jump.stop()
 
 
 # The way there.

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.devices.trust import FINGERPRINT_HELP, trust_first
+from hwbench.api.devices.trust import FINGERPRINT_HELP, REPLACE_HELP, HostKeyAnswer, trust_first
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import option, request
 from hwbench.errors import InvalidValue
@@ -40,6 +40,7 @@ class AddDeviceRequest:
     identity: str | None = option(default=None, metavar="FILE", help="With --ssh: the private key to use.")
     agent: bool = option(default=False, help="With --ssh: use the keys of the SSH agent.")
     fingerprint: str | None = option(default=None, metavar="SHA256:...", help=FINGERPRINT_HELP)
+    replace: bool = option(default=False, help=REPLACE_HELP)
     local: bool = option(default=False, help="It is this machine.")
     virtual: bool = option(
         default=False, help="An emulated 64-bit ARM device, to try things out; it needs no hardware."
@@ -129,7 +130,8 @@ def add_device(
     _check_place(workspace, request)
     with _asked(workspace, request) as asked:
         if asked.transport_name == "ssh":
-            trust_first(asked.address, request.fingerprint, request.command(), listener)
+            answer = HostKeyAnswer(fingerprint=request.fingerprint, replace=request.replace)
+            trust_first(asked.address, answer, request.command(), listener)
         reached, probe = _reach(asked, listener)
         replace(asked, fingerprint="", unit="").recognise(probe)  # the model that its file asks for is not given up
         device = _as_found(reached, probe, request.description)

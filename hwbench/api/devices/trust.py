@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hwbench.workspace import Workspace
 
 FINGERPRINT_HELP = "Trust the host key if this is its fingerprint; do not ask."
+REPLACE_HELP = "Also where another key is known."
 
 
 @request
@@ -29,7 +30,7 @@ class TrustDeviceRequest:
     name: str = option(argument=True, metavar="NAME", help="Device: a folder of profiles/.")
     yes: bool = option(default=False, help="Trust the key that the host shows; do not ask.")
     fingerprint: str | None = option(default=None, metavar="SHA256:...", help=FINGERPRINT_HELP)
-    replace: bool = option(default=False, help="Also where another key is known.")
+    replace: bool = option(default=False, help=REPLACE_HELP)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def _ask(shown: ShownHostKey, command: str, listener: Listener) -> None:
     if trusted is None:
         raise DeviceUnreachable(
             f"the host key of {shown.key.host} is not known: {shown.key.kind} {shown.key.sha256}; if it is the right "
-            f"one: {command} --fingerprint {shown.key.sha256}"
+            f"one: {command}{' --replace' * bool(shown.others)} --fingerprint {shown.key.sha256}"
         )
     if not trusted:
         raise InvalidValue("nothing was done")
@@ -192,8 +193,10 @@ def _tell_next(device: Device, listener: Listener) -> None:
     listener.say(f"next: hwbench devices {'check' if behind.known else 'trust'} {device.name}")
 
 
-def trust_first(address: Address, fingerprint: str | None, command: str, listener: Listener = SILENT) -> None:
+def trust_first(address: Address, answer: HostKeyAnswer, command: str, listener: Listener = SILENT) -> None:
     """Has every unknown host on the way approved, before a device is reached for the first time.
+
+    An answer with a fingerprint is that for the first of them: no other host has the same key.
 
     Raises:
         DeviceUnreachable: One does not answer, or is not trusted; the command that does is named.
@@ -204,5 +207,7 @@ def trust_first(address: Address, fingerprint: str | None, command: str, listene
         shown = ShownHostKey.of(address)
         if shown.known:
             return
-        approve(shown, HostKeyAnswer(fingerprint=fingerprint), command, listener)
+        approve(shown, answer, command, listener)
         _record(address, shown)
+        if answer.fingerprint is not None:
+            answer = HostKeyAnswer()
