@@ -199,7 +199,7 @@ class _Config:
         self._path = path
         self._text = ""
         with self._reading():
-            self._text = "\n".join(_config_lines(path, MOST_INCLUDES))
+            self._text = "\n".join(_config_lines(path, MOST_INCLUDES, "Host *"))
             self._parsed({})
 
     def lookup(self, name: str, own: Mapping[str, str]) -> dict[str, Any]:
@@ -212,7 +212,12 @@ class _Config:
             own: Keywords and values that count before those of the file, wherever it refers to them.
         """
         with self._reading():
-            return dict(self._parsed(own).lookup(name))
+            said = dict(self._parsed(own).lookup(name))
+        # As for ssh, what comes first of the two counts, also a command "none"; but not a jump "none".
+        ways = [keyword for keyword in said if keyword in ("proxycommand", "proxyjump")]
+        if len(ways) == 2 and (ways[0] == "proxycommand" or said["proxyjump"].lower() != "none"):
+            del said[ways[1]]
+        return said
 
     def _parsed(self, own: Mapping[str, str]) -> paramiko.SSHConfig:
         import paramiko
@@ -234,17 +239,30 @@ class _Config:
             raise InvalidFile(f"{self._path}: expected a configuration of ssh: {error}") from error
 
 
-def _config_lines(path: Path, left: int) -> Iterator[str]:
-    """The lines of a configuration with those that it includes in their places."""
+def _config_lines(path: Path, left: int, block: str) -> Iterator[str]:
+    """The lines of a configuration with those that it includes in their places.
+
+    Args:
+        path: The file.
+        left: How many files may still include one another.
+        block: The line Host or Match that is in force where the file begins; it is so again after a file that is
+            included.
+    """
     if not path.exists():
         return
     for line in path.read_text().splitlines():
         words = line.replace("=", " ", 1).split()
-        if not words or words[0].lower() != "include":
+        keyword = words[0].lower() if words else ""
+        if keyword in ("host", "match"):
+            # paramiko takes "final" with any other word than this one.
+            block = "Match final originalhost *" if line.lower().split() == ["match", "final", "all"] else line
+            yield block
+        elif keyword != "include":
             yield line
         elif left:
             for pattern in words[1:]:
                 base = Path(pattern).expanduser()
                 full = base if base.is_absolute() else path.home() / ".ssh" / base
                 for found in sorted(glob.glob(str(full))):
-                    yield from _config_lines(Path(found), left - 1)
+                    yield from _config_lines(Path(found), left - 1, block)
+                    yield block

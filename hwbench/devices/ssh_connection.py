@@ -209,7 +209,8 @@ class SshConnection:
 
         tried: list[str] = []
         locked: list[Path] = []
-        for key, name in self._keys(locked):
+        skipped: list[str] = []
+        for key, name in self._keys(locked, skipped):
             tried.append(name)
             try:
                 # What is left to do after a key that is not enough alone is a password or a code.
@@ -222,24 +223,39 @@ class SshConnection:
                     break
             except (paramiko.SSHException, EOFError, OSError) as error:
                 raise self._unreachable(f"{self.hop} ended the login: {error}") from error
-        raise self._unreachable(self._refused(tried, locked))
+        raise self._unreachable(self._refused(tried, locked, skipped))
 
-    def _refused(self, tried: list[str], locked: list[Path]) -> str:
+    def _refused(self, tried: list[str], locked: list[Path], skipped: list[str]) -> str:
         what = f"{self.hop} does not let {self.hop.user!r} in"
         if locked:
             mend = f"run: ssh-add {locked[0]}"
             if not self.hop.agent:
-                mend += f", and write agent = true under [ssh] in profiles/{self._address.name}/device.toml"
+                mend += f", and write {self._with_agent}"
             return f"{what}: the key {locked[0]} is locked with a passphrase that only an SSH agent can know; {mend}"
+        if not tried and skipped:
+            return f"{what}: {'; '.join(skipped)}"
         if not tried:
             looked = ", ".join(map(str, self.hop.keys))
             return f"{what}: there is no key to offer ({looked}); make one: ssh-keygen -t ed25519, then: ssh-copy-id"
         user_and_port = f"-p {self.hop.port} {self.hop.user}@{self.hop.host}"
-        return f"{what} with any of these keys: {', '.join(tried)}; bring one there: ssh-copy-id {user_and_port}"
+        others = f" ({'; '.join(skipped)})" if skipped else ""
+        return (
+            f"{what} with any of these keys: {', '.join(tried)}{others}; bring one there: ssh-copy-id {user_and_port}"
+        )
 
-    def _keys(self, locked: list[Path]) -> Iterator[tuple[paramiko.PKey, str]]:
-        """Keys to offer, with the name of each: those that an agent holds, then files; adds those that are locked."""
+    @property
+    def _with_agent(self) -> str:
+        return f"agent = true under [ssh] in profiles/{self._address.name}/device.toml"
+
+    def _keys(self, locked: list[Path], skipped: list[str]) -> Iterator[tuple[paramiko.PKey, str]]:
+        """Keys to offer, with the name of each: those that an agent holds, then files.
+
+        Args:
+            locked: Gets the files that need a passphrase.
+            skipped: Gets what is in the way of using other files, a sentence each.
+        """
         import paramiko
+        from cryptography.exceptions import UnsupportedAlgorithm
 
         agent = paramiko.Agent() if self.hop.agent else None
         held = {key.asbytes(): key for key in agent.get_keys()} if agent else {}
@@ -249,13 +265,24 @@ class SshConnection:
                 if not self.hop.only_keys or data in wanted.values():
                     yield key, f"{key.get_name()} {key.fingerprint} of the agent"
             for path, public in wanted.items():
-                if public not in held and path.exists():
-                    try:
-                        yield paramiko.PKey.from_path(path), str(path)
-                    except (paramiko.PasswordRequiredException, TypeError):
-                        locked.append(path)
-                    except (OSError, ValueError, paramiko.SSHException, paramiko.UnknownKeyType) as error:
-                        raise self._unreachable(f"the key {path} cannot be read: {error}") from error
+                if public in held or not path.exists():
+                    continue
+                if _public_in(path):
+                    mend = "" if self.hop.agent else f"; if one does, write {self._with_agent}"
+                    skipped.append(f"{path} is a public key, whose private one no SSH agent was found to hold{mend}")
+                    continue
+                try:
+                    yield paramiko.PKey.from_path(path), str(path)
+                except (paramiko.PasswordRequiredException, TypeError):
+                    locked.append(path)
+                except (
+                    OSError,
+                    ValueError,
+                    UnsupportedAlgorithm,  # of a security key, for example
+                    paramiko.SSHException,
+                    paramiko.UnknownKeyType,
+                ) as error:
+                    skipped.append(f"the key {path} cannot be read: {error}")
         finally:
             if agent:
                 agent.close()
@@ -310,11 +337,18 @@ def _file_kind(kind: str) -> str:
 
 
 def _public(path: Path) -> bytes:
-    """The public key beside a private one; nothing where it is not there."""
+    """The public key in a file or beside it; nothing where there is none."""
+    return _public_in(path) or _public_in(path.with_name(f"{path.name}.pub"))
+
+
+def _public_in(path: Path) -> bytes:
+    """The public key that a file holds; nothing where it holds none."""
     try:
-        return base64.b64decode(path.with_name(f"{path.name}.pub").read_text().split()[1])
-    except (OSError, ValueError, IndexError):
+        kind, text = path.read_text().split()[:2]
+        data = base64.b64decode(text)
+    except (OSError, ValueError):
         return b""
+    return data if data.startswith(len(kind).to_bytes(4, "big") + kind.encode()) else b""
 
 
 def _no_connection(hop: Hop, error: OSError) -> str:

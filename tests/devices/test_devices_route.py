@@ -54,6 +54,39 @@ def test_an_alias_and_what_the_device_file_puts_before_it(tmp_path, config):
     assert (hop.host, hop.user) == ("other", "pi")
 
 
+def test_what_follows_an_include_belongs_to_the_block_around_it(tmp_path, config):
+    (tmp_path / ".ssh" / "conf.d").mkdir()
+    config("Include conf.d/*\nPort 2222\nHost board\n  Include named\n  IdentityFile /mine\nHost *\n  User star\n")
+    config("Host work\n  User me\n", "conf.d/a")
+    config("HostName 10.0.0.5\nHost work\n  Port 1\n", "named")
+    (board,) = route(Address("pi5", {"host": "board"}))
+    assert (board.host, board.port, board.user, board.keys) == ("10.0.0.5", 2222, "star", (Path("/mine"),))
+    (work,) = route(Address("pi5", {"host": "work"}))
+    assert (work.host, work.port, work.user, work.keys[0].name) == ("work", 2222, "me", "id_ed25519")
+
+
+def test_what_matches_at_last(config):
+    config("Match final all\n  Port 24\n  HostKeyAlias last\nHost board\n  Port 23\n")
+    assert [(hop.port, hop.alias) for hop in way(host="board")] == [(23, "last")]
+    assert [(hop.port, hop.alias) for hop in way(host="other")] == [(24, "last")]
+
+
+@pytest.mark.parametrize(
+    ("board", "hosts", "command"),
+    [
+        ("ProxyCommand none", ["board"], ""),
+        ("ProxyCommand connect %h", ["board"], "connect board"),
+        ("ProxyJump near", ["near", "board"], ""),
+        ("ProxyJump none", ["board"], "other"),
+        ("Port 22", ["gate", "board"], ""),
+    ],
+)
+def test_of_a_jump_and_a_command_the_first_counts(config, board, hosts, command):
+    config(f"Host board\n  {board}\nHost board\n  ProxyJump gate\n  ProxyCommand other\n")
+    hops = way(host="board")
+    assert ([hop.host for hop in hops], hops[-1].command) == (hosts, command)
+
+
 def test_jump_hosts(config):
     config(
         "Host board\n  ProxyJump me@near:2200,far\nHost near\n  HostName 10.0.0.1\n  ProxyJump outer\n"

@@ -1,3 +1,4 @@
+import base64
 import os
 import re
 import shutil
@@ -237,6 +238,51 @@ def test_a_locked_key_needs_an_agent(sshd, tmp_path, agent):
     stranger = server.make_key(tmp_path / "stranger")
     with pytest.raises(DeviceUnreachable, match=f": {stranger};"):
         connect(sshd, tmp_path, identity=str(stranger), agent=True)
+
+
+def test_an_agent_signs_for_a_file_with_the_public_key(sshd, tmp_path, agent):
+    key = tmp_path / "key"
+    shutil.copy(sshd.key, key)
+    shutil.copy(sshd.key.with_suffix(".pub"), tmp_path / "board.pub")
+    with pytest.raises(DeviceUnreachable, match=r"board.pub is a public key, .* write agent = true under \[ssh\]"):
+        connect(sshd, tmp_path, identity=str(tmp_path / "board.pub"))
+    agent(server.make_key(tmp_path / "other"))
+    with pytest.raises(DeviceUnreachable, match=r"board.pub is a public key, whose private one no SSH agent was found"):
+        connect(sshd, tmp_path, identity=str(tmp_path / "board.pub"), agent=True)
+    agent(key)
+    connect(sshd, tmp_path, identity=str(tmp_path / "board.pub"), agent=True).close()
+
+
+def security_key(path):
+    """A private key that only a device on USB can use, as ssh-keygen -t ed25519-sk writes it."""
+
+    def text(data):
+        return len(data).to_bytes(4, "big") + data
+
+    public = text(b"sk-ssh-ed25519@openssh.com") + text(bytes(32)) + text(b"ssh:")
+    private = bytes(8) + public + b"\x01" + text(b"h" * 64) + text(b"") + text(b"me")
+    private += bytes(range(1, 1 + -len(private) % 8))
+    head = b"openssh-key-v1\0" + text(b"none") + text(b"none") + text(b"") + (1).to_bytes(4, "big")
+    body = base64.encodebytes(head + text(public) + text(private)).decode()
+    path.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}-----END OPENSSH PRIVATE KEY-----\n")
+    return path
+
+
+def test_a_key_that_cannot_be_read_does_not_keep_the_next_from_being_tried(sshd, tmp_path, home):
+    (home / ".ssh").mkdir()
+    first, stranger = security_key(tmp_path / "id_sk"), server.make_key(tmp_path / "stranger")
+    options = {key: value for key, value in sshd.options.items() if key != "identity"}
+    there = Address("board", options, str(tmp_path / "work"))
+
+    def attempt(*keys):
+        (home / ".ssh" / "config").write_text("".join(f"IdentityFile {key}\n" for key in keys))
+        SshLink(there).close()
+
+    attempt(first, sshd.key)
+    with pytest.raises(DeviceUnreachable, match=r"stranger \(the key .*id_sk cannot be read"):
+        attempt(first, stranger)
+    with pytest.raises(DeviceUnreachable, match=f"in: the key {first} cannot be read"):
+        attempt(first)
 
 
 def test_a_board_that_was_set_up_anew_is_added_by_the_command_that_is_named(sshd, tmp_path, home):
