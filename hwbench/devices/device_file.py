@@ -36,7 +36,7 @@ def device_toml(device: Device, notes: Sequence[str] = ()) -> str:
     values = {
         "schema": SCHEMA,
         "name": device.name,
-        "description": device.description,
+        "description": printable(device.description),
         "transport": device.transport_name,
         "threads": device.threads,
         "cpus": device.cpus,
@@ -58,7 +58,11 @@ _ALWAYS = {"name", "transport_name", "description", "threads", "cpus", "options"
 
 
 def _toml(value: object) -> str:
-    """A text, number, boolean, or a list of them. TOML's basic strings have the escapes of JSON."""
+    """A text, number, boolean, or a list of them. TOML's basic strings have the escapes of JSON.
+
+    A path keeps all of its spaces; what cannot be shown becomes one line.
+    """
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(printable(value) if isinstance(value, str) else value, ensure_ascii=False)
+    fit = not isinstance(value, str) or value.isprintable()
+    return json.dumps(value if fit else printable(str(value)), ensure_ascii=False)

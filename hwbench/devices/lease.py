@@ -91,12 +91,18 @@ def leased(identity: str, address: str = "") -> Iterator[None]:
 
 
 def holder(identity: str) -> Holder | None:
-    """Who holds a device at present, this process included; None when nobody does."""
-    try:
-        with _path(identity).open("r+") as file:
-            return None if _lock(file) else _read(file, identity)
-    except FileNotFoundError:
-        return None
+    """Who holds a device at present, this process included; None when nobody does.
+
+    Raises:
+        WorkspaceError: Another user has made the file that says so.
+    """
+    path = _path(identity)
+    with writing(path):
+        try:
+            with path.open("r+") as file:
+                return None if _lock(file) else _read(file, identity)
+        except FileNotFoundError:
+            return None
 
 
 def holders() -> tuple[Holder, ...]:

@@ -191,6 +191,11 @@ def probe_device(transport: Transport) -> Probe:
     result = transport.run(["sh", "-c", SCRIPT], timeout_s=TIME_LIMIT_S)
     if "== uname" not in result.stdout:
         raise DeviceError(f"the device does not describe itself: expected a Linux shell, got: {result.stderr[:200]!r}")
+    if result.timed_out:  # what it had said by then would be another device
+        raise DeviceError(
+            f"the device did not describe itself within {TIME_LIMIT_S:.0f} s: something keeps it busy, or a file of "
+            "/proc or /sys hangs there; run the same command once more, or start it anew"
+        )
     return parse(result.stdout)
 
 

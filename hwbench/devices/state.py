@@ -190,7 +190,8 @@ def _zones(text: str) -> tuple[Temperature, ...]:
         index, _, rest = line.partition(":")
         value, _, kind = rest.partition(":")
         raw = decimal(value, -60_000, 200_000)
-        if raw is not None:
+        # Qualcomm's kernels 4.x have a zone of the state of charge, in percent, under this name.
+        if raw is not None and not (kind.strip() == "soc" and raw <= 100):
             celsius = raw / 1000 if abs(raw) > 200 else raw
             if 0 < celsius < 150:
                 found.append(Temperature(clean(kind, 40) or f"zone {clean(index, 4)}", celsius))

@@ -117,6 +117,20 @@ def test_force_accepts_the_device_as_it_is_now_and_keeps_what_was_written_by_han
     assert load_device(box, "box").description == "new"
 
 
+def test_force_keeps_processors_that_can_be_used_and_says_which_it_replaces(box, capsys):
+    path = box.device("box")
+    found = load_device(box, "box").cpus
+    line, mine = f"cpus = {list(found)}", found[-1:]
+    path.write_text(path.read_text().replace(line, f"cpus = {list(mine)}"))
+    status, _, err = run(capsys, "add", "box", "--force")
+    assert (status, load_device(box, "box").cpus) == (0, mine)
+    assert len(found) == 1 or f"stays; its big cores are {list(found)}" in err
+    path.write_text(path.read_text().replace(f"cpus = {list(mine)}", "cpus = [999]"))
+    status, _, err = run(capsys, "add", "box", "--force")
+    assert (status, load_device(box, "box").cpus) == (0, found)
+    assert f"cpus = [999] of its file cannot be used there; it is now {list(found)}" in err
+
+
 def test_another_machine_under_the_name_is_not_measured(box, capsys):
     path = box.device("box")
     real = load_device(box, "box").fingerprint

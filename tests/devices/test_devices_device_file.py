@@ -61,6 +61,11 @@ def test_it_reads_back(tmp_path):
     assert back(tmp_path, device, ["found: a", "found: b"]) == device
 
 
+def test_spaces_of_a_path_stay(tmp_path):
+    device = Device("pi", "ssh", work_dir="/a  b ", options={"host": "pi", "identity": "/home/me/my  key"})
+    assert back(tmp_path, device) == device
+
+
 @pytest.mark.parametrize("place", ["description", "work_dir", "option", "note"])
 def test_what_a_device_says_cannot_add_a_key(tmp_path, place):
     device = Device("pi", "ssh", emulated=True, options={"host": HOSTILE if place == "option" else "pi"})

@@ -1,4 +1,6 @@
+import errno
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -99,6 +101,18 @@ def test_a_damaged_file_and_one_that_is_not_written_yet(other, state):
     process.wait()
     with leased("adb:R58"):
         assert holder("adb:R58").pid == os.getpid()
+
+
+def test_a_lease_of_another_user_is_one_line(state, monkeypatch):
+    with leased("adb:R58"):
+        pass
+
+    def refused(*arguments):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(pathlib.Path, "open", refused)
+    with pytest.raises(WorkspaceError, match=r"leases/.*not writable"):
+        holder("adb:R58")
 
 
 def test_a_state_folder_that_cannot_be_made(state):

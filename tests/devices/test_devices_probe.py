@@ -225,6 +225,15 @@ def test_this_machine():
     assert probe.memory_bytes > 2**28
 
 
+def test_a_device_that_was_too_slow_is_not_taken_for_another_one():
+    class Slow:
+        def run(self, argv, *, timeout_s):
+            return CommandResult(-9, PHONE[:300], "", timed_out=True)
+
+    with pytest.raises(DeviceError, match="did not describe itself within 60 s"):
+        probe_device(Slow())
+
+
 def test_conditions_tell_rows_apart():
     probe = parse(PHONE)
     row = conditions(probe, (3,), "native/4")

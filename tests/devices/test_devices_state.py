@@ -144,6 +144,8 @@ def test_values_that_no_sensor_has_are_left_out():
     zones = "0:-40000:dead\n1:0:dead\n2:1000000000:x\n3:nan:x\n4:45:degrees\n5:inf:x\n6:25000:\x1b[31mred\n::\n7\n"
     now = state.parse(f"== zones\n{zones}")
     assert now.temperatures == (Temperature("degrees", 45.0), Temperature("[31mred", 25.0))
+    charge = state.parse("== zones\n0:97:soc\n1:41000:soc\n2:97:soc_thermal\n")
+    assert charge.temperatures == (Temperature("soc", 41.0), Temperature("soc_thermal", 97.0))
     many = "".join(f"{i}:30000:z\n" for i in range(5000))
     assert len(state.parse(f"== zones\n{many}").temperatures) == state.MAX_ZONES
 

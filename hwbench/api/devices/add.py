@@ -134,7 +134,7 @@ def add_device(
             trust_first(asked.address, answer, request.command(), listener)
         reached, probe = _reach(asked, listener)
         replace(asked, fingerprint="", unit="").recognise(probe)  # the model that its file asks for is not given up
-        device = _as_found(reached, probe, request.description)
+        device = _as_found(reached, probe, request.description, listener)
         path = write_device(workspace, device, _notes(probe))
     return AddDeviceResult(device, probe, path)
 
@@ -205,16 +205,25 @@ def _reach(asked: Device, listener: Listener) -> tuple[Device, Probe]:
     return asked, probe
 
 
-def _as_found(asked: Device, probe: Probe, description: str | None) -> Device:
-    """The device with what the probe says: processors, description, fingerprint."""
+def _as_found(asked: Device, probe: Probe, description: str | None, listener: Listener) -> Device:
+    """The device with what the probe says: processors, description, fingerprint.
+
+    Processors that its file names stay where they can be used.
+    """
     from hwbench.devices.description import big_cores
     from hwbench.printable import printable
 
     model = "" if probe.model == UNKNOWN else printable(probe.model, 100)
     words = description if description is not None else asked.description or model
     emulated = asked.emulated or LAB_KERNEL in probe.kernel
+    cpus = big_cores(probe)
+    if asked.cpus and asked.cpus != cpus:
+        usable = set(asked.cpus) <= set(probe.allowed)
+        stays = f"stays; its big cores are {list(cpus)}" if usable else f"cannot be used there; it is now {list(cpus)}"
+        listener.say(f"cpus = {list(asked.cpus)} of its file {stays}")
+        cpus = asked.cpus if usable else cpus
     known = replace(asked, fingerprint=probe.fingerprint, unit=probe.unit)
-    return replace(known, description=words, cpus=big_cores(probe), emulated=emulated)
+    return replace(known, description=words, cpus=cpus, emulated=emulated)
 
 
 def _notes(probe: Probe) -> Sequence[str]:
