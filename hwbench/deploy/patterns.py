@@ -243,7 +243,7 @@ def _composed(module: nn.Module) -> bool:
 def _in_both_modes(module: nn.Module, read: Callable[[Traced, nn.Module], Answer]) -> Answer:
     """What a pattern reads from the forward, if it is the same in training."""
     try:
-        training, evaluation = trace(module)
+        training, evaluation, *_ = trace(module)
     except Untraceable:
         return None
     in_training = read(training, module)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,27 +51,38 @@ class Traced:
         return {str(node.target) for node in self.graph.nodes if node.op == "get_attr"}
 
 
-def trace(module: nn.Module) -> tuple[Traced, Traced]:
-    """The forward in training and in evaluation; the module is left as it is.
+def trace(module: nn.Module) -> tuple[Traced, ...]:
+    """The forward in training and in evaluation, with a tensor for every argument; the module is left as it is.
+
+    Arguments with defaults are mostly left out, and a forward may ask for that: where there are any, both modes follow
+    once more with the defaults.
 
     Raises:
         Untraceable: It depends on values, or fails.
     """
     modes = {part: part.training for part in module.modules()}
     try:
-        module.train()
-        training = _traced(module)
-        module.eval()
-        return training, _traced(module)
+        traces = [_traced(module.train(training), {}) for training in (True, False)]
+        if defaults := _defaults(module):
+            traces += [_traced(module.train(training), defaults) for training in (True, False)]
+        return tuple(traces)
     finally:
         for part, mode in modes.items():
             part.training = mode
 
 
-def _traced(module: nn.Module) -> Traced:
+def _defaults(module: nn.Module) -> dict[str, Any]:
+    """The arguments of a forward that may be left out, and what they are then."""
+    parameters = inspect.signature(type(module).forward).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not inspect.Parameter.empty}
+
+
+def _traced(module: nn.Module, constants: Mapping[str, Any]) -> Traced:
     tracer = _Tracer()
     try:
-        graph = tracer.trace(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a graph of constants is for reading only
+            graph = tracer.trace(module, concrete_args=dict(constants) or None)
     except Exception as error:
         cause = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
         raise Untraceable(cause) from None

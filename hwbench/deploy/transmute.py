@@ -135,7 +135,7 @@ def _transmuted(model: nn.Module, tried: Rules, example: torch.Tensor | tuple[An
         if not report.replaced:
             raise UnsupportedModule(f"{type(model).__name__}: nothing can be replaced by an efficient block. {report}")
         if traceable and not isinstance(report.model, EfficientBlock):
-            _check_forward(report.model)
+            _check_forward(report.model, work.exchanged)
         if example is not None:
             _check_same(expected, _run(report.model, example))
     return report
@@ -155,6 +155,11 @@ class _Work:
     def report(self) -> TransmuteReport:
         """What has become of it so far."""
         return TransmuteReport(self.model, self.replaced, self.kept, self.absorbed)
+
+    @property
+    def exchanged(self) -> set[nn.Module]:
+        """What is in its place no more."""
+        return {child for _, _, child in self._undo}
 
     @contextmanager
     def undone_on_failure(self) -> Iterator[None]:
@@ -257,7 +262,7 @@ class _Flow:
         except Untraceable as error:
             reason = f"the forward of {type(model).__name__} cannot be traced ({error})"
         if parts:
-            return cls([one for both in _parts(model) for one in both], reason)
+            return cls([one for traces in _parts(model) for one in traces], reason)
         return cls([], f"{reason}, so who else uses the convolution before it is not known; give an example_input")
 
     def following(self, conv: nn.Module) -> tuple[nn.BatchNorm3d | None, nn.Module | None]:
@@ -286,7 +291,7 @@ class _Flow:
         return "its weights are used elsewhere, too" if norm in self._used else altered(norm)
 
     def _next(self, layer: nn.Module) -> nn.Module | None:
-        """The module that gets every output of a layer and is called on nothing else, in both modes."""
+        """The module that gets every output of a layer and is called on nothing else, in all traces."""
         followed: set[nn.Module | None] = set()
         users = []
         for traced, calls in self._graphs:
@@ -308,7 +313,7 @@ def _owners(traced: Traced) -> set[nn.Module]:
     return {traced.modules[name] for name in names if name in traced.modules}
 
 
-def _parts(module: nn.Module) -> Iterator[tuple[Traced, Traced]]:
+def _parts(module: nn.Module) -> Iterator[tuple[Traced, ...]]:
     for child in module.children():
         if _is_layer(child):
             continue
@@ -351,15 +356,22 @@ def _traceable(model: nn.Module) -> bool:
     return True
 
 
-def _check_forward(model: nn.Module) -> None:
+def _check_forward(model: nn.Module, exchanged: set[nn.Module]) -> None:
     """Raises UnsupportedModule where a forward reaches for what has become a part of a block."""
     try:
-        trace(model)
+        traces = trace(model)
     except Untraceable as error:
         raise UnsupportedModule(
             f"{type(model).__name__}: its forward uses the insides of a layer that would become a block ({error}); "
             "the model is as it was"
         ) from None
+    called = (str(nodes[0].target) for one in traces for part, nodes in one.calls().items() if part in exchanged)
+    if (name := next(called, None)) is not None:
+        raise UnsupportedModule(
+            f"{type(model).__name__}: its forward calls what is now {name} by another reference than its name, as from "
+            "a list, so that the layer would be used beside the block it is in; the model is as it was. Use an "
+            "nn.ModuleList"
+        )
 
 
 def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:

@@ -119,6 +119,23 @@ class AsksForTensor(Ordinary):
         return self.last(self.act(self.norm(y)))
 
 
+class WithoutSkip(Ordinary):
+    """Goes another way where an argument is left out."""
+
+    def forward(self, x: torch.Tensor, skip: torch.Tensor | None = None) -> torch.Tensor:
+        y = self.first(x)
+        if skip is None:
+            y = y * 2
+        return self.last(self.act(self.norm(y)))
+
+
+class UnusedOptions(Ordinary):
+    def forward(
+        self, x: torch.Tensor, skip: torch.Tensor | None = None, *rest: int, sizes: tuple[int, int] = (1, 2)
+    ) -> torch.Tensor:
+        return self.last(self.act(self.norm(self.first(x))))
+
+
 class OnValues(Ordinary):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.first(x)
@@ -151,6 +168,8 @@ GROUPED = {
     "norm skipped in training": (NormSkippedInTraining, {"first", "last"}, set()),
     "uses weights": (UsesWeights, {"last"}, set()),
     "asks for a tensor": (AsksForTensor, {"first", "last"}, set()),
+    "without an argument": (WithoutSkip, {"first", "last"}, set()),
+    "options that change nothing": (UnusedOptions, {"first", "last"}, {"norm", "act"}),
     "on values": (OnValues, {"first", "last"}, set()),
     "no statistics": (lambda: Ordinary(norm=lambda c: nn.BatchNorm3d(c, track_running_stats=False)),
                       {"first", "last"}, set()),
@@ -242,6 +261,29 @@ def test_a_forward_that_needs_the_layer_leaves_the_model_as_it_was() -> None:
     model = Reads()
     layers = [*model.named_modules()]
     with pytest.raises(UnsupportedModule, match="uses the insides of a layer"):
+        transmute_model(model)
+    assert [*model.named_modules()] == layers
+
+
+class Listed(Ordinary):
+    """Calls a layer by a reference of its own."""
+
+    def __init__(self, layer: str) -> None:
+        super().__init__()
+        self.layers = [self.get_submodule(layer)]
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for name in ("first", "norm", "act", "last"):
+            x = (self.layers[0] if name == self.layer else getattr(self, name))(x)
+        return x
+
+
+@pytest.mark.parametrize("layer", ["first", "norm", "act"])
+def test_a_layer_called_past_its_name_leaves_the_model_as_it_was(layer: str) -> None:
+    model = Listed(layer)
+    layers = [*model.named_modules()]
+    with pytest.raises(UnsupportedModule, match="by another reference than its name"):
         transmute_model(model)
     assert [*model.named_modules()] == layers
 
