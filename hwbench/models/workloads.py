@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+
 import torch
 from torch import nn
 
@@ -12,11 +15,14 @@ from hwbench.errors import UnsupportedModule
 from hwbench.models import by_hand
 from hwbench.models.assembly import assemble, initialise
 from hwbench.models.efficient_x3d import EfficientX3d
-from hwbench.models.x3d import VanillaX3d
+from hwbench.models.x3d import VanillaX3d, create_x3d
 from hwbench.specs import AUTO, BlockRole, Network, TensorSpec, Workload
 
 # One input of a module: a tensor, or one for each of several pathways.
 Example = torch.Tensor | tuple[torch.Tensor, ...]
+
+# Attributes of layers that change nothing in eval mode.
+_IN_TRAINING = re.compile(r"(, )?\b(p|momentum|inplace)=[^,)]*")
 
 
 def network(network: Network, dropout: float = 0.5) -> nn.Module:
@@ -46,7 +52,10 @@ def deployed(module: nn.Module, input: TensorSpec, variant: str = AUTO) -> nn.Mo
     Raises:
         UnsupportedModule: An operation or a size that no rewrite covers.
     """
-    return deploy_form(efficient(module) if isinstance(module, VanillaX3d) else module, input, variant)
+    if isinstance(module, VanillaX3d):
+        with contextlib.suppress(UnsupportedModule):  # another X3D goes through the graph
+            module = efficient(module)
+    return deploy_form(module, input, variant)
 
 
 def streamed(module: nn.Module, input: TensorSpec, memory: int | None = None) -> StreamForm:
@@ -58,7 +67,7 @@ def efficient(module: VanillaX3d) -> EfficientX3d:
     """An EfficientX3d with the weights of a vanilla X3D, equal to it in eval mode at every size.
 
     Raises:
-        UnsupportedModule: A vanilla network that is not of one of the four sizes.
+        UnsupportedModule: A vanilla network that is not of one of the four sizes, or has layers that those have not.
     """
     from hwbench.models.efficient_x3d import DEPTHS, x3d_blocks
     from hwbench.models.weights import efficient_from_vanilla
@@ -70,9 +79,32 @@ def efficient(module: VanillaX3d) -> EfficientX3d:
             made = EfficientX3d.of(x3d_blocks(size, classes))
         expected = {name: value.shape for name, value in made.state_dict().items()}
         if expected == {name: value.shape for name, value in weights.items()}:
+            _check_layers(module, size)
             made.load_state_dict(weights, assign=True)
             return made.to(like.device).train(module.training)
     raise UnsupportedModule("expected a vanilla X3D of size XS, S, M or L; its weights have other names or shapes")
+
+
+def _check_layers(module: VanillaX3d, size: str) -> None:
+    """Raises UnsupportedModule where strides, activations or anything else without weights are others."""
+    with torch.device("meta"):
+        standard = create_x3d(expansion=size, num_classes=module.state_dict()["blocks.5.proj.weight"].shape[0])
+    expected, layers = _layers(standard), _layers(module)
+    for name in dict.fromkeys((*expected, *layers)):
+        if layers.get(name) != expected.get(name):
+            texts = [" ".join(one.get(name, (None, "nothing"))[1].split()) for one in (expected, layers)]
+            raise UnsupportedModule(
+                f"expected a vanilla X3D of size {size}: {name or 'the network'} is {texts[1]}, not {texts[0]}; "
+                "transmute_model converts such a network"
+            )
+
+
+def _layers(module: nn.Module) -> dict[str, tuple[type[nn.Module], str]]:
+    """Types of all modules and attributes of layers, but for what makes no difference in eval mode, by name."""
+    return {
+        name: (type(part), type(part).__name__ if [*part.children()] else _IN_TRAINING.sub("", repr(part)))
+        for name, part in module.named_modules()
+    }
 
 
 class Unfolded(nn.Module):

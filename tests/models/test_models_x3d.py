@@ -1,5 +1,8 @@
 """X3D in efficient and vanilla form: sizes, names, equality, deploy form."""
 
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -100,6 +103,36 @@ def test_deploy_form_of_the_whole_network(size: str, edge: int) -> None:
         torch.testing.assert_close(
             deployed(module, TensorSpec(*x.shape))(frames_to_batch(x)), expected, rtol=1e-9, atol=1e-10
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "layer"),
+    [
+        ({"inner_act": nn.ReLU}, "blocks.1.res_blocks.0.branch2.act_b is ReLU"),
+        ({"stem_stride": (1, 1, 1)}, "blocks.0.conv.conv_t is Conv3d"),
+        ({"norm": partial(nn.BatchNorm3d, eps=1e-2)}, "blocks.0.norm is BatchNorm3d"),
+        ({"head_pool": (1, 2, 2)}, "blocks.5.pool.pool is AvgPool3d"),
+    ],
+)
+def test_a_vanilla_network_with_weights_of_the_same_shapes(options: dict[str, Any], layer: str) -> None:
+    torch.manual_seed(0)
+    vanilla = trained(create_x3d(expansion="XS", num_classes=3, **options))
+    with pytest.raises(UnsupportedModule, match=layer):
+        efficient(vanilla)
+
+
+def test_layers_that_differ_in_training_alone() -> None:
+    norm, act = partial(nn.BatchNorm3d, momentum=0.01), partial(nn.ReLU, inplace=True)
+    efficient(create_x3d(expansion="XS", num_classes=3, dropout=0.2, norm=norm, activation=act))
+
+
+def test_another_vanilla_network_is_deployed_through_the_graph() -> None:
+    torch.manual_seed(0)
+    vanilla = trained(create_x3d(expansion="XS", num_classes=3, stage_temporal_strides=(1, 1, 1, 2))).double()
+    x = torch.randn(1, 3, 4, 32, 32, dtype=torch.float64)
+    with torch.no_grad():
+        got = deployed(vanilla, TensorSpec(*x.shape))(frames_to_batch(x))
+        torch.testing.assert_close(got, vanilla(x), rtol=1e-9, atol=1e-10)
 
 
 def test_a_batch_of_clips_and_the_vanilla_network() -> None:
