@@ -58,6 +58,7 @@ _FUNCTIONS: dict[object, type[Activation]] = {
     torch.relu: ReLU, torch.relu_: ReLU, nn.functional.relu: ReLU, "relu": ReLU, "relu_": ReLU,
     nn.functional.silu: Swish, nn.functional.hardswish: HardSwish,
 }  # fmt: skip
+_IN_PLACE = (torch.relu_, "relu_")
 _SIGMOIDS = (torch.sigmoid, nn.functional.sigmoid, "sigmoid")
 _PRODUCTS = (operator.mul, operator.imul, torch.mul, "mul", "mul_")
 _SUMS = (operator.add, operator.iadd, torch.add, "add", "add_")
@@ -153,6 +154,7 @@ def proven(block: EfficientBlock, module: nn.Module, channels: int) -> Efficient
     shape = (2, channels, *_probe(module))
     chance = torch.Generator().manual_seed(0)
     x = torch.randn(shape, generator=chance, dtype=torch.float64)
+    inputs = [x.clone() for _ in range(3)]
     # Copied together: what they share they share afterwards.
     made, vanilla = copy.deepcopy((block, module))
     for part in (made, vanilla):
@@ -160,10 +162,10 @@ def proven(block: EfficientBlock, module: nn.Module, channels: int) -> Efficient
     _randomise(vanilla, chance)
     try:
         with torch.no_grad():
-            expected = vanilla(x.clone())
+            expected = vanilla(inputs[0])
             spec = tensor_spec(made, shape)
-            folded, output = made.to_deploy(spec)(frames_to_batch(x.clone())), made.output(spec)
-            results = (made(x.clone()), batch_to_frames(folded, output.t))
+            folded, output = made.to_deploy(spec)(frames_to_batch(inputs[1])), made.output(spec)
+            results = (made(inputs[2]), batch_to_frames(folded, output.t))
     except (HwbenchError, RuntimeError) as error:
         return f"{type(block).__name__}: {(str(error).splitlines() or [''])[0][:160]}"
     scale = max(float(expected.abs().max()), 1.0)
@@ -171,6 +173,8 @@ def proven(block: EfficientBlock, module: nn.Module, channels: int) -> Efficient
         return f"{type(block).__name__} does not give the same shape"
     if any(y.shape != expected.shape or not float((y - expected).abs().max()) <= _TOLERANCE * scale for y in results):
         return f"{type(block).__name__} does not compute the same"
+    if not all(torch.equal(one, x) for one in inputs):
+        return "it changes its input in place, which others may read"
     return block
 
 
@@ -350,8 +354,11 @@ def _activation(traced: Traced, node: fx.Node) -> Activation | None:
     if module is not None:
         return _wrapped(module) if type(module) in _ACTIVATIONS else None
     made = _FUNCTIONS.get(node.target) if node.op in ("call_function", "call_method") else None
-    plain = len(node.args) == 1 and set(node.kwargs) <= {"inplace"}
-    return made() if made is not None and plain else None
+    if made is None or len(node.args) != 1 or not set(node.kwargs) <= {"inplace"}:
+        return None
+    block = made()
+    block.act.inplace = node.target in _IN_PLACE or node.kwargs.get("inplace") is True  # type: ignore[assignment]
+    return block
 
 
 def _sum(traced: Traced, module: nn.Module) -> Answer:

@@ -436,6 +436,19 @@ class PreActivated(Residual):
         return self.two(self.one(self.relu(x))) + x
 
 
+class Activated(Residual):
+    """Reads its input again behind an activation that leaves it as it is."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.two(self.one(x)) + F.relu(x)
+
+
+class WritesInput(Residual):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x += self.two(self.one(x))
+        return x
+
+
 @pytest.mark.parametrize("project", [False, True])
 @pytest.mark.parametrize("order", ["branch first", "branch last", "in place"])
 def test_a_residual_module_is_one_block(project: bool, order: str) -> None:
@@ -453,6 +466,19 @@ def test_a_residual_module_is_one_block(project: bool, order: str) -> None:
         same(deployed(X), before(X.clone()))
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_an_activation_as_a_function_leaves_its_input(training: bool) -> None:
+    model = settled(Activated()).train(training)
+    before = copy.deepcopy(model)
+    block = transmute_model(model).model
+    assert isinstance(block, EfficientBlock)
+    x = (X * 1).requires_grad_()
+    clip = x * 1
+    got = block(clip) + clip
+    same(got, before(x) + x)
+    got.sum().backward()
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -460,6 +486,7 @@ def test_a_residual_module_is_one_block(project: bool, order: str) -> None:
         (lambda: Residual(drop=True), "drop (Dropout) is no block"),
         (PreActivated, "does not compute the same"),
         (Evaluated, "another one in training"),
+        (WritesInput, "changes its input in place"),
     ],
 )
 def test_sums_that_are_others(make: Callable[[], nn.Module], said: str | None) -> None:
