@@ -11,12 +11,18 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from hwbench.blocks.base import EfficientBlock
 from hwbench.errors import UnsupportedModule
 from hwbench.specs import AUTO
 
 log = logging.getLogger(__name__)
+
+# Hooks that compute weights; the deploy form has what they computed last.
+_OF_WEIGHTS = (BasePruningMethod, SpectralNorm, WeightNorm)
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,8 @@ def convert_to_deployable_form(
 
     The model is run once on the example, without gradients, to see the size of every block's input; it is left as it
     was, training mode included. The copy takes inputs of the example's size only. A block that the example does not
-    reach stays in original form, which is logged; ``conversion`` of the copy tells (a ``ConversionReport``).
+    reach, or whose deploy form would lose hooks, a forward that was replaced or parametrisations, stays in original
+    form, which is logged; ``conversion`` of the copy tells (a ``ConversionReport``).
 
     Args:
         model: Any module with efficient blocks in it, or an efficient block.
@@ -65,9 +72,9 @@ def convert_to_deployable_form(
     converted, kept = [], {}
     memo: dict[int, Any] = {}
     for name, block in blocks.items():
-        found = shapes.get(block, [])
-        if not found:
-            kept[name] = "the example does not reach it"
+        found, reason = shapes.get(block, []), _altered(block)
+        if not found or reason is not None:
+            kept[name] = reason or "the example does not reach it"
         elif len(set(found)) > 1:
             raise UnsupportedModule(
                 f"{name}: runs on inputs of several sizes ({', '.join(map(str, dict.fromkeys(found)))}); "
@@ -100,6 +107,22 @@ def _blocks(model: nn.Module) -> dict[str, EfficientBlock]:
 
     walk(model, "")
     return found
+
+
+def _altered(block: EfficientBlock) -> str | None:
+    """Why the deploy form of a block would compute something else, or do less."""
+    for name, part in block.named_modules():
+        hooks = [*part._forward_hooks.values(), *part._forward_pre_hooks.values()]
+        what = None
+        if not all(isinstance(hook, _OF_WEIGHTS) for hook in hooks):
+            what = "hooks"
+        elif "forward" in vars(part):
+            what = "a forward that was replaced"
+        elif hasattr(part, "parametrizations"):
+            what = "parametrisations"
+        if what is not None:
+            return f"{name or 'it'} has {what}, which a deploy form would lose"
+    return None
 
 
 def _shapes(

@@ -1,10 +1,12 @@
 """Whole models, also foreign ones, to deploy form; the flow of 2021 from end to end."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import prune
 
 from hwbench.blocks.mobile_cpu import (
     AdaptiveAvgPool3dOutSize1,
@@ -125,6 +127,33 @@ def test_several_inputs_shared_and_unreached_blocks() -> None:
     with torch.no_grad():
         expected = model.eval()(x, other=x)["sum"]
         torch.testing.assert_close(deployed(x, other=x)["sum"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("alter", "reason"),
+    [
+        (lambda block: block.register_forward_hook(lambda module, args, y: 2 * y), "it has hooks"),
+        (lambda block: block.kernel.bn.register_forward_hook(lambda module, args, y: 2 * y), "kernel.bn has hooks"),
+        (lambda block: block.kernel.bn.register_forward_pre_hook(lambda module, args: 2 * args[0]), "bn has hooks"),
+        (lambda block: setattr(block.kernel.bn, "forward", lambda x: 2 * x), "a forward that was replaced"),
+        (lambda block: nn.utils.parametrizations.weight_norm(block.kernel.conv), "parametrisations"),
+    ],
+)
+def test_a_block_with_hooks_stays(alter: Callable[[nn.Module], object], reason: str, clip: torch.Tensor) -> None:
+    model = nn.Sequential(Conv3dPwBnAct(3, 4), Conv3dPwBnAct(4, 4)).eval()
+    alter(model[1])
+    deployed = convert_to_deployable_form(model, clip)
+    assert deployed.conversion.converted == ("0",)
+    assert reason in deployed.conversion.kept["1"]
+    with torch.no_grad():
+        torch.testing.assert_close(deployed(clip), model(clip), rtol=1e-5, atol=1e-6)
+
+
+def test_a_pruned_block_is_converted(clip: torch.Tensor) -> None:
+    model = nn.Sequential(Conv3dPwBnAct(3, 4)).eval()
+    prune.random_unstructured(model[0].kernel.conv, "weight", 0.5)
+    with torch.no_grad():
+        torch.testing.assert_close(convert_to_deployable_form(model, clip)(clip), model(clip), rtol=1e-5, atol=1e-6)
 
 
 def test_training_modes_are_given_back() -> None:
