@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -232,7 +233,7 @@ class _Finding:
         """The best network within the budget, less what is kept in reserve; measured."""
         within_ms = float(f"{1e3 * budget_s * (1 - RESERVE):.4g}")
         device, seed = self.request.device, self.request.seed
-        study = f"quickstart-{within_ms:g}ms-{seed}"
+        study = self.study(within_ms)
         _tell_step(
             self.listener,
             2,
@@ -251,6 +252,12 @@ class _Finding:
             study=study,
         )
         return search(wanted, self.listener, workspace=self.workspace, builder=self.builder)
+
+    def study(self, within_ms: float) -> str:
+        """Name of the study; a study is of one device and one version of the engine."""
+        target = installed_target(self.request.device, RUNTIME, THREADS)
+        name = f"quickstart-{within_ms:g}ms-{self.request.seed}-{target.device}-{target.version}"
+        return re.sub(r"[^A-Za-z0-9._-]", "-", name)
 
     def compare(self, found: SearchResult) -> float:
         """Seconds that the network found takes in fp32."""

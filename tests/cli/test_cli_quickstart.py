@@ -13,8 +13,10 @@ from hwbench.cli.quickstart import _print
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.errors import InfeasibleBudget
-from hwbench.measure import campaign, quality
+from hwbench.measure import cache, campaign, quality
 from hwbench.measure.bench import Bench
+from hwbench.studies.settings import check_name
+from hwbench.testing.listeners import Keeper
 from hwbench.workspace import Workspace
 
 SPACE = """
@@ -125,6 +127,18 @@ def test_the_loop_and_the_loop_again(run, workspace):
     assert "fp32: exported before" not in err
     assert fp32.is_file()
     assert model.stat().st_mtime_ns == before[model]
+
+
+def test_a_study_is_of_one_device_and_one_engine(workspace, monkeypatch):
+    def study(device, version):
+        monkeypatch.setattr(cache, "engine_version", lambda runtime: version)
+        return loop._Finding(loop.QuickstartRequest(device=device, seed=3), Keeper(), workspace, None).study(3.4)
+
+    assert study("local", "1.5.1+cpu") == "quickstart-3.4ms-3-local-1.5.1-cpu"
+    studies = [study("local", "1.5.1+cpu"), study("local", "1.6.0"), study("s9", "1.6.0")]
+    assert len(set(studies)) == 3
+    for one in studies:
+        check_name(one)
 
 
 def test_a_budget_that_nothing_meets_names_the_smallest(run):
