@@ -15,6 +15,7 @@ from hwbench.deploy.source import ExportSource, calibrate_batch_norm
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.measure.cache import file_sha256
 from hwbench.models import by_hand
+from hwbench.models.files import inside, read_tensors, unwrapped
 from hwbench.registry import suggest
 from hwbench.specs import AUTO, BlockSpec, ModelName, Precision, TensorSpec, Workload
 
@@ -140,9 +141,13 @@ def _torchvision(name: str, num_classes: int | None) -> ForeignModel:
 
 
 def _load(module: nn.Module, path: Path) -> None:
+    _, values = read_tensors(path, "the state dict of this model, as written by torch.save(model.state_dict(), FILE)")
+    names = module.state_dict().keys()
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-        module.load_state_dict(values)
+        wrapped = [*unwrapped(inside(values))]
+        # A model may have names of its own that begin like a wrapper.
+        alike = [one for one in wrapped if one.keys() & names] or wrapped
+        module.load_state_dict(next((one for one in alike if one.keys() == names), alike[0]))
     except Exception as error:  # torch raises half a dozen kinds, depending on what the file is instead
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise InvalidFile(f"{path}: not the state dict of this model: {' '.join(lines[:3])[:300]}") from None

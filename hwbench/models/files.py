@@ -6,6 +6,7 @@ import io
 import pickle
 import struct
 import warnings
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ _FAILURES = (
 # What torch says where a pickle names a class or a function that is not on its list.
 _NEEDS_CODE = ("unsupported global", "unsupported class", "can only build", "can only reduce", "can only create")
 _SCRIPTED = "torchscript"
+
+# Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package, timm and torchvision.
+INSIDE = ("model_state", "state_dict", "weights", "model")
+# What trainers and torch.compile put before every name.
+_WRAPPERS = ("module.", "model.", "_orig_mod.")
+# How many weights an averaged model is the mean of.
+_AVERAGED = "n_averaged"
 
 
 def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
@@ -44,6 +52,21 @@ def read_tensors(path: Path, expected: str) -> tuple[bytes, dict[str, Any]]:
     if not isinstance(values, dict):
         raise InvalidFile(f"{path}: holds a {type(values).__name__}; expected {expected}")
     return data, values
+
+
+def inside(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The state dict in what a file holds: the file itself, or one of its values."""
+    return next((values[key] for key in INSIDE if isinstance(values.get(key), Mapping)), values)
+
+
+def unwrapped(weights: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """A state dict as it is, without the count of an averaged model, then with one prefix of all names less each."""
+    yield dict(weights)
+    weights = {name: value for name, value in weights.items() if name != _AVERAGED}
+    yield weights
+    while prefix := next((one for one in _WRAPPERS if weights and all(n.startswith(one) for n in weights)), None):
+        weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+        yield weights
 
 
 def _cause(error: BaseException) -> str:

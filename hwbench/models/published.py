@@ -15,7 +15,7 @@ import torch
 
 from hwbench.errors import InvalidFile, InvalidValue
 from hwbench.models.assembly import assemble
-from hwbench.models.files import read_tensors
+from hwbench.models.files import INSIDE, inside, read_tensors, unwrapped
 from hwbench.models.mvit_weights import MvitForm, separated
 from hwbench.models.plausible import Findings, examined
 from hwbench.models.weight_names import Form, WeightNames, names_of, recognised
@@ -26,10 +26,6 @@ _EXPECTED = (
     "weights of an X3D, a ResNet, an MViT or a SqueezeTime: a state dict of EfficientX3d, of PyTorchVideo, of "
     "PySlowFast, or of SqueezeTime's authors, as written by torch.save(model.state_dict(), FILE)"
 )
-# Where files keep their state dict; PyTorchVideo and PySlowFast, Lightning, this package.
-_INSIDE = ("model_state", "state_dict", "weights")
-# What trainers put before every name.
-_WRAPPERS = ("module.", "model.")
 _COUNTER = "num_batches_tracked"
 # Lines of a diff for each kind of difference; a network of another kind would fill pages. What is beyond stands in one.
 _MAX_GROUPS = 6
@@ -69,12 +65,12 @@ class PublishedWeights:
         Raises:
             InvalidFile: There is none.
         """
-        last = [name for name in self.weights if name.endswith(f"{self.names.last_layer}.weight")]
-        if not last:
+        last = [value for name, value in self.weights.items() if name.endswith(f"{self.names.last_layer}.weight")]
+        if not last or last[0].dim() != 2:
             raise InvalidFile(
                 f"{self.path}: has no last layer, whose width is the number of classes; expected {_EXPECTED}"
             )
-        return self.weights[last[0]].shape[0]
+        return last[0].shape[0]
 
     def of(self, network: Network, *, head: bool = True) -> dict[str, torch.Tensor]:
         """The weights under this package's names, all that the network has and nothing else.
@@ -139,7 +135,8 @@ def read_published(path: Path) -> PublishedWeights:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
     """
     data, values = read_tensors(path, _EXPECTED)
-    weights = _unwrapped(_tensors(path, values))
+    *_, bare = unwrapped(_tensors(path, values))
+    weights = {name: _counter(value) if name.endswith(_COUNTER) else value for name, value in bare.items()}
     try:
         form = recognised(weights)
         weights = separated(weights) if isinstance(form, MvitForm) else weights
@@ -263,18 +260,20 @@ def _kind(name: str, value: torch.Tensor) -> str:
     return "" if value.dtype in _FLOATS else f" {value.dtype}"
 
 
-def _tensors(path: Path, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+def _tensors(path: Path, values: dict[str, Any]) -> Mapping[str, torch.Tensor]:
     """The state dict in a file."""
-    inside = next((values[key] for key in _INSIDE if isinstance(values.get(key), Mapping)), values)
-    others = [key for key, value in inside.items() if not isinstance(value, torch.Tensor) or not isinstance(key, str)]
-    if others or not inside:
+    weights = inside(values)
+    others = [key for key, value in weights.items() if not isinstance(value, torch.Tensor) or not isinstance(key, str)]
+    if others or not weights:
         found = f"holds {', '.join(map(str, others[:3]))}" if others else "is empty"
-        raise InvalidFile(f"{path}: {found}; expected {_EXPECTED}, bare or as one of {', '.join(_INSIDE)}")
-    return dict(inside)
-
-
-def _unwrapped(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in weights):
-            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+        raise InvalidFile(f"{path}: {found}; expected {_EXPECTED}, bare or as one of {', '.join(INSIDE)}")
     return weights
+
+
+def _counter(value: torch.Tensor) -> torch.Tensor:
+    """A counter as an integer, where it was cast with the weights; one beyond the range of its floats counts as 0."""
+    if value.is_meta or value.layout is not torch.strided or value.is_complex() or value.is_quantized:
+        return value  # refused by its name
+    finite = value.double().nan_to_num(0, 0, 0)
+    whole = finite.long()
+    return whole if bool((whole == finite).all()) else value

@@ -170,6 +170,24 @@ def test_counters_may_be_missing(weights: dict[str, torch.Tensor], tmp_path: Pat
     assert made["s1.pathway0_stem_conv.kernel.bn.num_batches_tracked"] == 0
 
 
+@pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "model.module.", "model._orig_mod."])
+@pytest.mark.parametrize("key", [None, "model"])
+def test_wrapped_names(prefix: str, key: str | None, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    values: object = {"n_averaged": torch.tensor(3)} | {f"{prefix}{name}": tensor for name, tensor in weights.items()}
+    values = values if key is None else {key: values, "optimizer": {}}
+    assert read_published(file_of(values, tmp_path / "x")).of(NETWORK).keys() == weights.keys()
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
+def test_counters_of_any_kind_of_numbers(kind: torch.dtype, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    counters = {name: torch.tensor(400_000) for name in weights if name.endswith("num_batches_tracked")}
+    cast = {name: value.to(kind) for name, value in counters.items()}
+    made = read_published(file_of(weights | cast, tmp_path / "x")).of(NETWORK)
+    assert {made[name].dtype for name in counters} == {torch.long}
+    if kind is not torch.float16:  # there it is infinite
+        assert all(torch.equal(made[name], value) for name, value in counters.items())
+
+
 @pytest.mark.parametrize("form", WeightsForm)
 def test_the_difference_is_readable(form: WeightsForm, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     made = translated(weights, form)
@@ -237,8 +255,10 @@ def test_files_that_are_refused(weights: dict[str, torch.Tensor], tmp_path: Path
         assert "weights_only" not in str(caught.value)
     with pytest.raises(InvalidFile, match="No such file"):
         read_published(tmp_path / "none")
-    with pytest.raises(InvalidFile, match="no last layer"):
-        _ = read_published(file_of(headless, tmp_path / "headless")).num_classes
+    last = {"projection.model.weight": torch.tensor(1.0)}
+    for name, given in {"headless": headless, "scalar": weights | last}.items():
+        with pytest.raises(InvalidFile, match="no last layer"):
+            _ = read_published(file_of(given, tmp_path / name)).num_classes
 
 
 def _bytes(values: object) -> bytes:

@@ -8,7 +8,11 @@ import torch
 from torch import nn
 
 from hwbench.cli.main import main
-from hwbench.deploy import DeployedModel, external_model, is_external
+from hwbench.data import SYNTHETIC, default_clip
+from hwbench.deploy import DeployedModel, external_model, foreign_original, is_external
+from hwbench.deploy.external import ForeignModel
+from hwbench.errors import InvalidFile
+from hwbench.specs import TensorSpec
 from hwbench.workspace import Workspace
 
 CODE = """
@@ -68,7 +72,7 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("handmade_nets:small", "--input", "4x16x16"), "expected NxCxTxHxW"),
         (("handmade_nets:small", "--input", "2x3x4x16x16"), "one clip of three colours"),
         (("handmade_nets:small", "--input", "1x3x4x16x16", "--weights", "none.pt"), "which is no file"),
-        (("handmade_nets:small", "--input", "1x3x4x16x16", "--weights", "handmade_nets.py"), "not the state dict"),
+        (("handmade_nets:small", "--input", "1x3x4x16x16", "--weights", "handmade_nets.py"), "the state dict of this"),
         (("handmade_nets:small", "--input", "1x3x4x16x16", "--classes", "3"), "makes its own head"),
         (("handmade_nets:number", "--input", "1x3x4x16x16"), "expected a torch.nn.Module, got int"),
         (("handmade_nets:broken", "--input", "1x3x4x16x16"), "RuntimeError: no such luck"),
@@ -89,6 +93,36 @@ def test_what_is_wrong_is_one_sentence(
     assert len(lines) == 1
     assert said in lines[0]
     assert not (folder / "out").exists()
+
+
+class Own(nn.Module):
+    """Has names that begin as those of a wrapper do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.Sequential(nn.Conv3d(3, 8, 1), nn.BatchNorm3d(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x).mean((2, 3, 4))
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize("key", [None, "state_dict", "model"])
+def test_weights_in_the_wrappings_of_trainers(prefix: str, key: str | None, tmp_path: Path) -> None:
+    weights = Own().state_dict()
+    values = {f"{prefix}{name}": value for name, value in weights.items()}
+    torch.save(values if key is None else {key: values, "epoch": 3}, tmp_path / "weights.pt")
+    clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
+    source = foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
+    assert all(torch.equal(value, weights[name]) for name, value in source.module.state_dict().items())
+
+
+def test_weights_that_would_run_code(tmp_path: Path) -> None:
+    torch.save(Own(), tmp_path / "weights.pt")
+    clip, spec = default_clip(SYNTHETIC, 2), TensorSpec(1, 3, 2, 4, 4)
+    with pytest.raises(InvalidFile, match="reading those would run code") as caught:
+        foreign_original(ForeignModel("own", Own()), clip, spec, tmp_path / "weights.pt", None)
+    assert "weights_only" not in str(caught.value)
 
 
 def test_names_are_told_apart(folder: Path) -> None:
