@@ -75,21 +75,22 @@ def external_model(name: str, num_classes: int | None = None) -> ForeignModel:
     """The model that a name means, with the weights that it is made with.
 
     Args:
-        name: ``torchvision:MODEL``, or ``package.module:function`` of a function that can be called without arguments
-            and returns a module (``hwbench.models.by_hand``); the working directory is looked into as well.
+        name: ``torchvision:MODEL``, or ``package.module:function`` of a function that can be called without arguments,
+            or with ``num_classes``, and returns a module (``hwbench.models.by_hand``); the working directory is looked
+            into as well.
         num_classes: Width of the logits; None takes the model's own.
 
     Raises:
         UnknownName: torchvision has no such video model.
-        InvalidValue: There is no such function, it fails, or it returns no module.
+        InvalidValue: There is no such function, it takes no number of classes, it fails, or it returns no module.
     """
     head, _, tail = name.strip().partition(":")
     if head == TORCHVISION:
         return _torchvision(tail, num_classes)
-    if num_classes is not None:
-        raise InvalidValue(f"--classes: {name} makes its own head; leave it out")
     own = ModelName.parse(name)
-    module = by_hand.made(own)
+    if num_classes is not None and not by_hand.takes_classes(by_hand.imported(own)):
+        raise InvalidValue(f"--classes: {name} makes its own head; leave it out, or let it take {by_hand.CLASSES}")
+    module = by_hand.made(own, num_classes)
     return ForeignModel(name, module, by_hand.input_of(own, module))
 
 

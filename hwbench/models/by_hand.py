@@ -298,7 +298,8 @@ def _parts(module: nn.Module, beside: Any) -> list[tuple[str, nn.Module]]:
     if named is None:
         return []
     if isinstance(named, nn.Module):
-        return [*named.named_children()]
+        # A layer that is used twice is two steps of a chain.
+        return [(name, part) for name, part in named._modules.items() if part is not None]
     if isinstance(named, Mapping):
         return [(str(name), part) for name, part in named.items()]
     pairs = [one if isinstance(one, tuple) else (str(index), one) for index, one in enumerate(named)]
@@ -315,7 +316,12 @@ def _check_chain(name: ModelName, parts: Sequence[nn.Module], x: torch.Tensor, l
     with torch.no_grad():
         for part in parts:
             x = part.eval()(x)
-    if x.shape != logits.shape or float((x - logits).abs().max()) > _CHAIN_TOLERANCE * float(logits.abs().max() + 1e-9):
+    if not bool(logits.isfinite().all()):
+        if len(parts) == 1:
+            return
+        raise InvalidValue(f"{name}: returns values that are not finite, so its blocks cannot be checked; {_WAY_OUT}")
+    tolerance = _CHAIN_TOLERANCE * float(logits.abs().max() + 1e-9)
+    if x.shape != logits.shape or not float((x - logits).abs().max()) <= tolerance:  # NaN is neither
         raise InvalidValue(f"{name}: its blocks one after the other compute something else than it; {_WAY_OUT}")
 
 

@@ -80,6 +80,23 @@ pictures.input_shape = (1, 3, 4, 10, 10)
 def fails():
     raise RuntimeError("no such luck")
 
+def shared():
+    act = nn.ReLU()
+    return nn.Sequential(nn.Conv3d(3, 4, 1), act, nn.Conv3d(4, 4, 1), act, Logits(5))
+shared.input_shape = (1, 3, 4, 10, 10)
+
+class NotFinite(nn.Sequential):
+    def forward(self, x):
+        return super().forward(x) * float("nan")
+
+def not_finite():
+    return NotFinite(stem(), Logits(5))
+not_finite.input_shape = (1, 3, 4, 10, 10)
+
+def not_finite_whole():
+    return NotFinite(stem(), Logits(5))
+not_finite_whole.input_shape, not_finite_whole.blocks = (1, 3, 4, 10, 10), None
+
 def wide(num_classes):
     return nn.Sequential(stem(), Logits(num_classes))
 wide.input_shape = (1, 3, 4, 10, 12)
@@ -174,6 +191,7 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
     ("function", "error", "message"),
     [
         ("partly", InvalidValue, "name none: give the function an attribute blocks = None"),
+        ("not_finite", InvalidValue, "not finite, so its blocks cannot be checked; .* blocks = None"),
         ("sizeless", InvalidValue, "its clip is not known; write .*:sizeless@1x3xTxHxW"),
         ("pictures", UnsupportedModule, r"expected logits \(1, classes\), it returns \(1, 4, 4, 5, 5\)"),
         ("fails", InvalidValue, "does not make a model: RuntimeError: no such luck"),
@@ -188,7 +206,12 @@ def test_what_is_no_model_is_refused_in_words(package, function, error, message)
         loaded(package, function)
 
 
+def test_a_layer_that_is_used_twice_is_two_blocks(package):
+    assert loaded(package, "shared").names == ("0", "1", "2", "3", "4")
+
+
 def test_a_model_that_names_no_blocks_is_one_block(package):
+    assert loaded(package, "not_finite_whole").names == ("network",)
     (block,) = loaded(package, "unnamed").network.blocks
     assert block.kind == "hand-network"
     assert block.role.gives_logits

@@ -27,6 +27,9 @@ def number():
 def features():
     return nn.Conv3d(3, 8, 3)
 
+def classified(num_classes):
+    return nn.Sequential(nn.Conv3d(3, num_classes, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+
 def grouped():
     return nn.Sequential(nn.GroupNorm(1, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
 
@@ -129,6 +132,10 @@ def test_names_are_told_apart(folder: Path) -> None:
     assert is_external("torchvision:r3d_18")
     assert is_external("handmade_nets:small")
     assert not any(map(is_external, ("zoo:json", "json:best", "x3d-tiny:frames=8", "nowhere:thing", "json", "a b:c")))
+
+
+def test_a_model_that_takes_the_number_of_classes_is_told_it(folder: Path) -> None:
+    assert external_model("handmade_nets:classified", 6).module[0].out_channels == 6
 
 
 def test_a_torchvision_model_knows_its_clip_and_normalisation() -> None:
