@@ -56,7 +56,10 @@ def stream_form(module: nn.Module, input: TensorSpec, memory: int | None = None)
         )
     dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
     one = input.with_(t=1)
-    return StreamForm(module.to_stream(one), one.folded, memory, dtype).eval()
+    # bf16 counts to 256 and fp16 to 2048.
+    halved = dtype.itemsize < torch.float32.itemsize
+    form = StreamForm(module.to_stream(one), one.folded, memory, torch.float32 if halved else dtype).eval()
+    return form.in_dtype(dtype) if halved else form
 
 
 class BlockChain(EfficientBlock):

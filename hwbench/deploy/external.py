@@ -45,7 +45,8 @@ class ForeignNetwork:
 
     def deployed(self, module: nn.Module, variant: str = AUTO) -> nn.Module:
         """The deploy form, through the graph."""
-        example = torch.zeros(self.input.shape, dtype=next(module.parameters()).dtype)
+        dtype = next((parameter.dtype for parameter in module.parameters()), torch.float32)
+        example = torch.zeros(self.input.shape, dtype=dtype)
         return deploy_graph(module, example, variant=variant)
 
 
@@ -108,7 +109,7 @@ def foreign_original(
 
     Raises:
         InvalidFile: The file is no state dict of this model.
-        InvalidValue: The model does not take the input.
+        InvalidValue: The model does not take the input, or, with random weights, no batch of such.
         UnsupportedModule: It does not return logits (1, classes).
     """
     module, origin = model.module.eval(), WeightsOrigin("made")
@@ -120,7 +121,15 @@ def foreign_original(
     answer = by_hand.answer(model.name, module, torch.zeros(input.shape))
     if weights is None and seed is not None:
         generator = torch.Generator().manual_seed(seed)
-        calibrate_batch_norm(module, torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator))
+        clips = torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator)
+        try:
+            calibrate_batch_norm(module, clips)
+        except Exception as error:  # the model's own code
+            cause = (str(error).splitlines() or [type(error).__name__])[0][:160]
+            raise InvalidValue(
+                f"{model.name} takes one clip, but no batch of {_SETTLING_CLIPS}, of which random weights need the "
+                f"statistics ({cause}); let it take batches, or leave out --weights random"
+            ) from error
     network = ForeignNetwork(model.name, input, answer.shape[1])
     return ExportSource(network, module, clip, origin, normalisation=model.normalisation)
 

@@ -24,6 +24,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.base import EfficientBlock
+from hwbench.blocks.copies import copied
 from hwbench.deploy.patterns import (
     Rule,
     activation_of,
@@ -116,7 +117,7 @@ def transmute_model(
     """
     tried = rules.get(target_device)
     if dry_run:
-        report = _transmuted(copy.deepcopy(model), tried, example_input)
+        report = _transmuted(copied(model), tried, example_input)
         return TransmuteReport(model, report.replaced, report.kept, report.absorbed)
     report = _transmuted(model, tried, example_input)
     log.log(logging.INFO, "%s", report)
@@ -379,7 +380,7 @@ def _run(model: nn.Module, example: torch.Tensor | tuple[Any, ...]) -> Any:
     args = example if isinstance(example, tuple) else (example,)
     exact = [a.detach().to("cpu", torch.float64) if _is_float(a) else copy.deepcopy(a) for a in args]
     with torch.no_grad():
-        return copy.deepcopy(model).to("cpu", torch.float64).eval()(*exact)
+        return copied(model).to("cpu", torch.float64).eval()(*exact)
 
 
 def _is_float(value: object) -> bool:

@@ -6,7 +6,6 @@ given one. Everything that was read from a file is looked up among the models th
 
 from __future__ import annotations
 
-import copy
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench.blocks.copies import copied
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.examined_blocks import examined
 from hwbench.registry import suggest
@@ -173,14 +173,15 @@ def imported(name: ModelName) -> Any:
 
 
 def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
-    """The module that a function makes; a module that was made already is copied.
+    """The module that a function makes, on the CPU and in fp32; a module that was made already is copied.
 
     Raises:
         InvalidValue: There is no such function, it fails, or it returns no module.
+        UnsupportedModule: A module that was made already cannot be copied, or the weights are on the meta device.
     """
     function = imported(name)
     if isinstance(function, nn.Module):
-        return copy.deepcopy(function)
+        return _in_fp32(name, copied(function))
     plain, wanted = replace(name, input=None), {} if num_classes is None else {CLASSES: num_classes}
     with _working_directory():
         try:
@@ -191,7 +192,13 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
             raise InvalidValue(f"{plain} does not make a model: {type(error).__name__}: {_line(error)}") from error
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"{plain}: expected a torch.nn.Module, got {type(module).__name__}")
-    return module
+    return _in_fp32(name, module)
+
+
+def _in_fp32(name: ModelName, module: nn.Module) -> nn.Module:
+    if any(tensor.is_meta for tensor in (*module.parameters(), *module.buffers())):
+        raise UnsupportedModule(f"{name}: its weights are on the meta device, where nothing can be computed")
+    return module.cpu().float()
 
 
 def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:

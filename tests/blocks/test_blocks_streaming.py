@@ -64,6 +64,21 @@ def test_stream_is_exact_in_double_precision_for_several_clips_at_once() -> None
     torch.testing.assert_close(run(form, clip)[-1], module(clip), rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@torch.inference_mode()
+def test_networks_in_16_bits(dtype: torch.dtype) -> None:
+    net = network("3x3x3").causal()
+    module, clip = made(net), torch.randn(1, 3, 4, SIZE, SIZE)
+    expected = module(clip)
+    module, clip = module.to(dtype), clip.to(dtype)
+    form = stream_form(module, net.input)
+    for answer in (run(form, clip)[-1], deploy_form(module, net.input)(frames_to_batch(clip))):
+        assert answer.dtype is dtype
+        torch.testing.assert_close(answer.float(), expected, rtol=0, atol=0.05 * float(expected.abs().max()))
+    frames = torch.full((1, 1, 1, 1), 5000.0)
+    assert form(clip[:, :, 0], frames, *form.start(dtype)[1:])[1].item() == 5001
+
+
 @torch.inference_mode()
 def test_no_frame_of_a_causal_network_depends_on_a_later_one_and_an_ordinary_one_does() -> None:
     """Blocks in front of the head: frame 3 is the same whatever comes behind it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from torch import fx, nn
 from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from hwbench.blocks.copies import copied
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.layout import frames_to_batch
@@ -55,7 +55,8 @@ def deploy_graph(
 
     Raises:
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
-            model; the message names the operation, its place in the model and the shape of its input.
+            model, or the model cannot be copied; the message names the operation, its place in the model and the shape
+            of its input.
         InvalidValue: The example is no clip, or the model does not take it.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
@@ -63,7 +64,7 @@ def deploy_graph(
     for one in examples:
         if one.dim() != 5:
             raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(one.shape)}")
-    original = copy.deepcopy(model).to("cpu", torch.float64).eval()
+    original = copied(model).to("cpu", torch.float64).eval()
     generator = torch.Generator().manual_seed(0)
     clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)
     with torch.no_grad():

@@ -111,9 +111,10 @@ class CausalGate(nn.Module):
         self.block = _folded(block)
         self.mul = FloatFunctional()
         self.spec = input
-        dtype = next(self.block.parameters()).dtype
-        frames = torch.arange(1, input.t + 1, dtype=dtype).reshape(-1, 1)
-        self.means = filled_conv((torch.ones(input.t, input.t).tril() / frames)[..., None, None], None, 1)
+        like = next(self.block.parameters())
+        frames = torch.arange(1, input.t + 1, dtype=torch.float64).reshape(-1, 1)
+        shares = (torch.ones(input.t, input.t).tril() / frames).to(like)
+        self.means = filled_conv(shares[..., None, None], None, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         means = x.mean((-2, -1), keepdim=True)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.blocks import frames_to_batch
 from hwbench.cli.main import main
 from hwbench.data import SYNTHETIC, default_clip
 from hwbench.deploy import DeployedModel, external_model, foreign_original, is_external
@@ -16,6 +17,8 @@ from hwbench.specs import TensorSpec
 from hwbench.workspace import Workspace
 
 CODE = """
+import threading
+
 from torch import nn
 
 def small():
@@ -29,6 +32,30 @@ def features():
 
 def classified(num_classes):
     return nn.Sequential(nn.Conv3d(3, num_classes, 1), nn.AdaptiveAvgPool3d(1), nn.Flatten())
+
+def halved():
+    return small().bfloat16()
+
+def locked():
+    model = small()
+    model[0].lock = threading.Lock()
+    return model
+
+made = locked()
+
+def on_meta():
+    return small().to("meta")
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3, 4))
+
+class OneClip(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm3d(3)
+    def forward(self, x):
+        return self.norm(x).mean((2, 3, 4)).reshape(1, 3)
 
 def grouped():
     return nn.Sequential(nn.GroupNorm(1, 3), nn.AdaptiveAvgPool3d(1), nn.Flatten())
@@ -81,6 +108,13 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("handmade_nets:broken", "--input", "1x3x4x16x16"), "RuntimeError: no such luck"),
         (("handmade_nets:features", "--input", "1x3x4x16x16"), "expected logits"),
         (("handmade_nets:grouped", "--input", "1x3x4x16x16", "--precision", "fp32"), "group_norm"),
+        (
+            ("handmade_nets:locked", "--input", "1x3x4x16x16", "--precision", "fp32"),
+            "its attribute 0.lock cannot be copied",
+        ),
+        (("handmade_nets:made", "--input", "1x3x4x16x16"), "its attribute 0.lock cannot be copied"),
+        (("handmade_nets:on_meta", "--input", "1x3x4x16x16"), "on the meta device"),
+        (("handmade_nets:OneClip", "--input", "1x3x4x16x16", "--weights", "random"), "but no batch of 2"),
         (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
@@ -136,6 +170,16 @@ def test_names_are_told_apart(folder: Path) -> None:
 
 def test_a_model_that_takes_the_number_of_classes_is_told_it(folder: Path) -> None:
     assert external_model("handmade_nets:classified", 6).module[0].out_channels == 6
+
+
+@pytest.mark.parametrize("function", ["halved", "Mean"])
+def test_another_type_of_numbers_and_no_parameters(function: str, folder: Path) -> None:
+    spec = TensorSpec(1, 3, 4, 16, 16)
+    model = external_model(f"handmade_nets:{function}")
+    source = foreign_original(model, default_clip(SYNTHETIC, 4), spec, None, seed=0)
+    with torch.no_grad():
+        x = torch.randn(spec.shape)
+        torch.testing.assert_close(source.deployed()(frames_to_batch(x)), source.module(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_torchvision_model_knows_its_clip_and_normalisation() -> None:
