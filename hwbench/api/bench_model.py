@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,11 +38,12 @@ def model_file(model: str) -> Path | None:
     from hwbench.runtimes import exporting, of_file
 
     path = Path(model)
-    if path.is_dir():
+    # os.path, and not Path: a printed architecture is longer than the name of a file may be, at which Path raises.
+    if os.path.isdir(path):
         models = [p for p in sorted(path.glob("model.*")) if of_file(p)]
         # What ``check_given`` refuses is taken only where there is nothing else, so that it says why.
         path = min(models, key=lambda p: of_file(p) not in exporting(), default=path / "model.pte")
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     if of_file(path):
         raise InvalidFile(f"no file {model}; make one: hwbench export CHECKPOINT --out DIR")

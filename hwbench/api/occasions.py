@@ -133,11 +133,17 @@ def begin_occasion(
     since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
     if not missing or since is None or campaign.emulated:
         return
-    known = set(missing)
+    known = set(missing) - _of_another_build(campaign)
     again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
     if since <= APART_S:
         again = _lacking(campaign, again)
     measure_anchors(campaign, again, watch)
+
+
+def _of_another_build(campaign: Campaign) -> set[Workload]:
+    """Those with a row that the build of now takes over where it comes out the same: it would not be measured."""
+    rows = campaign.store.occasions(campaign.target, campaign.conditions).of_rows
+    return {workload for workload, build in rows if build != campaign.build_key(workload)}
 
 
 def _lacking(campaign: Campaign, workloads: Sequence[Workload]) -> list[Workload]:

@@ -186,8 +186,8 @@ class Campaign:
         return self._result(asked, set(missing), time.monotonic() - started)
 
     def reopen(self, workloads: Iterable[Workload]) -> int:
-        """Makes the finished rows of these workloads missing again; returns how many there were."""
-        return self.store.reopen(workloads, self.target, self.timing, self.conditions, build=self.build_key)
+        """Makes the finished rows of these workloads missing again; returns of how many there were rows."""
+        return self.store.reopen(workloads, self.target, self.timing, self.conditions)
 
     def missing(self, workloads: Iterable[Workload]) -> list[Workload]:
         """The workloads that have no finished row, in their order."""

@@ -74,21 +74,26 @@ class RowLedger(StorePart):
         target: Target,
         timing: Timing,
         conditions: Mapping[str, str],
-        *,
-        build: Callable[[Workload], str] = no_build,
     ) -> int:
-        """Makes finished rows missing again, so that they are measured anew; returns how many.
+        """Makes the finished rows of workloads missing again, so that they are measured anew.
 
-        Their sessions stay in the file and do not count.
+        Rows of every build are: one that another version made may be adopted by the build of now. Their sessions stay
+        in the file and do not count.
+
+        Returns:
+            How many of the workloads had a finished row.
         """
         protocol, digest = timing_key(timing), fingerprint(conditions)
         with self.database.transaction() as db:
-            done = db.executemany(
-                "UPDATE measurements SET attempt = attempt + 1, outcome = NULL, reason = '', finished_at = NULL "
-                f"WHERE {IDENTITY} AND outcome IS NOT NULL",
-                [(w.key, target.key, protocol, digest, build(w)) for w in dict.fromkeys(workloads)],
-            )
-            return int(done.rowcount)
+            done = [
+                db.execute(
+                    "UPDATE measurements SET attempt = attempt + 1, outcome = NULL, reason = '', finished_at = NULL "
+                    "WHERE workload = ? AND target = ? AND timing = ? AND conditions = ? AND outcome IS NOT NULL",
+                    (workload.key, target.key, protocol, digest),
+                ).rowcount
+                for workload in dict.fromkeys(workloads)
+            ]
+        return sum(count > 0 for count in done)
 
     def claim(self, workloads: Iterable[Workload], target: Target) -> int:
         """Takes rows for a table that were measured for another purpose, before a table asked for them; how many."""

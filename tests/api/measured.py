@@ -23,14 +23,22 @@ CONDITIONS = {"device": "fake", "kernel": "6.1"}
 def fake_device(monkeypatch: pytest.MonkeyPatch, folder: Path) -> FakeDevice:
     """Stands in for every device: the rest is real."""
     device = FakeDevice(folder, law=work, noise=1e-4)
-    device.places = []
+    device.places, device.version = [], ""
 
     @contextmanager
     def place(store, workspace, place, *, threads=None, **options):
         device.places.append(place)
         store.clock(CONDITIONS)  # as the real one does, whose sessions refer to it
         target: Target = replace(TARGET, device=place.name, threads=threads or TARGET.threads)
-        yield Campaign(store, target, CONDITIONS, device.build, device.measure, Timing(min_rounds=3, max_rounds=3))
+        yield Campaign(
+            store,
+            target,
+            CONDITIONS,
+            device.build,
+            device.measure,
+            Timing(min_rounds=3, max_rounds=3),
+            build_key=lambda workload: device.version,
+        )
 
     monkeypatch.setattr(campaigns, "place_campaign", place)
     return device

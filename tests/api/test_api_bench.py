@@ -10,6 +10,7 @@ from micro_workspace import NETWORK, SPACE
 
 import hwbench
 from hwbench.api.bench import stats_of
+from hwbench.api.bench_model import model_file
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, Outcome, Session
@@ -99,6 +100,10 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
 def test_what_is_wrong_is_raised(workspace, fields, error, said):
     with pytest.raises(error, match=said):
         hwbench.bench(hwbench.BenchRequest(**fields), workspace=workspace)
+
+
+def test_a_name_longer_than_that_of_a_file_may_be_is_no_file():
+    assert model_file("x3d-mobile@1x3x8x112x112:" + "_".join(["k3x3x3"] * 60)) is None
 
 
 def test_the_legal_states_of_caches_are_those_of_the_protocol():

@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from measured import CONDITIONS, TARGET, fake_device
@@ -141,6 +142,22 @@ def test_rows_of_another_occasion_are_joined_on_the_scale_of_most_rows(workspace
     for row in fresh:
         assert row.stats.median_s == pytest.approx(work(row.workload), rel=0.01)  # and not 1.08 times that
     assert after.scale.factor == pytest.approx(1.08, rel=0.005)
+
+
+def test_rows_that_an_update_builds_anew_are_joined_by_the_anchors(workspace, fake):
+    profile(workspace)
+    before = table(workspace)
+    changed = [row.workload for row in before.rows(Role.BLOCK)][:3]
+    a_day_passes(workspace)
+    slower(fake, 1.08)
+    build, fake.version, visits = fake.build, "updated", len(fake.visits)
+    fake.build = lambda workloads: (
+        replace(made, sha256="ab" * 32) if made.workload in changed else made for made in build(workloads)
+    )
+    profile(workspace)
+    assert set(fake.visits[visits:]) == {*changed, *(row.workload for row in anchor_rows(before))}
+    for workload in changed:
+        assert table(workspace)[workload].median_s == pytest.approx(work(workload), rel=0.01)
 
 
 def test_a_table_of_another_store_is_refreshed_by_its_published_anchors(workspace, fake):

@@ -294,6 +294,16 @@ def test_reopened_rows_are_measured_anew(store, tmp_path):
         assert row.stats.median_s == pytest.approx(2 * proportional(row.workload), rel=0.01)
 
 
+def test_reopened_rows_of_another_version_are_measured_anew_and_not_adopted(store, tmp_path):
+    device = FakeDevice(tmp_path / "files")
+    campaign(store, device, build_key=lambda workload: "before").run(WORKLOADS)
+    updated = campaign(store, device, build_key=lambda workload: "updated")
+    assert updated.reopen([FIRST, SECOND]) == 2
+    updated.run(WORKLOADS)
+    visits = Counter(device.visits)
+    assert visits[FIRST] == visits[SECOND] == 2 * visits[THIRD]
+
+
 @pytest.mark.parametrize("followed", [0.0, 0.5, 1.0])
 def test_sessions_are_corrected_by_their_clock_as_far_as_latencies_follow_it(store, tmp_path, followed):
     device = FakeDevice(tmp_path, wander=0.04, clock_sensitivity=followed)
