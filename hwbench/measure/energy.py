@@ -1,7 +1,10 @@
 """What a device takes from its supply, where it tells: the energy counter of a processor, or the gauge of a battery.
 
-RAPL (``/sys/class/powercap``, Intel and AMD) counts the joules of whole processor packages. A battery's driver tells
-current and voltage (``/sys/class/power_supply``); of a battery that is being charged they say nothing about the load.
+RAPL (``/sys/class/powercap``, Intel and AMD) counts the joules of whole processor packages. Laptops have the same
+counter a second time (``intel-rapl-mmio``), and one of the platform (``psys``) that has the package in it: each package
+counts once. A battery's driver tells current and voltage (``/sys/class/power_supply``); of a battery that is being
+charged they say nothing about the load. The kernel's unit of current is the microampere; some drivers, of Samsung and
+others, tell milliampere.
 """
 
 from __future__ import annotations
@@ -22,7 +25,11 @@ for zone in /sys/class/powercap/*:[0-9]*; do
   case ${zone##*/} in *:*:*) continue;; esac
   if [ -r "$zone/energy_uj" ]; then
     echo; echo "== rapl ${zone##*/}"
-    for name in energy_uj max_energy_range_uj; do value=; read -r value <"$zone/$name"; echo "$name: $value"; done
+    for name in name energy_uj max_energy_range_uj; do
+      value=
+      if [ -r "$zone/$name" ]; then read -r value <"$zone/$name"; fi
+      echo "$name: $value"
+    done
   fi
 done
 for supply in /sys/class/power_supply/*; do
@@ -39,6 +46,8 @@ for supply in /sys/class/power_supply/*; do
   fi
 done
 """
+# No device under load takes less than 10 mA: a smaller number is in milliampere.
+LEAST_UA = 10_000.0
 RAPL, FUEL_GAUGE = "rapl", "fuel gauge"
 
 
@@ -48,7 +57,8 @@ class EnergyReading:
 
     Attributes:
         packages: Microjoules of each processor package so far, and the number at which its counter starts again.
-        current_ua: Microampere out of the battery; None: not told.
+        current_ua: Current out of the battery, in microampere or, by some drivers, milliampere (see ``power``); None: not
+            told.
         voltage_uv: Microvolt of the battery; None: not told.
         charging: The battery is not the supply alone.
     """
@@ -60,7 +70,7 @@ class EnergyReading:
 
     @property
     def watts(self) -> float | None:
-        """Of the battery, where current and voltage are told."""
+        """Of the battery, where current and voltage are told, with the current in microampere."""
         if self.current_ua is None or self.voltage_uv is None:
             return None
         return abs(self.current_ua) * self.voltage_uv * 1e-12
@@ -97,11 +107,11 @@ def read_energy(transport: Transport) -> EnergyReading:
 def parse(text: str) -> EnergyReading:
     """Reads what the script prints."""
     parts = sections(text)
-    packages = []
-    for name in sorted(parts):
-        told = fields(parts[name])
-        if name.startswith("rapl ") and told.get("energy_uj", "").isdigit():
-            packages.append((number(told["energy_uj"], 1 << 62), number(told.get("max_energy_range_uj", ""), 1 << 62)))
+    zones = [fields(parts[name]) for name in sorted(parts, key=_mmio_last) if name.startswith("rapl ")]
+    packages = [
+        (number(zone["energy_uj"], 1 << 62), number(zone.get("max_energy_range_uj", ""), 1 << 62))
+        for zone in _packages([zone for zone in zones if zone.get("energy_uj", "").isdigit()])
+    ]
     battery = fields(parts.get("battery", ""))
     return EnergyReading(
         tuple(packages),
@@ -111,8 +121,25 @@ def parse(text: str) -> EnergyReading:
     )
 
 
+def _mmio_last(section: str) -> tuple[bool, str]:
+    return "-mmio" in section, section
+
+
+def _packages(zones: Sequence[dict[str, str]]) -> Sequence[dict[str, str]]:
+    """The first zone of each package; all zones where none is called so."""
+    by_name: dict[str, dict[str, str]] = {}
+    for zone in zones:
+        if (name := zone.get("name", "")).startswith("package-"):
+            by_name.setdefault(name, zone)
+    return list(by_name.values()) or zones
+
+
 def power(readings: Sequence[tuple[float, EnergyReading]]) -> Energy:
-    """Mean power over some readings, each with the second at which it was taken, ascending."""
+    """Mean power over some readings, each with the second at which it was taken, ascending.
+
+    Currents of a battery are in milliampere where the largest is below 10 000: no device under load takes less than
+    10 mA.
+    """
     if len(readings) < 2:
         return Energy(reason="fewer than two readings")
     (start, first), (end, last) = readings[0], readings[-1]
@@ -124,7 +151,8 @@ def power(readings: Sequence[tuple[float, EnergyReading]]) -> Energy:
         return Energy(reason="no energy counter of the processor (RAPL) and no current of a battery can be read")
     if any(one.charging for one in known):
         return Energy(reason="the battery is not discharging: unplug the device, and reach it over Wi-Fi")
-    watts = [one.watts or 0.0 for one in known]
+    unit = 1e3 if 0 < max(abs(one.current_ua or 0.0) for one in known) < LEAST_UA else 1.0
+    watts = [unit * (one.watts or 0.0) for one in known]
     steps = [b - a for a, b in pairwise(sorted(set(watts)))]
     return Energy(FUEL_GAUGE, statistics.fmean(watts), min(steps, default=watts[0]), len(known))
 

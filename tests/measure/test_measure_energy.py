@@ -1,8 +1,10 @@
 """What a device takes from its supply."""
 
+import subprocess
+
 import pytest
 
-from hwbench.measure.energy import FUEL_GAUGE, RAPL, RAPL_UNIT_J, EnergyReading, parse, power
+from hwbench.measure.energy import _SCRIPT, FUEL_GAUGE, RAPL, RAPL_UNIT_J, EnergyReading, parse, power
 
 TEXT = """
 == rapl intel-rapl:0
@@ -24,6 +26,50 @@ def test_counters_and_gauges_are_read_and_nonsense_is_empty():
     assert parse(TEXT.replace("Discharging", "Full")).charging
     assert parse("== battery\ncurrent_now: much\nvoltage_now:\nstatus:\n").watts is None
     assert parse("\0== rapl x\nenergy_uj: -1\n") == EnergyReading()
+
+
+LAPTOP = """
+== rapl intel-rapl-mmio:0
+name: package-0
+energy_uj: 7000000
+max_energy_range_uj: 262143328850
+== rapl intel-rapl:0
+name: package-0
+energy_uj: 5000000
+max_energy_range_uj: 262143328850
+== rapl intel-rapl:1
+name: psys
+energy_uj: 90000000
+max_energy_range_uj: 262143328850
+"""
+
+
+def test_a_package_counts_once_and_the_platform_that_has_it_in_it_not_at_all():
+    assert parse(LAPTOP).packages == ((5000000, 262143328850),)
+    assert parse(LAPTOP.replace("rapl:1", "rapl:2").replace("psys", "package-1")).packages[1][0] == 90000000
+    assert [count for count, _ in parse(LAPTOP.replace("package-0", "").replace("psys", "")).packages] == [
+        5000000,
+        90000000,
+        7000000,
+    ]
+
+
+def test_the_script_tells_the_name_of_a_zone(tmp_path):
+    zone = tmp_path / "class" / "powercap" / "intel-rapl:0"
+    zone.mkdir(parents=True)
+    for name, value in (("name", "package-0"), ("energy_uj", "1500000"), ("max_energy_range_uj", "262143328850")):
+        (zone / name).write_text(value + "\n")
+    script = _SCRIPT.replace("/sys/", f"{tmp_path}/")
+    out = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "name: package-0\n" in out
+    assert parse(out).packages == ((1500000, 262143328850),)
+
+
+def test_a_gauge_that_tells_milliampere_gives_the_same_watts():
+    readings = [(float(at), EnergyReading((), current, 4e6)) for at, current in enumerate((-500.0, -510.0, -9.0))]
+    found = power(readings)
+    assert found.watts == pytest.approx(4e-3 * (500 + 510 + 9) / 3)
+    assert found.resolution_watts == pytest.approx(0.04)
 
 
 def test_a_counter_gives_watts_and_may_start_again():
