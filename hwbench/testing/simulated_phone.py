@@ -168,7 +168,10 @@ class PhoneMachine(Machine):
         return int(self.now_s * 1e9)
 
     def usage(self) -> Usage:
-        return Usage(int(self._cpu_s * 1e9), self._switches, 0, 50_000)
+        return Usage(int(self._cpu_s * 1e9), self._switches, 0)
+
+    def peak_memory_kb(self) -> int:
+        return 50_000
 
     def cpus(self) -> list[int]:
         return list(self._pinned or LITTLE + BIG)

@@ -15,7 +15,7 @@ import torch
 
 import hwbench.runtimes
 from hwbench.errors import CheckFailed, InvalidFile
-from hwbench.runtimes.machine import Machine
+from hwbench.runtimes.machine import Machine, status_kb
 from hwbench.runtimes.protocol import (
     MAX_COPIES,
     Begin,
@@ -123,6 +123,16 @@ def test_what_a_session_says(both, kind):
         assert sum(visit.samples_ns) <= visit.wall_ns
         assert visit.maxrss_kb > 1000
         assert visit.cpu_ns > 0
+
+
+def test_the_memory_of_a_session_is_that_of_the_runner_and_not_of_who_started_it(native, files, tmp_path):
+    peak_kb = status_kb(Path("/proc/self/status").read_text(), "VmHWM")
+    if not peak_kb:
+        pytest.skip("the kernel tells no VmHWM")
+    ballast = np.ones(64 << 20)  # of the parent, which forks without a copy
+    _, messages = run(native, Options(list=write_list(tmp_path, {"small": files["small"]}), **QUICK))
+    (visit,) = [message for message in messages if isinstance(message, Visit)]
+    assert 1000 < visit.maxrss_kb < ballast.nbytes / 1024
 
 
 @pytest.mark.parametrize("kind", ["native", "python"])

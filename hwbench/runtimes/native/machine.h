@@ -121,6 +121,18 @@ inline int64_t temperature_mc() {
   return hottest;
 }
 
+// Most memory that this process has had. ru_maxrss outlives exec on Linux: it has what the parent had.
+inline int64_t peak_memory_kb() {
+  std::ifstream status("/proc/self/status");
+  int64_t kb = 0;
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:" && status >> kb) return kb;
+  }
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  return used.ru_maxrss;
+}
+
 inline uint64_t machine_bytes() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }

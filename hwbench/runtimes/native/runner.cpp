@@ -202,8 +202,6 @@ void time_session(Timed& model, const char* kind, const std::string& id, uint64_
   if (o.probe) memory = std::max(memory, watch.memory());
   watch.measured_ms += taken.ms();
   watch.waited_ms += waited_ms;
-  rusage used{};
-  getrusage(RUSAGE_SELF, &used);
   Line line(kind);
   line.text("id", id)
       .integer("round", static_cast<int64_t>(round))
@@ -212,7 +210,7 @@ void time_session(Timed& model, const char* kind, const std::string& id, uint64_
       .integer("wall_ns", taken.wall_ns)
       .integer("nivcsw", taken.nivcsw)
       .integer("majflt", taken.majflt)
-      .integer("maxrss_kb", used.ru_maxrss)
+      .integer("maxrss_kb", peak_memory_kb())
       .integer("clock_khz", clock_khz())
       .integer("temp_mc", temperature_mc())
       .integer("at_ns", start + (end - start) / 2);
