@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
-from hwbench.units import milliseconds
+from hwbench.units import format_duration, milliseconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -141,6 +142,7 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         report=listener.say,
     )
     stats = stats_of(measured, model.artifact, from_user=model.from_user, listener=listener)
+    tell_missing_samples(stats, measured, request.samples, listener)
     result = BenchResult(request.model, model.precision, stats, measured)
     if request.profile:
         result = replace(
@@ -164,13 +166,20 @@ def _profiled(
     """The operations of a file, over as many executions and seconds as the latency; ``median_s`` is that latency."""
     from hwbench.measure.file_profile import profile_artifact
 
-    timing = replace(timing_of(request), min_samples=request.samples, min_session_s=request.seconds)
+    each = timing_of(request)
+    timing = replace(
+        each,
+        min_samples=request.samples,
+        min_session_s=request.seconds,
+        max_session_s=max(each.max_session_s, 2 * request.seconds),
+        timeout_s=each.timeout_s + 4 * request.seconds,
+    )
     profile = profile_artifact(
         artifact,
         device,
         cache_dir=workspace.cache,
         threads=request.threads,
-        timing=replace(timing, max_session_s=max(timing.max_session_s, 2 * request.seconds)),
+        timing=timing,
         report=listener.say,
     )
     if profile.unattributed:
@@ -267,3 +276,13 @@ def stats_of(
             "time, which is some per cent more than a free core takes"
         )
     return LatencyStats.of(measured.sessions)
+
+
+def tell_missing_samples(stats: LatencyStats, measured: Measurement, samples: int, listener: Listener) -> None:
+    """Says where sessions ended before they had the samples that were asked for; under emulation two are enough."""
+    if stats.num_samples < samples and not measured.emulated:
+        listener.say(
+            f"{stats.num_samples} samples, {samples} were asked for: a session ends after "
+            f"{format_duration(measured.timing.max_session_s)}; --seconds {math.ceil(samples * stats.median_s)} is "
+            "long enough"
+        )

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench import BenchResult, stats_of, undisturbed_before
+from hwbench.api.bench import BenchResult, stats_of, tell_missing_samples, undisturbed_before
 from hwbench.api.bench_model import bench_model, model_file
 from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.listener import SILENT, Listener, StageProgress
@@ -127,6 +127,7 @@ def bench_engines(
     for artifact, one in zip(artifacts, measured, strict=True):
         if one.outcome in (Outcome.OK, Outcome.NOISY):
             stats = stats_of(one, artifact, listener=listener)
+            tell_missing_samples(stats, one, request.samples, listener)
             results.append(BenchResult(request.model, precision.value, stats, one))
         else:
             left_out.append(EngineFailure(artifact.runtime, f"{one.outcome}: {one.reason}"))

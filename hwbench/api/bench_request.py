@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Several short sessions say more than a long one: most of the spread is between sessions.
 ROUNDS, MAX_ROUNDS = 5, 10
+# A day; and what a computer still holds as numbers.
+MOST_SECONDS, MOST_SAMPLES = 86_400, 10_000_000
 DEFAULT_RUNTIME = "executorch"
 ALL = "all"
 # How long a file works at the most where nothing is said, and at the least.
@@ -44,8 +46,15 @@ class BenchRequest:
     streaming: bool = option(
         default=False, help="Of a network by name: one new frame of a stream, in causal form; of a file it is known."
     )
-    samples: int = option(default=50, min=1, help="At least so many samples.")
-    seconds: float = option(default=1.5, min=0.0, help="At least so many seconds of samples.")
+    samples: int = option(
+        default=50,
+        min=1,
+        max=MOST_SAMPLES,
+        help="At least so many samples, where they take no more than 10 s or twice --seconds.",
+    )
+    seconds: float = option(
+        default=1.5, min=0.0, max=MOST_SECONDS, help="At least so many seconds of samples, over all sessions."
+    )
     classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
     cache: str = option(
         default="warm",
@@ -74,6 +83,11 @@ class BenchRequest:
             raise InvalidValue(f"{looks[0]} is about one engine: name it instead of --runtime {ALL}")
         if self.trace is not None and not looks:
             raise InvalidValue("--trace DIR holds what --profile and --sustained see: add one of them")
+        if self.sustained is not None and self.cache != "warm":
+            raise InvalidValue(
+                f"--sustained executes a file back to back, with warm caches: leave --cache {self.cache} out, or "
+                "--sustained"
+            )
         _ = self.sustained_s
 
     @property
@@ -119,5 +133,6 @@ def session_timing(samples: int, seconds: float) -> Timing:
         max_session_s=max(Timing().max_session_s, 2 * each),
         min_rounds=ROUNDS,
         max_rounds=MAX_ROUNDS,
-        timeout_s=max(Timing().timeout_s, 4 * each),
+        # The runner waits for a quiet core for twice ``max_session_s``, and takes its samples after that.
+        timeout_s=Timing().timeout_s + 8 * each,
     )

@@ -57,8 +57,7 @@ class EnergyReading:
 
     Attributes:
         packages: Microjoules of each processor package so far, and the number at which its counter starts again.
-        current_ua: Current out of the battery, in microampere or, by some drivers, milliampere (see ``power``); None: not
-            told.
+        current_ua: Out of the battery, in microampere or, by some drivers, milliampere (see ``power``); None: not told.
         voltage_uv: Microvolt of the battery; None: not told.
         charging: The battery is not the supply alone.
     """

@@ -9,11 +9,11 @@ import pytest
 from micro_workspace import NETWORK, SPACE
 
 import hwbench
-from hwbench.api.bench import stats_of
+from hwbench.api.bench import stats_of, tell_missing_samples
 from hwbench.api.bench_model import model_file
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.runtimes.runners import choose_runner
-from hwbench.specs import Artifact, DelegationReport, Outcome, Session
+from hwbench.specs import Artifact, DelegationReport, LatencyStats, Outcome, Session
 from hwbench.workspace import Workspace
 
 PROGRAM = Path(__file__).resolve().parents[1] / "golden" / "pte" / "small-1.5.1.pte"
@@ -93,6 +93,8 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
         ({"model": "zoo:x3d-xs", "device": "s9"}, DeviceUnreachable, "device 's9'"),
         ({"model": "zoo:x3d-xs", "precision": "fp8"}, InvalidValue, "expected fp32, fp16, bf16 or int8"),
         ({"model": "zoo:x3d-xs", "seconds": float("nan")}, InvalidValue, "--seconds"),
+        ({"model": "zoo:x3d-xs", "seconds": 1e300}, InvalidValue, "--seconds: expected 0 to 86400, got 1e"),
+        ({"model": "zoo:x3d-xs", "samples": 10**30}, InvalidValue, r"--samples: expected 1 to 1e\+07"),
         ({"model": "zoo:x3d-xs", "cache": "cold"}, InvalidValue, "--cache: expected warm, rotate or flush, got 'cold'"),
         ({"model": "zoo:x3d-xs", "threads": 0}, InvalidValue, "--threads: expected at least 1, got 0"),
     ],
@@ -149,3 +151,15 @@ def test_a_latency_by_processor_time_is_told(result):
     talk.lines.clear()
     stats_of(replace(shared, sessions=(clean, clean)), artifact, listener=talk)
     assert talk.lines == []
+
+
+@pytest.mark.parametrize(("emulated", "told"), [(False, 1), (True, 0)])
+def test_fewer_samples_than_were_asked_for_are_told(result, emulated, told):
+    sessions = (Session(samples_s=(1.0, 1.0)),) * 5
+    slow, talk = replace(result.measurement, sessions=sessions, emulated=emulated), Talk()
+    tell_missing_samples(LatencyStats.of(sessions), slow, 10, talk)
+    assert talk.lines == []
+    tell_missing_samples(LatencyStats.of(sessions), slow, 50, talk)
+    assert (
+        len([line for line in talk.lines if "10 samples, 50 were asked for" in line and "--seconds 50" in line]) == told
+    )

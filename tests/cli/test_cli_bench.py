@@ -178,6 +178,13 @@ def test_samples_and_seconds_are_spread_over_sessions():
         session_timing(10, float("inf"))
 
 
+@pytest.mark.parametrize("seconds", [1.5, 75.0, 86_400.0])
+def test_a_core_that_is_never_quiet_is_no_timeout(seconds):
+    timing = session_timing(50, seconds)
+    waits_s, samples_s = 2 * timing.max_session_s, timing.max_session_s  # as runner.cpp does
+    assert timing.timeout_s > waits_s + samples_s + 30
+
+
 @pytest.mark.parametrize("damaged", [False, True])
 def test_what_profiles_know_is_used_where_there_is_any(tmp_path, damaged):
     made = Workspace.create(tmp_path / "place")

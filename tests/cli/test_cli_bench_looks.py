@@ -135,6 +135,7 @@ def test_a_file_of_another_program_has_kinds_and_says_why_it_has_no_blocks(works
         (("--sustained", "--runtime", "all"), "--sustained is about one engine"),
         (("--sustained", "10"), '"10ms"'),
         (("--sustained", "20s"), "expected at least 3min, got 20s"),
+        (("--sustained", "--cache", "flush"), "leave --cache flush out"),
     ],
 )
 def test_what_does_not_go_together_is_one_line(workspace, capsys, arguments, said):
