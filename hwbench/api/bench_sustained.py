@@ -37,7 +37,7 @@ def sustain(
         device: Where; not one under emulation.
         artifact: The file.
         facts: What the course is of, with the latency of the cool device.
-        limit_s: Time of executions at the most, in seconds.
+        limit_s: Time at the most, in seconds.
         threads: Threads of the engine.
         listener: Hears of each window.
 
@@ -53,14 +53,14 @@ def sustain(
     refuse_emulated(device)
     folder = workspace.sustained / device.name
     before = _interrupted(workspace, facts)
-    log = CourseLog(before.path) if before else CourseLog.begin(folder, facts)
+    pause_s = max(0.0, time.time() - before.path.stat().st_mtime) if before else 0.0
+    log = CourseLog.resume(before.path) if before else CourseLog.begin(folder, facts)
     seen = list(before.points) if before else []
     if before:
         listener.say(
             f"going on with the course of {before.facts.started_at}, which was interrupted after "
             f"{format_duration(seen[-1].at_s)}; the device has cooled since, so it settles anew"
         )
-    pause_s = max(0.0, time.time() - log.path.stat().st_mtime) if before else 0.0
     total = round(limit_s / window_s(limit_s))
     done = 0
 
@@ -69,7 +69,9 @@ def sustain(
         done += 1
         log.add(point)
         heat = f", {point.temperature_celsius:.0f} °C" if point.temperature_celsius else ""
-        listener.progress(StageProgress("sustained", done, total, note=f"{format_duration(point.latency_s)}{heat}"))
+        listener.progress(
+            StageProgress("sustained", done, max(done, total), note=f"{format_duration(point.latency_s)}{heat}")
+        )
 
     with open_bench(
         device,

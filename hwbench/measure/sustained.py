@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -31,6 +32,10 @@ WANDER = 0.02
 # Means of so many parts give the interval: windows one after the other are not independent.
 BATCHES = 6
 WINDOW_S, WINDOWS = 2.0, 120
+# A pause of more than this between two windows is an interruption: the device went away, and cools.
+PAUSE_S = 10.0
+# A device that goes away more often than this within a course is given up (``visits.MAX_STRIKES``).
+PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class CoursePoint:
         executions: How many they were.
         temperature_celsius: Of the chip; 0: the device does not tell.
         clock_hz: Of the processor; 0: the device does not tell.
-        part: Rises where the course went on after an interruption.
+        part: Rises where the course went on after an interruption, of the command or of the device.
         cpu_s: Time of the processor that the executions took, over all threads; 0: not told.
         energy: What the supply told at the end of the window; None: it was not asked.
     """
@@ -89,16 +94,21 @@ def measure_course(
     on_point: Callable[[CoursePoint], None],
     before: Sequence[CoursePoint] = (),
     pause_s: float = 0.0,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[CoursePoint, ...]:
     """Executes a file until its latency has settled, or for so long.
+
+    A device that goes away in the middle and comes back cools meanwhile: a new part begins, which settles anew and has
+    the whole time again.
 
     Args:
         artifact: The file.
         bench: Where and with what.
-        limit_s: Time of the executions of this part, in seconds.
+        limit_s: Time of a part at the most, in seconds, up to the end of the window under way.
         on_point: Told of each window when it is over; what it raises passes through.
         before: The course up to an interruption, after which this one goes on.
         pause_s: How long the interruption was.
+        clock: Tells seconds, from any moment on.
 
     Returns:
         The whole course.
@@ -107,7 +117,7 @@ def measure_course(
         CheckFailed: The file does not run.
         DeviceError: The device went away.
     """
-    course = _Windows(bench, [*before], pause_s, on_point)
+    course = _Windows(bench, [*before], pause_s, limit_s, on_point, clock)
     each = window_s(limit_s)
     timing = Timing(
         warmup_s=0.0,
@@ -121,39 +131,52 @@ def measure_course(
     try:
         failures = measure_sessions(
             [artifact],
-            rounds=max(1, math.ceil(limit_s / each)),
+            rounds=PARTS * max(1, math.ceil(limit_s / each)),
             seed=0,
             on_session=course.take,
             bench=replace(bench, probe=False),  # a runner that waits for a quiet core lets the device cool down
             timing=timing,
         )
-    except _Settled:
+    except _Over:
         failures = []
     if failures:
         raise CheckFailed(f"{artifact.path}: {failures[0].outcome}: {failures[0].reason}; run the command again")
     return tuple(course.points)
 
 
-class _Settled(Exception):
-    """Nothing more is to be learned."""
+class _Over(Exception):
+    """Nothing more is to be learned, or the time is over."""
 
 
 class _Windows:
-    """Makes points of sessions, and ends when they say that heat has settled."""
+    """Makes points of sessions, and ends when they say that heat has settled, or when the time is over."""
 
     def __init__(
-        self, bench: Bench, points: list[CoursePoint], pause_s: float, on_point: Callable[[CoursePoint], None]
+        self,
+        bench: Bench,
+        points: list[CoursePoint],
+        pause_s: float,
+        limit_s: float,
+        on_point: Callable[[CoursePoint], None],
+        clock: Callable[[], float],
     ) -> None:
         self.points = points
         self._bench = bench
+        self._limit_s = limit_s
         self._on_point = on_point
+        self._clock = clock
         self._part = points[-1].part + 1 if points else 0
-        self._now_s = points[-1].at_s + points[-1].seconds / 2 + pause_s if points else 0.0
+        # End of the last window, in the time of the course.
+        self._end_s = points[-1].at_s + points[-1].seconds / 2 + pause_s if points else 0.0
+        # What the clock tells when the course begins, and how long the last window took to be written down.
+        self._origin_s: float | None = None
+        self._writing_s = 0.0
 
     def take(self, artifact: Artifact, session: Session) -> None:
-        self._now_s += session.load_s + session.first_s
+        taken_s = self._clock()
+        self._pass(session, taken_s)
         point = CoursePoint(
-            at_s=self._now_s + session.wall_s / 2,
+            at_s=self._end_s - session.wall_s / 2,
             seconds=session.wall_s,
             latency_s=statistics.median(session.samples_s),
             executions=len(session.samples_s),
@@ -163,11 +186,22 @@ class _Windows:
             cpu_s=session.cpu_s,
             energy=read_energy(self._bench.transport),
         )
-        self._now_s += session.wall_s
         self.points.append(point)
         self._on_point(point)
-        if settled_latency(self.points).settled:
-            raise _Settled
+        self._writing_s = self._clock() - taken_s
+        if settled_latency(self.points).settled or _stretches(self.points)[2] >= self._limit_s:
+            raise _Over
+
+    def _pass(self, session: Session, taken_s: float) -> None:
+        """Moves the end of the course to that of a session that was taken now."""
+        self._end_s += session.load_s + session.first_s + session.wall_s
+        if self._origin_s is None:
+            self._origin_s = taken_s - self._end_s
+        unseen_s = taken_s - self._origin_s - self._end_s
+        # A session that came while the last one was written down waited here, and the device went on.
+        if unseen_s - self._writing_s > PAUSE_S:
+            self._part += 1
+        self._end_s += max(0.0, unseen_s)
 
 
 def settled_latency(points: Sequence[CoursePoint]) -> SettledLatency:

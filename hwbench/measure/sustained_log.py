@@ -125,6 +125,17 @@ class CourseLog:
         log._append({"kind": "begin", **asdict(facts)})
         return log
 
+    @classmethod
+    def resume(cls, path: Path) -> CourseLog:
+        """Goes on with a course; a last line that was cut off is taken away, so that the next one begins a line.
+
+        Raises:
+            WorkspaceError: It cannot be written.
+        """
+        with writing(path), path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+        return cls(path)
+
     def add(self, point: CoursePoint) -> None:
         """Keeps one window."""
         self._append({"kind": "window", **asdict(point)})

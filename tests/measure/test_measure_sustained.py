@@ -3,6 +3,7 @@
 import json
 import statistics
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -30,9 +31,15 @@ def artifact(tmp_path):
     return made
 
 
-def course(artifact, phone=None, seed=0, limit_s=1800.0, **more):
+def course(artifact, phone=None, seed=0, limit_s=1800.0, away_s=0.0):
+    """A course; ``away_s``: so long a device is gone after its first 100 seconds."""
+    machine = PhoneMachine(phone or Phone(), seed)
     return measure_course(
-        artifact, bench(PhoneMachine(phone or Phone(), seed)), limit_s=limit_s, on_point=lambda point: None, **more
+        artifact,
+        bench(machine),
+        limit_s=limit_s,
+        on_point=lambda point: None,
+        clock=lambda: machine.now_s + (away_s if machine.now_s > 100 else 0.0),
     )
 
 
@@ -81,7 +88,23 @@ def test_a_phone_that_stays_cool_has_settled_as_soon_as_it_can_be_told(artifact)
 def test_what_has_not_settled_within_the_time_says_so(artifact):
     points = course(artifact, Phone(thermal_s=2000.0, rise=70.0), limit_s=200.0)
     assert not settled_latency(points).settled
-    assert sum(point.seconds for point in points) == pytest.approx(200.0, abs=5)
+    assert points[-1].at_s == pytest.approx(200.0, abs=3)
+
+
+def test_a_slow_file_takes_no_longer_than_the_time(artifact):
+    artifact.path.write_text(json.dumps(vars(Cost(2.7, 0.3))))
+    points = course(artifact, Phone(thermal_s=2000.0, rise=70.0), limit_s=200.0)
+    assert not settled_latency(points).settled
+    assert 200 <= points[-1].at_s + points[-1].seconds / 2 < 220
+
+
+def test_a_device_that_was_away_in_the_middle_settles_anew(artifact):
+    points = course(artifact, limit_s=900.0, away_s=300.0)
+    first, second = ([point for point in points if point.part == part] for part in (0, 1))
+    assert len(first) + len(second) == len(points)
+    assert second[0].at_s - first[-1].at_s == pytest.approx(300, abs=10)
+    assert second[-1].at_s - second[0].at_s >= LEAST_S - 20
+    assert all(b.at_s - a.at_s < 10 for a, b in pairwise(second))
 
 
 def test_an_interruption_loses_nothing_and_settling_begins_anew(artifact, tmp_path):
@@ -156,3 +179,17 @@ def test_courses_are_the_latest_first_and_a_damaged_file_is_left_out(tmp_path):
     with pytest.raises(InvalidFile, match="without executions"):
         read_course(cut)
     assert list(courses(tmp_path / "none")) == []
+
+
+def test_a_course_goes_on_behind_a_line_that_was_cut_off(tmp_path):
+    log = CourseLog.begin(tmp_path, FACTS)
+    for point in points(3):
+        log.add(point)
+    with log.path.open("a") as file:
+        file.write('{"kind": "window", "at_s": 17.5, "sec')
+    going_on = CourseLog.resume(log.path)
+    going_on.add(replace(points(1)[0], part=1))
+    going_on.end("settled")
+    (whole,) = courses(tmp_path)
+    assert [point.part for point in whole.points] == [0, 0, 0, 1]
+    assert whole.ended == "settled"
