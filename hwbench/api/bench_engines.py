@@ -106,7 +106,7 @@ def bench_engines(
     device = load_device(workspace, request.device)
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built
-    able, left_out = engines_for(device, precision)
+    able, left_out = engines_for(device, precision, streaming=request.streaming)
     artifacts = []
     for runtime in able:
         try:
@@ -137,8 +137,16 @@ def bench_engines(
     return BenchEnginesResult(request.model, ranked(results), tuple(left_out))
 
 
-def engines_for(device: Device, precision: Precision) -> tuple[list[str], list[EngineFailure]]:
-    """The runtimes that are installed, build the precision and are measured on the device; and the others, with why."""
+def engines_for(
+    device: Device, precision: Precision, *, streaming: bool = False
+) -> tuple[list[str], list[EngineFailure]]:
+    """The runtimes that are installed, build what is asked for and run on the device; and the others, with why.
+
+    Args:
+        device: Where to measure.
+        precision: What they must build.
+        streaming: Whether they must build streams.
+    """
     from hwbench.measure.device_runner import check_runtime
     from hwbench.runtimes import get, names
 
@@ -147,6 +155,8 @@ def engines_for(device: Device, precision: Precision) -> tuple[list[str], list[E
         try:
             runtime = get(name)
             runtime.require_precision(precision)
+            if streaming:
+                runtime.require_streams()
             check_runtime(device, name)
             runtime.version()
             able.append(name)

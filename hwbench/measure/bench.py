@@ -20,7 +20,8 @@ from hwbench.devices import (
     occupied,
 )
 from hwbench.devices.arithmetic import emulates_half, require_arithmetic
-from hwbench.measure.device_runner import check_runtime, install_runner
+from hwbench.errors import DeviceBusy, DeviceError, DeviceLost, DeviceUnreachable
+from hwbench.measure.device_runner import Installed, check_runtime, install_runner
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.executor_runner import Upstream
 from hwbench.runtimes import protocol
@@ -129,6 +130,7 @@ def open_benches(
     conditions: Conditions | None = None,
     precisions: Collection[Precision] = (),
     report: Callable[[str], None] | None = None,
+    unfit: dict[str, DeviceError] | None = None,
 ) -> Iterator[dict[str, Bench]]:
     """Reaches a device, asks it what it is, and gets a runner for each runtime ready; builds one that never was.
 
@@ -141,6 +143,8 @@ def open_benches(
         precisions: Of the files that are to be run, as far as they are known.
         report: Told in words when a runner is built, why the Python runner is taken where it is, and what of the device
             could not be held or put back.
+        unfit: Takes the runtimes of which no runner works there, with why, as long as one of another does; default: an
+            error.
 
     Raises:
         DeviceUnreachable: The device does not answer.
@@ -158,10 +162,20 @@ def open_benches(
         if report is not None and Precision.FP16 in precisions and emulates_half(probe):
             report("fp16: this processor computes it in fp32 and rounds each result; phones since 2018 do better")
         cpus = device.pinned(threads, probe)
-        installed = {
-            runtime: install_runner(device, transport, probe, runtime, cache_dir=cache_dir, report=report)
-            for runtime in runtimes
-        }
+        installed = dict[str, Installed]()
+        for runtime in runtimes:
+            try:
+                installed[runtime] = install_runner(
+                    device, transport, probe, runtime, cache_dir=cache_dir, report=report
+                )
+            except (DeviceLost, DeviceUnreachable, DeviceBusy):
+                raise
+            except DeviceError as error:
+                if unfit is None:
+                    raise
+                unfit[runtime] = error
+        if unfit and not installed:
+            raise next(iter(unfit.values()))
         with controlled(conditions or device.conditions, probe, transport, report) as control:
             benches = {}
             for runtime, one in installed.items():

@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hwbench.devices import Device
+from hwbench.errors import DeviceError
 from hwbench.measure.bench import Bench, open_benches
 from hwbench.measure.drift import Undisturbed
 from hwbench.measure.failures import MeasurementFailure
 from hwbench.measure.on_device import measurement, protocol_for
 from hwbench.measure.quality import doubt, sessions_needed
 from hwbench.measure.runner import measure_sessions
-from hwbench.specs import Artifact, Measurement, Session, Timing
+from hwbench.specs import Artifact, Measurement, Outcome, Session, Target, Timing
 
 
 def measure_interleaved(
@@ -43,13 +44,13 @@ def measure_interleaved(
         report: Told what takes long, and what is not as it should be.
 
     Returns:
-        A measurement for each file, in their order; one that does not run is a failed one.
+        A measurement for each file, in their order; one that does not run, or whose runner does not, is a failed one.
 
     Raises:
         InvalidValue: The device has fewer cores than ``threads``, or does not compute in a precision.
-        DeviceError: The device does not answer.
+        DeviceError: The device does not answer, or no runner works there.
     """
-    timing = protocol_for(device, timing)
+    timing, unfit = protocol_for(device, timing), dict[str, DeviceError]()
     with open_benches(
         device,
         [artifact.runtime for artifact in artifacts],
@@ -57,18 +58,35 @@ def measure_interleaved(
         threads=threads,
         precisions={artifact.workload.precision for artifact in artifacts},
         report=report,
+        unfit=unfit,
     ) as benches:
-        turns = [_EngineSessions(one, benches[one.runtime], device, timing, undisturbed) for one in artifacts]
+        turns = {
+            one.runtime: _EngineSessions(one, benches[one.runtime], device, timing, undisturbed)
+            for one in artifacts
+            if one.runtime in benches
+        }
         most, chance = timing.max_rounds, random.Random(0)
         for done in range(most):
-            running = [turn for turn in turns if not turn.failures]
+            running = [turn for turn in turns.values() if not turn.failures]
             if not any(turn.needed for turn in running):
                 break
             for turn in chance.sample(running, len(running)):
                 turn.take(done)
             if on_session is not None:
                 on_session(done + 1, most)
-        return [measurement(turn.artifact, device, turn.bench, timing, turn.found, turn.failures) for turn in turns]
+        return [
+            _without_runner(one, device, threads, timing, unfit[one.runtime])
+            if one.runtime in unfit
+            else turns[one.runtime].measurement(device)
+            for one in artifacts
+        ]
+
+
+def _without_runner(
+    artifact: Artifact, device: Device, threads: int | None, timing: Timing, error: DeviceError
+) -> Measurement:
+    target = Target(device.name, artifact.runtime, artifact.version, threads or device.threads)
+    return Measurement(artifact.workload, target, timing, Outcome.PUSH, (), str(error), artifact.sha256)
 
 
 class _EngineSessions:
@@ -92,6 +110,10 @@ class _EngineSessions:
     def needed(self) -> bool:
         """Whether it can be judged only after more sessions."""
         return sessions_needed(self.found, self._timing) > 0
+
+    def measurement(self, device: Device) -> Measurement:
+        """What came of the file."""
+        return measurement(self.artifact, device, self.bench, self._timing, self.found, self.failures)
 
     def take(self, seed: int) -> None:
         """Takes one more session."""

@@ -11,9 +11,22 @@ import hwbench
 from hwbench.api.bench_engines import differ, engines_for, ranked
 from hwbench.cli.main import main
 from hwbench.devices import load_device
-from hwbench.errors import InvalidValue
-from hwbench.runtimes.runners import choose_runner
-from hwbench.specs import LatencyStats, Measurement, Outcome, Precision, Session, Target, Timing, Workload
+from hwbench.errors import DeviceError, DeviceLost, InvalidValue
+from hwbench.measure import bench, interleaved
+from hwbench.measure.device_runner import Installed
+from hwbench.runtimes.runners import Runner, choose_runner
+from hwbench.specs import (
+    Artifact,
+    DelegationReport,
+    LatencyStats,
+    Measurement,
+    Outcome,
+    Precision,
+    Session,
+    Target,
+    Timing,
+    Workload,
+)
 from hwbench.workspace import Workspace
 
 BLOCK = Workload.parse("conv_i3_o4_k1x1x1_relu@1x3x2x4x4/fp32/auto")
@@ -99,6 +112,47 @@ def test_other_devices_are_asked_for_what_goes_there(workspace):
     able, left_out = engines_for(board, Precision.FP32)
     assert able == ["executorch"]
     assert "measured on this machine only" in next(one.reason for one in left_out if one.runtime == "onnx")
+
+
+def test_engines_without_streams_are_left_out_before_anything_is_built(workspace):
+    able, left_out = engines_for(load_device(workspace, "local"), Precision.FP32, streaming=True)
+    assert "executorch" in able
+    assert "onnx" not in able
+    assert "builds no streams" in next(one.reason for one in left_out if one.runtime == "onnx")
+
+
+def runners_but_of(runtime, error, monkeypatch):
+    def install(device, transport, probe, name, **options):
+        if name == runtime:
+            raise error
+        return Installed(Runner("python", ("runner",)), "there", 0, 0.0)
+
+    monkeypatch.setattr(bench, "install_runner", install)
+
+
+def visited(artifacts, *, on_session, **options):
+    for artifact in artifacts:
+        on_session(artifact, Session((0.01,) * 5))
+    return []
+
+
+@pytest.fixture
+def artifacts(tmp_path):
+    return [Artifact(tmp_path, "0" * 64, BLOCK, name, "1", DelegationReport(0)) for name in ("torchscript", "torch")]
+
+
+def test_an_engine_without_a_runner_on_the_device_leaves_the_others(workspace, artifacts, tmp_path, monkeypatch):
+    monkeypatch.setattr(interleaved, "measure_sessions", visited)
+    runners_but_of("torchscript", DeviceError("no runner of torchscript works there"), monkeypatch)
+    device = load_device(workspace, "local")
+    none, timed = interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path)
+    assert (none.outcome, none.reason) == (Outcome.PUSH, "no runner of torchscript works there")
+    assert timed.outcome is Outcome.OK
+    with pytest.raises(DeviceError, match="no runner of torchscript"):
+        interleaved.measure_interleaved(artifacts[:1], device, cache_dir=tmp_path)
+    runners_but_of("torchscript", DeviceLost("gone"), monkeypatch)
+    with pytest.raises(DeviceLost):
+        interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path)
 
 
 def test_a_file_and_the_function_for_one_engine_are_refused_in_one_line(workspace, tmp_path):
