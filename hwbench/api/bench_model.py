@@ -63,6 +63,8 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     engine = of_file(path)
     if engine is None:
         raise InvalidFile(f"{path}: expected a file that ends in {suffixes()}; make one: hwbench export")
+    if "\t" in str(path) or len(str(path).splitlines()) > 1:  # what separates files in the list of the runner
+        raise InvalidFile(f"{str(path)!r}: expected a path without tabs and line breaks; rename it")
     check_given(engine, path)
     if runtime not in (None, engine):
         raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")

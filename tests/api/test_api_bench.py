@@ -108,6 +108,15 @@ def test_a_name_longer_than_that_of_a_file_may_be_is_no_file():
     assert model_file("x3d-mobile@1x3x8x112x112:" + "_".join(["k3x3x3"] * 60)) is None
 
 
+@pytest.mark.parametrize("separator", ["\t", "\n", "\r"])
+def test_a_path_that_the_list_of_the_runner_cannot_hold_is_refused_in_one_line(workspace, tmp_path, separator):
+    path = tmp_path / f"my{separator}model.pte"
+    shutil.copyfile(PROGRAM, path)
+    with pytest.raises(InvalidFile, match="expected a path without tabs and line breaks; rename it") as raised:
+        hwbench.bench(hwbench.BenchRequest(model=str(path), samples=5, seconds=0.02), workspace=workspace)
+    assert len(str(raised.value).splitlines()) == 1
+
+
 def test_the_legal_states_of_caches_are_those_of_the_protocol():
     from hwbench.api.requests import fields_of
     from hwbench.specs import CacheState
