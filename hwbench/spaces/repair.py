@@ -72,7 +72,17 @@ def _fronts(sums: SpaceSums, cell: CellSums, away: list[Integers]) -> list[list[
     stages = []
     for number in reversed(range(len(sums.axes))):
         stage = cell.stages[number]
-        after = [_front(away[number], out, row, after) for out, row in zip(stage.out, stage.seconds)]
+        # Activations that everything behind costs the same share a front, and are one to the stage before.
+        first: dict[int, int] = {}
+        alike = np.array([first.setdefault(id(front), place) for place, front in enumerate(after)])
+        known: dict[tuple[bytes, bytes], _Front] = {}
+        fronts = []
+        for out, row in zip(alike[stage.out], stage.seconds):
+            key = (out.tobytes(), row.tobytes())
+            if key not in known:
+                known[key] = _front(away[number], out, row, after)
+            fronts.append(known[key])
+        after = fronts
         stages.append(after)
     return stages[::-1]
 
