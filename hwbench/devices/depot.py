@@ -390,11 +390,12 @@ class Depot:
     def _prune(self, leave_bytes: float) -> int:
         """Removes files that nobody uses: we since the connection was made, others lately; returns how many bytes."""
         files, by_others = self._list_and_held()
-        used = by_others | {name for name, _ in self._there}
+        # By digest: what was built there of a file lies beside it, under the same one.
+        used = {name.partition(".")[0] for name in (*by_others, *(name for name, _ in self._there))}
         held, removed = 0, {}
         for name, size in files.items():
             held += size
-            if held > leave_bytes and name not in used:
+            if held > leave_bytes and name.partition(".")[0] not in used:
                 removed[name] = size
         if removed:
             self._script(_REMOVE, f"{self._work}/files", *removed)

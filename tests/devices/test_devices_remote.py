@@ -401,6 +401,21 @@ def test_a_folder_of_another_user_is_not_used(tmp_path, work, link):
         transport.push(model(tmp_path / "a"))
 
 
+def test_what_was_built_there_of_a_file_stays_as_long_as_the_file(tmp_path, work, link):
+    with opened(link, work) as transport:
+        transport._depot._most_bytes = 200 << 10
+        sources = Path(transport.push(model(tmp_path / "a", b"sources" * 1000, "runner.tar.gz")))
+        built = sources.with_suffix(".built")
+        built.mkdir()
+        (built / "runner").write_bytes(bytes(200 << 10))
+        transport.push(model(tmp_path / "a", bytes(300 << 10), "large.pte"))
+        assert (built / "runner").is_file()
+    with opened(ShellLink(), work) as transport:
+        transport._depot._most_bytes = 200 << 10
+        transport.push(model(tmp_path / "a", b"x" * (300 << 10), "other.pte"))
+        assert not built.exists()
+
+
 def test_the_least_recently_used_files_go_first(tmp_path, work, link):
     size = 300 << 10
 
