@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import typer
 
 from hwbench.api.data.bench import BenchDataRequest, bench_data
@@ -76,7 +78,7 @@ def _prepare(request: PrepareDataRequest, as_json: bool) -> None:
     if not result.ok:
         raise typer.Exit(CheckFailed.exit_status)
     if result.form == "videos":
-        say(f"next: hwbench train ARCHITECTURE --data {result.out}")
+        say(f"next: hwbench train ARCHITECTURE --data {shlex.quote(str(result.out))}")
 
 
 def _bench(request: BenchDataRequest, as_json: bool) -> None:

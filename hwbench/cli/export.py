@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hwbench.api.export import ExportRequest, ExportResult, export
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
@@ -15,7 +17,7 @@ def _run(request: ExportRequest, as_json: bool) -> None:
     if not as_json:
         _print_blocks(result)
     emit(result.to_json(), as_json=as_json)
-    say(f"next: hwbench bench {result.model.path} --device local")
+    say(f"next: hwbench bench {shlex.quote(str(result.model.path))} --device local")
 
 
 def _print_blocks(result: ExportResult) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from hwbench.api.init import InitRequest, init
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
@@ -10,7 +12,7 @@ from hwbench.cli.output import emit, say
 
 def _run(request: InitRequest, as_json: bool) -> None:
     emit(init(request).to_json(), as_json=as_json)
-    say(f"next: cd {request.directory} && hwbench doctor")
+    say(f"next: cd {shlex.quote(str(request.directory))} && hwbench doctor")
 
 
 add_command(app, "init", InitRequest, _run)

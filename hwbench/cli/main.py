@@ -53,11 +53,22 @@ def _run(arguments: list[str], debug: bool) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
+        if isinstance(error, FileNotFoundError) and _is_folder_gone():
+            _fail("the current folder was removed; go to another one", WorkspaceError.exit_status, debug)
         refused = refusal(error, Path(".")) if isinstance(error, OSError) else None
         if refused is not None:
             _fail(str(refused), refused.exit_status, debug)
         text = str(error).strip().splitlines() or [""]
         _fail(f"unexpected {type(error).__name__}: {text[0]} (add --debug for the traceback)", 1, debug)
+
+
+def _is_folder_gone() -> bool:
+    """Whether the current folder was removed."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def _fail(message: str, status: int, debug: bool) -> None:

@@ -118,7 +118,7 @@ def foreign_original(
         origin = WeightsOrigin("file", sha256=file_sha256(weights))
     elif seed is not None:
         origin = WeightsOrigin("random", seed=seed)
-    answer = by_hand.answer(model.name, module, torch.zeros(input.shape))
+    answer = by_hand.answer(model.name, module, by_hand.clip_of(model.name, input))
     if weights is None and seed is not None:
         generator = torch.Generator().manual_seed(seed)
         clips = torch.randn(_SETTLING_CLIPS, *input.shape[1:], generator=generator)

@@ -219,6 +219,18 @@ def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:
     return clip
 
 
+def clip_of(name: ModelName | str, input: TensorSpec) -> torch.Tensor:
+    """A clip of zeros.
+
+    Raises:
+        InvalidValue: There is no memory for it.
+    """
+    try:
+        return torch.zeros(input.shape)
+    except RuntimeError:
+        raise InvalidValue(f"{name}: no memory for a clip of {input.key} (NxCxTxHxW); give another size") from None
+
+
 def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torch.Tensor:
     """What a model in eval mode returns for a clip: logits (1, classes).
 
@@ -253,7 +265,7 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
             f"{name}: its clip is not known; write {replace(name, input=None)}@1x3xTxHxW, such as @1x3x8x112x112, or "
             f"give the function an attribute {INPUT} = (1, 3, T, H, W)"
         )
-    example = torch.randn(clip.shape, generator=torch.Generator().manual_seed(0))
+    example = clip_of(name, clip).normal_(generator=torch.Generator().manual_seed(0))
     logits = answer(name, module, example)
     named = _merged(module, clip, _named_by(name))
     _check_chain(name, [part for _, part in named], example, logits)

@@ -86,7 +86,7 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
             opened = JournalStorage(JournalFileBackend(str(journal), lock_obj=Unlocked()))  # type: ignore[arg-type]
         yield opened
     else:
-        raise InvalidFile(f"{folder}: holds no study; make one: hwbench search --study {folder.name}")
+        raise InvalidFile(f"{folder}: holds no study; make one: hwbench search --budget BUDGET --study {folder.name}")
 
 
 class _Quiet(WSGIRequestHandler):

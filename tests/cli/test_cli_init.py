@@ -23,6 +23,20 @@ def test_a_new_workspace_has_the_shipped_files(tmp_path, capsys):
     assert "hwbench doctor" in err
 
 
+def test_the_next_command_can_be_pasted(tmp_path, capsys):
+    _, _, err = run(capsys, str(tmp_path / "my bench"))
+    assert f"next: cd '{tmp_path}/my bench' && hwbench doctor" in err
+
+
+def test_a_current_folder_that_was_removed_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    status, out, err = run(capsys, "bench")
+    assert (status, out) == (2, "")
+    assert err == "hwbench: the current folder was removed; go to another one\n"
+
+
 def test_files_that_exist_are_left_as_they_are(tmp_path, capsys):
     run(capsys, str(tmp_path / "bench"))
     names = sorted((tmp_path / "bench" / "search_spaces").glob("*.toml"))

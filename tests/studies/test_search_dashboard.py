@@ -112,7 +112,7 @@ def test_the_command_prints_its_url_and_ends_with_ctrl_c(study, workspace):
 
 
 def test_what_cannot_be_shown(study, workspace, tmp_path, monkeypatch):
-    with pytest.raises(InvalidFile, match="holds no study; make one: hwbench search --study other"):
+    with pytest.raises(InvalidFile, match="holds no study; make one: hwbench search --budget BUDGET --study other"):
         opened(workspace, study="other")
     with pytest.raises(InvalidValue, match="study 'mine' is kept in its folder, not in sqlite:///"):
         opened(workspace, storage=f"sqlite:///{tmp_path / 'x.db'}")

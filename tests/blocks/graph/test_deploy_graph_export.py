@@ -115,6 +115,7 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("handmade_nets:made", "--input", "1x3x4x16x16"), "its attribute 0.lock cannot be copied"),
         (("handmade_nets:on_meta", "--input", "1x3x4x16x16"), "on the meta device"),
         (("handmade_nets:OneClip", "--input", "1x3x4x16x16", "--weights", "random"), "but no batch of 2"),
+        (("handmade_nets:small", "--input", "1x3x100000x400000x400000"), "no memory for a clip"),
         (("torchvision:r3d_8", "--weights", "random"), "did you mean 'r3d_18'"),
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
