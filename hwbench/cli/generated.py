@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -77,16 +79,28 @@ def command_function(request: type[Request], run: Run[Request]) -> Callable[...,
 
 
 def command_class(request: type[Any]) -> type[TyperCommand]:
-    """The class of a command, which reads an option without a value where the request says what that means."""
+    """The class of a command, which reads an option without a value where the request says what that means, and
+    refuses an empty path."""
     alone = {one.label: one.option.alone for one in fields_of(request) if one.option.alone is not None}
-    if not alone:
+    arguments = [one for one in fields_of(request) if one.option.argument]
+    only_paths = bool(arguments) and all(one.type is Path for one in arguments)
+    if not alone and not only_paths:
         return TyperCommand
 
-    class ValueLess(TyperCommand):
+    class Typed(TyperCommand):
         def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            if only_paths:
+                _refuse_empty(args)
             return list(super().parse_args(ctx, with_values(args, alone)))
 
-    return ValueLess
+    return Typed
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Refuses an empty path, as of a variable that is not set; it would be the current folder."""
+    for before, word in pairwise(["", *words]):
+        if not word and not before.startswith("-"):
+            raise InvalidValue("expected a path, got nothing; the current folder is .")
 
 
 def with_values(arguments: list[str], alone: dict[str, str]) -> list[str]:

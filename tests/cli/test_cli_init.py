@@ -28,6 +28,13 @@ def test_the_next_command_can_be_pasted(tmp_path, capsys):
     assert f"next: cd '{tmp_path}/my bench' && hwbench doctor" in err
 
 
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run(capsys, "")
+    assert (status, err) == (2, "hwbench: expected a path, got nothing; the current folder is .\n")
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_current_folder_that_was_removed_is_told(tmp_path, monkeypatch, capsys):
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
