@@ -224,6 +224,7 @@ def train_network(
     from hwbench.training import open_data, run_folder, start_over
     from hwbench.training import train as run
     from hwbench.training.processes import ALONE
+    from hwbench.training.run_lock import training_alone
 
     world, reading = world or ALONE, reading or Reading()
     start: StartingWeights | FineTuning | None = tuning
@@ -262,7 +263,8 @@ def train_network(
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         if fresh and world.leads:
-            start_over(folder)
+            with training_alone(folder):
+                start_over(folder)
     return run(
         recipe,
         network,

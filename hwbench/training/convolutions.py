@@ -26,7 +26,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 _Triple = tuple[int, int, int]
 # From so many clips on torch gives pointwise convolutions to oneDNN, with one thread too.
@@ -41,6 +41,12 @@ def fast_convolutions() -> Iterator[None]:
     """Inside, float32 ``conv3d`` on a CPU is computed as above; other operations stay as they are."""
     with _Mode():
         yield
+
+
+def convolutions_are_fast() -> bool:
+    """Whether it is called inside ``fast_convolutions()``."""
+    stack = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return any(isinstance(mode, _Mode) for mode in stack)
 
 
 class _Mode(TorchFunctionMode):

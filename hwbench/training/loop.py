@@ -25,7 +25,7 @@ from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources, clip_layout
 from hwbench.training.sampling import Sampling, require_shapes
-from hwbench.training.state import Resume, TrainState
+from hwbench.training.state import POLICY, Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
 from hwbench.training.tensorboard import TensorBoard
 
@@ -162,7 +162,7 @@ def fingerprint(training: TrainingClips, recipe: Recipe, identity: Mapping[str, 
         "data": training.videos.identity,
         "clip": str(training.clip),
         "transform": repr(training.transform),
-        "on_error": str(training.policy),
+        POLICY: str(training.policy),
     }
     return {**facts, **identity}
 

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from hwbench.errors import InvalidValue
+from hwbench.training.convolutions import convolutions_are_fast, fast_convolutions
 from hwbench.training.recipe import Recipe
 
 
@@ -81,7 +82,14 @@ def recomputed(module: nn.Module) -> Iterator[None]:
 
 
 def _contexts(block: nn.Module) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-    return nullcontext(), _without_statistics(block)
+    return nullcontext(), _second_time(block, fast=convolutions_are_fast())
+
+
+@contextmanager
+def _second_time(block: nn.Module, *, fast: bool) -> Iterator[None]:
+    """Inside, a block computes in the backward pass what it has computed before, by the same convolutions."""
+    with fast_convolutions() if fast else nullcontext(), _without_statistics(block):
+        yield
 
 
 @contextmanager

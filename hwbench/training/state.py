@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from hwbench.data import Failures
+from hwbench.data import FailurePolicy, Failures
 from hwbench.durable import make_folder, sync_folder
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.models.files import read_tensors
@@ -296,11 +296,17 @@ def _damaged_part(data: bytes) -> str | None:
         return str(error) or type(error).__name__
 
 
+# The fact of a run that says what is done about unreadable videos.
+POLICY = "on_error"
+
+
 def check_same_run(path: Path, stored: object, wanted: Mapping[str, str]) -> None:
     """Raises InvalidValue where a stored run is not the one asked for; the message names what differs."""
     if not isinstance(stored, dict):
         raise InvalidFile(f"{path}: damaged: it does not say which run it belongs to; start over with --fresh")
     differ = [key for key in sorted({*stored, *wanted}) if stored.get(key) != wanted.get(key)]
+    if stored.get(POLICY) == FailurePolicy.RAISE:  # no video failed so far: it is the run of any other policy, too
+        differ = [key for key in differ if key != POLICY]
     if differ:
         changes = _changes(differ, stored, wanted)
         raise InvalidValue(

@@ -1,3 +1,4 @@
+import contextlib
 import copy
 from collections.abc import Iterator
 
@@ -6,6 +7,7 @@ import torch
 from torch import nn
 
 from hwbench.training.convolutions import _covered, _is_slow_pointwise, fast_convolutions
+from hwbench.training.parts import recomputed
 
 
 def gradients(conv: nn.Module, x: torch.Tensor, fast: bool) -> tuple[torch.Tensor, ...]:
@@ -136,6 +138,30 @@ def test_depthwise_convolutions_over_time_of_few_clips_are_those_of_one_dnn(
 
 
 @pytest.mark.usefixtures("one_thread")
+def test_blocks_that_are_computed_again_take_the_same_convolutions() -> None:
+    """The backward pass of a step is outside of what makes convolutions fast."""
+    torch.manual_seed(0)
+    module = nn.Sequential(
+        nn.Sequential(nn.Conv3d(8, 16, 1), nn.BatchNorm3d(16)),
+        nn.Sequential(nn.Conv3d(16, 16, 3, padding=1, groups=16, bias=False), nn.BatchNorm3d(16)),
+    )
+    x = torch.randn(3, 8, 4, 6, 6).to(memory_format=torch.channels_last_3d)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        gradients = []
+        for again in (contextlib.nullcontext(), recomputed(module)):
+            module.zero_grad()
+            with again:
+                with fast_convolutions():
+                    loss = module(x).square().sum()
+                loss.backward()
+            gradients.append([p.grad.clone() for p in module.parameters() if p.grad is not None])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, two) for one, two in zip(*gradients, strict=True))
+
+
 def test_pointwise_convolutions_that_torch_computes_fast_stay() -> None:
     conv, x = nn.Conv3d(8, 8, 1), torch.randn(2, 8, 2, 4, 4).to(memory_format=torch.channels_last_3d)
     few = (x, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation, conv.groups)

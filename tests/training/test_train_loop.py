@@ -140,6 +140,18 @@ def test_a_state_is_written_after_every_step_while_that_is_cheap(clips: Clips, t
     assert state.position.step == 0
 
 
+def test_a_run_goes_on_with_what_is_advised_after_an_unreadable_video(
+    clips: Clips, data_root: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(Stop):
+        run(clips, tmp_path, progress=stop_at(3))
+    whole, _ = run(clips)
+    parts, _ = run(data(data_root, FailurePolicy.SKIP), tmp_path)
+    assert same(whole, parts)
+    with pytest.raises(InvalidValue, match="on_error: skip there, raise now"):
+        run(clips, tmp_path)
+
+
 def test_another_run_is_not_overwritten(clips: Clips, tmp_path: Path) -> None:
     with pytest.raises(Stop):
         run(clips, tmp_path, progress=stop_at(3))

@@ -1,5 +1,6 @@
 import json
 import os
+import subprocess
 import sys
 import types
 from dataclasses import replace
@@ -211,6 +212,34 @@ def test_the_command_line(workspace: Workspace, capsys: pytest.CaptureFixture[st
     assert (tested["videos"], tested["views"], tested["data"]) == (8, 6, "synthetic")
     _, tested, _ = run(capsys, "test", checkpoint, "--clips", "1", "--crops", "1", "--threads", "1", "--json")
     assert tested["top1"] == result["top1"]
+
+
+HOLDING = """
+import sys
+from pathlib import Path
+from hwbench.training.run_lock import training_alone
+with training_alone(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_starting_over_takes_nothing_from_a_run_that_another_process_trains(
+    workspace: Workspace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = workspace.root / "mine"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("{}\n")
+    with subprocess.Popen(
+        [sys.executable, "-P", "-c", HOLDING, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        status, _, talk = run(capsys, "train", ARCHITECTURE, "--epochs", "1", "--out", "mine", "--fresh", "--json")
+        holder.kill()
+    assert status == 2
+    assert "another process trains here" in talk
+    assert (folder / "metrics.jsonl").read_text() == "{}\n"
 
 
 @pytest.mark.parametrize(
