@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from hwbench.errors import InvalidFile
@@ -56,7 +57,7 @@ class Guessing:
             return None
         return math.floor((self.trials_s + self.race_s) / self.training_s)
 
-    @property
+    @cached_property
     def expected(self) -> tuple[float, ...]:
         """Expected best score of 1, 2, ... random networks; empty where there are too few draws to tell."""
         return expected_best(self.draws) if len(self.draws) >= FEWEST_DRAWS else ()
@@ -71,10 +72,16 @@ def expected_best(values: Sequence[float]) -> tuple[float, ...]:
     """
     ordered = sorted(values)
     k = len(ordered)
-    return tuple(
-        math.fsum(value * math.comb(i, n - 1) / math.comb(k, n) for i, value in enumerate(ordered))
-        for n in range(1, k + 1)
-    )
+    best = []
+    for n in range(1, k + 1):
+        # From the largest value down each share follows from the one before: the counts of subsets outgrow floats.
+        share, terms = n / k, []
+        for i in range(k - 1, n - 2, -1):
+            terms.append(ordered[i] * share)
+            if i:
+                share *= (i - n + 1) / i
+        best.append(math.fsum(terms))
+    return tuple(best)
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ def test_expected_best_is_that_of_all_subsets():
     assert expected_best(values.tolist())[3] == pytest.approx(values[drawn].max(1).mean(), abs=0.02)
 
 
+def test_expected_best_of_more_draws_than_floats_can_count_subsets_of():
+    best = expected_best([float(value) for value in range(1500)])
+    assert best == pytest.approx([n * 1501 / (n + 1) - 1 for n in range(1, 1501)], rel=1e-12)
+
+
 def test_the_choice_that_decides_is_found():
     rng, trials = np.random.default_rng(0), []
     for number in range(24):
