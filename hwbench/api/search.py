@@ -141,6 +141,7 @@ def search(
             race=race,
             pruning=_pruning(request),
             channels=data.channels,
+            named=request.named,
         )
 
     def again(before: Search) -> tuple[Search, Sequence[DevicePredictors]]:

@@ -11,7 +11,7 @@ from hwbench.api.score_plan import LEARNED, TRAINED_EPOCHS, TRAINED_FINALISTS, T
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
-from hwbench.specs import AUTO, STREAM
+from hwbench.specs import AUTO, STREAM, ModelName
 from hwbench.units import milliseconds, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
@@ -249,6 +249,11 @@ class SearchRequest:
                 f"--space: expected each space once, such as x3d-mobile,r2plus1d-mobile, got {self.space!r}"
             )
         return names
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The models of the user's own among the spaces: label of the space -> as it is named."""
+        return {name.label: text for text in self.spaces if (name := ModelName.match(text)) is not None}
 
     @property
     def budgets_s(self) -> dict[str, float]:

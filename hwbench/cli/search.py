@@ -12,7 +12,6 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
-from hwbench.specs import ModelName
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def _run(request: SearchRequest, as_json: bool) -> None:
         names = " or ".join(f"{result.study}:{p.budget_ms:.12g}ms" for p in result.front if p.best is not None)
         say(f"next: hwbench train {names}{_form(request)}")
         return
-    say(f"next: hwbench train {_by_hand(request, result) or f'{result.study}:best'}{_form(request)}")
+    say(f"next: hwbench train {result.named.get(result.best.space) or f'{result.study}:best'}{_form(request)}")
 
 
 def _form(request: SearchRequest) -> str:
@@ -45,12 +44,6 @@ def _form(request: SearchRequest) -> str:
         return words
     exported = f"hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
     return f"{words} --causal --out RUN, then: {exported}"
-
-
-def _by_hand(request: SearchRequest, result: SearchResult) -> str | None:
-    """The model of the user's own that won, as it was named."""
-    named = {name.label: text for text in request.spaces if (name := ModelName.match(text)) is not None}
-    return named.get(result.best.space)
 
 
 def _print(result: SearchResult) -> None:

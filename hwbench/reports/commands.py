@@ -4,40 +4,45 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
+from hwbench.reports.exported import ExportedModel
 from hwbench.reports.result import StoredResult
 from hwbench.runtimes import DEFAULT, exporting, names
-from hwbench.specs import Precision
+from hwbench.specs import Precision, Target
 from hwbench.studies.evaluators import TRAINING
 from hwbench.studies.settings import INTERPOLATED, transferred_from
+from hwbench.training.recipe_files import setting_texts
 
 _SYNTHETIC = "synthetic"
 
 
-def profile(result: StoredResult, precision: Precision) -> str:
-    """Measures the latency table."""
-    return f"hwbench profile {_place(result, precision)} --space {_space(result)}{_form(result)}"
+def profile(result: StoredResult, precision: Precision, target: Target | None = None) -> str:
+    """Measures the latency table, of a further target where one is named."""
+    return f"hwbench profile {_place(result, precision, target)} --space {_space(result)}{_form(result)}"
 
 
-def validate(result: StoredResult, networks: int = 12) -> str:
-    """Measures networks that no calibration has seen, and compares."""
+def validate(result: StoredResult, networks: int = 12) -> tuple[str, ...]:
+    """Measures networks that no calibration has seen, and compares; none: a model of one's own is the one network."""
+    if result.own_model is not None:
+        return ()
     place, space = _place(result, result.precision), shlex.quote(result.space)
-    return f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}"
+    return (f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}",)
 
 
 def search(result: StoredResult) -> str:
     """Repeats the study: what is stored is not computed or measured again."""
     s = result.settings
     limits = {s.device: s.front_ms} if s.smaller_budgets_ms else {name: (ms,) for name, ms in s.budgets_ms.items()}
-    # As they were asked for: those of a search for minutes are stored as they are for a cool device.
-    budgets = [limit * s.sustained.get(name, 1.0) for name, several in limits.items() for limit in several]
-    devices, budget = ",".join(s.budgets_ms), ",".join(f"{limit:.12g}ms" for limit in budgets)
+    budgets = [asked_ms(limit, s.sustained.get(name, 1.0)) for name, several in limits.items() for limit in several]
+    budget = ",".join(f"{limit:.12g}ms" for limit in budgets)
     words = [
-        f"hwbench search --space {_space(result)} {_place(result, result.precision, devices)} --budget {budget}",
+        f"hwbench search --space {_space(result)} {_place(result, result.precision, several=s.budgets_ms)}",
+        f"--budget {budget}",
         f"--trials {result.trials} --evaluator {shlex.quote(s.evaluator)} --sampler {shlex.quote(s.sampler)}",
-        f"--objective {shlex.quote(s.objective)} --seed {s.seed} --measure {max(len(result.measured), 1)}",
+        f"--objective {shlex.quote(s.objective)} --seed {s.seed}{_measure(result)}",
     ]
     if s.data:
         epochs = re.match(r"\d+", s.effort)
@@ -47,6 +52,10 @@ def search(result: StoredResult) -> str:
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
     words += _modality(result)
+    if s.pruner:
+        words.append(f"--pruner {shlex.quote(s.pruner)}")
+    if result.storage is not None:
+        words.append(f"--storage {shlex.quote(result.storage)}")
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]
     if s.sustained:
         words.append("--sustained")
@@ -56,11 +65,37 @@ def search(result: StoredResult) -> str:
         words.append(f"--max-file-size {s.max_file_bytes}B")
     if s.max_activation_bytes:
         words.append(f"--max-activations {s.max_activation_bytes}B")
+    if s.emulated:
+        words.append("--allow-emulated")
     words.append(_filling(s.missing_rows))
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
     words += _race(result)
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
+
+
+def asked_ms(limit_ms: float, ratio: float) -> float:
+    """A budget as it was asked for: that of a search for minutes is stored divided by a ratio, with six digits.
+
+    Of those that a search divides back to what is stored it is the one with the fewest digits.
+    """
+    asked = (float(f"{limit_ms * ratio:.{digits}g}") for digits in range(1, 13))
+    return next((value for value in asked if float(f"{value / ratio:.6g}") == limit_ms), limit_ms * ratio)
+
+
+def _measure(result: StoredResult) -> str:
+    """The option that says how many of the best networks are measured for each budget.
+
+    Versions up to 0.1 did not store it: the most networks that were measured within one budget and no smaller one come
+    close, but where finalists raced, as many as began the race were measured besides.
+    """
+    if result.course is not None and result.course.measure is not None:
+        return f" --measure {result.course.measure}"
+    if result.races:
+        return ""
+    front = result.settings.front_ms
+    places = Counter(next((b for b in front if 1e3 * c.predicted_s <= b), front[-1]) for c in result.measured)
+    return f" --measure {max(places.values(), default=1)}"
 
 
 def _modality(result: StoredResult) -> list[str]:
@@ -86,9 +121,9 @@ def _race(result: StoredResult) -> list[str]:
     return words if result.settings.data else [f"--data {shlex.quote(race.data)}", *words]
 
 
-def bench(result: StoredResult, precision: Precision) -> str:
-    """Measures the winner as a whole network, now."""
-    return f"hwbench bench {_best(result)} {_place(result, precision)}{_form(result)}"
+def bench(result: StoredResult, precision: Precision, target: Target | None = None) -> str:
+    """Measures the winner as a whole network, now; on a further target where one is named."""
+    return f"hwbench bench {_best(result)} {_place(result, precision, target)}{_form(result)}"
 
 
 def _form(result: StoredResult) -> str:
@@ -107,13 +142,15 @@ _RECIPE = {
 }
 
 
-def train(result: StoredResult, recipe: Mapping[str, object] | None = None) -> str:
-    """Trains the winner, as a recipe says where one is known."""
-    known = recipe or {}
+def train(result: StoredResult, model: ExportedModel | None = None) -> str:
+    """Trains the winner; as an exported model of it was trained, where there is one."""
+    recipe = {} if model is None else model.recipe
     causal = _modality(result) + (["--causal"] if result.settings.streaming else [])
-    options = [f"--{option} {shlex.quote(str(known[key]))}" for option, key in _RECIPE.items() if key in known]
+    options = [f"--{option} {shlex.quote(str(recipe[key]))}" for option, key in _RECIPE.items() if key in recipe]
+    others = {name: value for name, value in recipe.items() if name not in _RECIPE.values()}
+    options += [f"--set {shlex.quote(text)}" for text in setting_texts(others)]
     return " ".join(
-        [f"hwbench train {_best(result)} --data {_data(result)}", *causal, *options, f"--out {_run(result)}"]
+        [f"hwbench train {_best(result)} --data {_data(result, model)}", *causal, *options, f"--out {_run(result)}"]
     )
 
 
@@ -122,9 +159,10 @@ def export(result: StoredResult, precision: Precision) -> str:
     measured = result.target.runtime
     # A runtime whose files hold no weights exports nothing; one of a package that is not installed here may do.
     runtime = DEFAULT if measured in names() and measured not in exporting() else measured
+    made_by = "" if result.own_model is None else f" --made-by {shlex.quote(result.own_model)}"
     return (
         f"hwbench export {_run(result)}/checkpoint.pt --precision {precision} --runtime {shlex.quote(runtime)} "
-        f"--out {exported(result, precision)}{_form(result)}"
+        f"--out {exported(result, precision)}{made_by}{_form(result)}"
     )
 
 
@@ -148,25 +186,32 @@ def report(result: StoredResult, models: tuple[Path, ...] = ()) -> str:
     return " ".join([f"hwbench report {shlex.quote(result.study)}", *words, "--out report.html"])
 
 
-def _place(result: StoredResult, precision: Precision, devices: str | None = None) -> str:
-    target = result.target
+def _place(
+    result: StoredResult, precision: Precision, target: Target | None = None, *, several: Iterable[str] = ()
+) -> str:
+    """The options that say where and how is measured: on the target of the study, another one, or several devices."""
+    target = target or result.target
+    device = ",".join(several) or target.device
     return (
-        f"--device {shlex.quote(devices or target.device)} --precision {precision} --threads {target.threads} "
+        f"--device {shlex.quote(device)} --precision {precision} --threads {target.threads} "
         f"--runtime {shlex.quote(target.runtime)} --classes {result.settings.num_classes}"
     )
 
 
 def _space(result: StoredResult) -> str:
-    return shlex.quote(result.settings.space)
+    return shlex.quote(",".join(result.named.get(name, name) for name in result.settings.space.split(",")))
 
 
 def _best(result: StoredResult) -> str:
-    return shlex.quote(f"{result.study}:best")
+    return shlex.quote(result.own_model or f"{result.study}:best")
 
 
 def _run(result: StoredResult) -> str:
     return shlex.quote(f"runs/{result.study}")
 
 
-def _data(result: StoredResult) -> str:
-    return shlex.quote(result.settings.data or _SYNTHETIC)
+def _data(result: StoredResult, model: ExportedModel | None) -> str:
+    """What the winner was trained on, where that is known, or what the study trained on."""
+    raced = [race.data for race in result.races.values()]
+    known = [model.source if model else "", result.settings.data, *raced, _SYNTHETIC]
+    return shlex.quote(next(filter(None, known)))

@@ -19,7 +19,8 @@ MODEL = "model.pte"
 @dataclass(frozen=True)
 class ExportedModel:
     """An exported file. ``top1_before`` is of the trained network, ``top1_after`` of the file; fractions 0-1, over
-    ``videos``; None with the ``reason``. ``sqnr_db`` compares the outputs of both. ``recipe`` is how it was trained.
+    ``videos`` of ``source``; None with the ``reason``. ``sqnr_db`` compares the outputs of both. ``recipe`` is how it
+    was trained.
 
     ``num_bytes`` is None where the file is gone; ``doubts`` says in words what does not fit together.
     """
@@ -35,6 +36,7 @@ class ExportedModel:
     sqnr_db: float | None
     architecture: str
     recipe: Mapping[str, object]
+    source: str
     doubts: tuple[str, ...]
 
 
@@ -62,7 +64,7 @@ def read_exported(path: Path) -> ExportedModel:
         raise InvalidFile(f"{manifest}: expected an object with the sha256 of a model; export the model again")
     model = path if of_file(path) else folder / _model_name(values)
     doubts, num_bytes = _check(model, values["sha256"])
-    recipe = _first(values, "recipe")
+    recipe, tested = _first(values, "recipe"), values.get("accuracy")
     return ExportedModel(
         path=model,
         precision=str(values.get("precision", "unknown")),
@@ -75,6 +77,7 @@ def read_exported(path: Path) -> ExportedModel:
         sqnr_db=_number(values, "sqnr_db"),
         architecture=_text(values.get("architecture")),
         recipe=recipe if isinstance(recipe, dict) else {},
+        source=_text(tested.get("source")) if isinstance(tested, dict) else "",
         doubts=doubts,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from hwbench.errors import InvalidValue
 from hwbench.reports import commands
@@ -71,10 +72,22 @@ def _sentence(report: StudyReport) -> str:
 
 
 def _budget(settings: Settings) -> str:
-    """All upper limits of a study."""
+    """All upper limits of a study; where they are to hold for minutes, those as they were asked for."""
+    if settings.sustained:
+        return _for_minutes(settings)
     if list(settings.budgets_ms) == [settings.device] and not settings.max_file_bytes | settings.max_activation_bytes:
         return f"{settings.budget_ms:g} ms" + (" a frame" if settings.streaming else "")
     return settings.budgets_text()
+
+
+def _for_minutes(settings: Settings) -> str:
+    cool = _budget(replace(settings, sustained={}))
+    ratios = " and ".join(f"{ratio:.5g}" for ratio in settings.sustained.values())
+    if list(settings.budgets_ms) == [settings.device] and not settings.smaller_budgets_ms:
+        asked = commands.asked_ms(settings.budget_ms, settings.sustained[settings.device])
+        each = " a frame" if settings.streaming else ""
+        return f"{asked:.12g} ms{each} for minutes ({cool} on the cool device, ratio {ratios})"
+    return f"{cool}, on the cool device; for minutes longer by the ratio {ratios}"
 
 
 def _tiles(report: StudyReport) -> Iterator[tuple[str, str, str]]:

@@ -15,7 +15,7 @@ from hwbench.reports.fragments import DASH, code, facts, missing, ms, number, re
 from hwbench.reports.markup import Html, element, table
 from hwbench.reports.profiled import Missing, Profiled
 from hwbench.reports.study import StudyReport, Winner
-from hwbench.specs import LatencyStats
+from hwbench.specs import LatencyStats, Target
 
 
 def reproduction(report: StudyReport) -> Iterator[Html]:
@@ -33,15 +33,21 @@ def reproduction(report: StudyReport) -> Iterator[Html]:
          commands.profile(result, precision)),
         ("scores, trials, front, predicted and measured latency of the candidates", commands.search(result)),
         ("latency of the winner as a whole network, measured anew", commands.bench(result, precision)),
-        ("error of predictions on networks that no calibration has seen", commands.validate(result)),
     ]  # fmt: skip
+    rows += [
+        ("error of predictions on networks that no calibration has seen", line) for line in commands.validate(result)
+    ]
+    for key in result.settings.further_budgets_ms:
+        other_target = Target.parse(key)
+        rows.append((f"rows of the latency table of {key}", commands.profile(result, precision, other_target)))
+        rows.append(
+            (f"latency of the winner as a whole network on {key}", commands.bench(result, precision, other_target))
+        )
     for other in report.tables:
         if other is not precision:
             rows.append((f"{other} latency of the blocks", commands.profile(result, other)))
             rows.append((f"{other} latency of the winner as a whole network", commands.bench(result, other)))
-    rows.append(
-        ("top-1 of the trained winner", commands.train(result, report.models[0].recipe if report.models else None))
-    )
+    rows.append(("top-1 of the trained winner", commands.train(result, report.models[0] if report.models else None)))
     rows += [(f"top-1 and size of the {p} file", commands.export(result, p)) for p in report.tables]
     rows += [(f"latency of {m.path.name} in {m.precision}", commands.bench_file(result, m.path)) for m in report.models]
     rows.append(("this page", commands.report(result, tuple(m.path.parent for m in report.models))))
@@ -62,17 +68,25 @@ def provenance(report: StudyReport) -> Iterator[Html]:
         yield element("h3", f"Conditions of the {result.precision} table")
         yield facts(*sorted(report.conditions.items()))
     yield element("h3", "Versions and dates")
-    searched = "unknown: the journal of the study is gone" if report.searched is None else " to ".join(report.searched)
     yield facts(
         ("hwbench", __version__),
         ("Runtime", f"{result.target.runtime} {result.target.version}"),
         ("Optuna, plotly", ", ".join(importlib.metadata.version(name) for name in ("optuna", "plotly"))),
         ("Python", platform.python_version()),
-        ("Search, local time", searched),
+        ("Search, local time", _searched(report)),
         ("Page written, UTC", report.written_at),
         ("Digest of the space's choices", result.settings.choices),
     )
     yield reproduce(commands.report(result, tuple(m.path.parent for m in report.models)))
+
+
+def _searched(report: StudyReport) -> str:
+    """First and last moment of the search, or why they are not known."""
+    if report.searched is not None:
+        return " to ".join(report.searched)
+    if report.result.storage is not None:
+        return f"unknown: trials are kept in {report.result.storage}"
+    return "unknown: the journal of the study is gone"
 
 
 def _table_facts(profiled: Profiled) -> Iterator[tuple[str, str]]:

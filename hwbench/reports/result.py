@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 
 from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.printable import printable
 from hwbench.spaces.resolve import RESULT, load_result
 from hwbench.specs import Precision, Target
 from hwbench.studies.candidates import Candidate, FurtherLatency
@@ -16,6 +17,7 @@ from hwbench.studies.front import FrontPoint
 from hwbench.studies.race import RaceResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare
+from hwbench.studies.stored_settings import MARKER
 from hwbench.workspace import Workspace
 
 _TYPES: Mapping[str, tuple[type, ...]] = {
@@ -32,7 +34,11 @@ _SIZES = ("file_size_bytes", "activation_bytes")
 
 @dataclass(frozen=True)
 class StoredResult:
-    """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others."""
+    """What ``hwbench search`` found and stored; ``trials`` counts those without a score, ``history`` has the others.
+
+    ``named`` has the models of the user's own, label of the space -> as it was named; ``storage`` is the URL where the
+    trials are kept, without a password; None: in the folder of the study.
+    """
 
     study: str
     path: Path
@@ -49,11 +55,18 @@ class StoredResult:
     race: RaceResult | None = None
     course: SearchCourse | None = None
     spaces: tuple[SpaceShare, ...] = ()
+    named: Mapping[str, str] = field(default_factory=dict)
+    storage: str | None = None
 
     @property
     def space(self) -> str:
         """Name of the space; of several that of the winner."""
         return self.best.space if len(self.settings.spaces) > 1 else self.settings.space
+
+    @property
+    def own_model(self) -> str | None:
+        """The model of the user's own that is the winner's space, as it was named; None: a file is."""
+        return self.named.get(self.space)
 
     @property
     def races(self) -> Mapping[float, RaceResult]:
@@ -106,7 +119,23 @@ def _parse(study: str, path: Path, values: Mapping[str, object]) -> StoredResult
         race=_race(values, "race"),
         course=_course(values.get("course")),
         spaces=_spaces(values, "spaces"),
+        named=_named(values.get("named", {})),
+        storage=_storage(path.with_name(MARKER)),
     )
+
+
+def _named(values: object) -> dict[str, str]:
+    if not isinstance(values, dict) or not all(isinstance(text, str) for text in values.values()):
+        raise ValueError(f"named: expected the names of models by space, got {_shown(values)}")
+    return values
+
+
+def _storage(marker: Path) -> str | None:
+    """What the folder of a study says of where its trials are; None where they are in it."""
+    try:
+        return printable(marker.read_text(encoding="utf-8").strip(), 300) or None
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _spaces(values: Mapping[str, object], where: str) -> tuple[SpaceShare, ...]:
@@ -159,18 +188,18 @@ def _settings(values: object) -> Settings:
     if not isinstance(values, dict):
         raise ValueError(f"settings: expected an object, got {_shown(values)}")
     known: dict[str, object] = {}
-    for field in fields(Settings):
-        default = field.default if field.default_factory is MISSING else field.default_factory()
-        value = values.get(field.name, default)
+    for one in fields(Settings):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        value = values.get(one.name, default)
         if value is MISSING:
-            raise ValueError(f"settings: {field.name} is missing")
-        if type(value) not in _TYPES[str(field.type)] or (isinstance(value, float) and not math.isfinite(value)):
-            raise ValueError(f"settings.{field.name}: expected {field.type}, got {_shown(value)}")
+            raise ValueError(f"settings: {one.name} is missing")
+        if type(value) not in _TYPES[str(one.type)] or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(f"settings.{one.name}: expected {one.type}, got {_shown(value)}")
         if isinstance(value, dict):
-            value = {key: _number(number, f"settings.{field.name}.{key}") for key, number in value.items()}
+            value = {key: _number(number, f"settings.{one.name}.{key}") for key, number in value.items()}
         if isinstance(value, list):
-            value = tuple(_number(number, f"settings.{field.name}[{i}]") for i, number in enumerate(value))
-        known[field.name] = value
+            value = tuple(_number(number, f"settings.{one.name}[{i}]") for i, number in enumerate(value))
+        known[one.name] = value
     return Settings(**known)  # type: ignore[arg-type]
 
 

@@ -56,7 +56,8 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
     if isinstance(report.predictor, Missing):
         yield missing(report.predictor.reason)
     if not report.groups:
-        yield missing(f"no measured network can be compared; measure some: {commands.validate(result)}")
+        measure = (*commands.validate(result), commands.search(result))[0]
+        yield missing(f"no measured network can be compared; measure some: {measure}")
         return
     caption = "Dashed and dotted lines: errors of 5 % and 10 %, relative to the measured latency. " + " ".join(
         group_sentence(group, report.spread is not None) for group in report.groups
@@ -72,7 +73,7 @@ def predicted_measured(report: StudyReport) -> Iterator[Html]:
     yield figure("predicted", figures.predicted_measured(report.groups, report.spread), caption)
     rows = [group_row(group, report.spread is not None) for group in report.groups]
     yield table(GROUP_COLUMNS, rows, numeric=range(1, 8))
-    yield reproduce(commands.profile(result, result.precision), commands.search(result), commands.validate(result))
+    yield reproduce(commands.profile(result, result.precision), commands.search(result), *commands.validate(result))
 
 
 def blocks(report: StudyReport) -> Iterator[Html]:
@@ -138,8 +139,8 @@ def accuracy(report: StudyReport) -> Iterator[Html]:
     """Accuracy and size of the exported files."""
     result = report.result
     yield element("h2", "Accuracy and files")
-    recipe = report.models[0].recipe if report.models else None
-    make = [commands.train(result, recipe), *(commands.export(result, p) for p in report.tables)]
+    model = report.models[0] if report.models else None
+    make = [commands.train(result, model), *(commands.export(result, p) for p in report.tables)]
     if not report.models:
         yield missing(
             "no exported model was given, so the accuracy of the winner is not known here; train it, export it, and "

@@ -211,14 +211,25 @@ def _profiled(
     if not isinstance(space, Missing):
         members = space.size()
         parts = list(space.parts(precision, num_classes=result.settings.num_classes))
-    load_table(workspace, result.target, precision, name, result.settings.variant)
+    load_table(workspace, result.target, precision, result.named.get(name, name), result.settings.variant)
     roots = (workspace.root, shipped())
     paths = [table_path(root, result.target, precision, result.settings.variant) for root in roots]
-    return read_profiled(workspace, next(path for path in paths if path.is_file()), name, members, parts)
+    path = next(path for path in paths if path.is_file())
+    return read_profiled(workspace, path, result.named.get(name, name), members, parts)
 
 
 def _space(workspace: Workspace, result: StoredResult) -> StagedSpace:
-    """The space of the winner, in the form in which its networks were timed."""
+    """The space of the winner, in the form in which its networks were timed.
+
+    Raises:
+        HwbenchError: It is a model of the user's own.
+        UnknownName, InvalidFile: There is no such space, or its file is damaged.
+    """
+    if result.own_model is not None:
+        raise HwbenchError(
+            f"the space is a model of your own, {result.own_model}: a report does not import its code, so its blocks "
+            "are not shown"
+        )
     space = load_space(workspace, result.space)
     return space.streamed() if result.settings.streaming else space
 
@@ -382,7 +393,13 @@ def _doubts(
 
 def _model_doubts(result: StoredResult, models: Sequence[ExportedModel]) -> list[str]:
     found = [doubt for model in models for doubt in model.doubts]
+    others = {point.best.architecture: point.budget_ms for point in result.front if point.best is not None}
     for model in models:
-        if model.architecture and model.architecture != result.best.architecture:
+        if not model.architecture or model.architecture == result.best.architecture:
+            continue
+        if model.architecture in others:
+            within, limit = others[model.architecture], result.settings.budget_ms
+            found.append(f"{model.path} is of the winner within {within:g} ms, not within {limit:g} ms")
+        else:
             found.append(f"{model.path} is of {model.architecture}, which is not the winner of this study")
     return found

@@ -12,6 +12,7 @@ from optuna.study import Study
 from hwbench.studies.journal import finished_trials
 
 _DRAWS = "draws"
+_MEASURE = "measure"
 # Of each run that began with draws: how many trials there were before it, and up to how many it drew.
 _DRAWN = "drawn"
 # Optuna's mark of a trial whose choices were queued.
@@ -25,26 +26,31 @@ class SearchCourse:
     Attributes:
         seconds: Sum of the wall times of the trials.
         draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
+        measure: How many of the best networks were asked to be measured for each budget; None: not stored.
     """
 
     seconds: float
     draws: tuple[int, ...] = ()
+    measure: int | None = None
 
     @classmethod
-    def of(cls, study: Study) -> SearchCourse:
-        """Of a study as it is stored."""
+    def of(cls, study: Study, measure: int | None = None) -> SearchCourse:
+        """Of a study as it is stored, of whose best networks ``measure`` are to be measured."""
         durations = [trial.duration for trial in finished_trials(study)]
         seconds = math.fsum(one.total_seconds() for one in durations if one is not None)
-        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())))
+        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())), measure)
 
     def to_json(self) -> dict[str, Any]:
         """``course`` of a stored result."""
-        return {"seconds": self.seconds, _DRAWS: list(self.draws)}
+        values = {"seconds": self.seconds, _DRAWS: list(self.draws)}
+        return values if self.measure is None else values | {_MEASURE: self.measure}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SearchCourse:
         """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
-        return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]))
+        measure = values.get(_MEASURE)
+        draws = tuple(int(number) for number in values[_DRAWS])
+        return cls(float(values["seconds"]), draws, None if measure is None else int(measure))
 
 
 def begin_draws(study: Study, startup: int) -> None:

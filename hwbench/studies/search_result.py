@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ class SearchResult:
         course: How long the trials took, and which of them were draws.
         spaces: What each space has within the (largest) budget, where there are several.
         cut_rows: Filled rows that were measured for the best networks; None: none could be.
+        named: Models of the user's own, label of the space -> as it was named.
     """
 
     study: str
@@ -52,6 +54,7 @@ class SearchResult:
     given_up: tuple[GivenUp, ...] = ()
     spaces: tuple[SpaceShare, ...] = ()
     cut_rows: CutRows | None = None
+    named: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def emulated(self) -> bool:
@@ -110,6 +113,8 @@ class SearchResult:
             "measured": [self._printed(c) | {"failure": c.failure} for c in self.measured],
             "history": [self._printed(c) | {"trial": c.trial} for c in self.history],
         }
+        if self.named:
+            stored["named"] = dict(self.named)
         if self.settings.pruner:
             stored["given_up"] = [one.to_json() for one in self.given_up]
         write_text(folder / RESULT, json.dumps(stored, indent=2, allow_nan=False) + "\n")

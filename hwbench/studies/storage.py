@@ -16,13 +16,12 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import printable
+from hwbench.studies.stored_settings import MARKER as MARKER
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage, RDBStorage
 
 EXPECTED = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT"
-# The file in the folder of a study that names its storage.
-MARKER = "storage.txt"
 _DRIVER = "postgresql+psycopg"
 # Of a connection that is not answered.
 _TIMEOUT_S = 10

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal.log"
 SETTINGS = "settings"
+# The file in the folder of a study that names its storage.
+MARKER = "storage.txt"
 
 
 def stored_settings(folder: Path, storage: StudyStorage | None = None) -> Mapping[str, object]:
@@ -52,8 +54,6 @@ def _in_journal(path: Path) -> object:
 
 def _in_storage(folder: Path, storage: StudyStorage) -> object:
     """The settings in the storage that the folder of a study names."""
-    from hwbench.studies.storage import MARKER
-
     if not (folder / MARKER).is_file():
         return None
     name = folder.name

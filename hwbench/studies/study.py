@@ -99,6 +99,7 @@ class Search:
         replaces: Another network is scored for each one that newer rows of a table put beyond the budget, and the
             optima of today are scored; at most as many as the trials.
         channels: Of the clips that networks are measured with; predictions are those of pictures.
+        named: Models of the user's own, label of the space -> as it was named; for the result.
     """
 
     workspace: Workspace
@@ -126,6 +127,7 @@ class Search:
     occasion: BySpace = 0.0
     replaces: bool = False
     channels: int = CLIP_CHANNELS
+    named: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         places = {other.device: other.budget_s for other in self.further}
@@ -160,9 +162,10 @@ class Search:
                 self.watch.unpredicted(len(scored) - len(history))
             result = replace(
                 self._confirm(history, len(finished_trials(study)), measure),
-                course=SearchCourse.of(study),
+                course=SearchCourse.of(study, measure),
                 given_up=tuple(given_up(study)),
                 cut_rows=cut_rows,
+                named=self.named,
             )
             result.write(folder)
         return result

@@ -116,6 +116,28 @@ def _setting(text: str) -> tuple[str, Any]:
         raise InvalidValue(f"--set: {name}: expected {_EXPECTED[_KINDS[name]]}, got {value!r}") from None
 
 
+def setting_texts(values: Mapping[str, object]) -> list[str]:
+    """The texts ``NAME=VALUE`` of those values that are not those of the default recipe; ``parse_settings`` reads them.
+
+    Args:
+        values: By field, lists in the place of tuples as JSON has them; what is no field is passed over.
+    """
+    known = {name: _plain(value) for name, value in values.items() if name in _KINDS}
+    return [f"{name}={_text(name, value)}" for name, value in known.items() if value != getattr(Recipe, name)]
+
+
+def _plain(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return (";" if _KINDS[name] is _TEXTS else ",").join(map(str, value))
+    return str(value)
+
+
 _READERS: dict[type, Any] = {
     str: str,
     int: int,

@@ -146,6 +146,9 @@ def test_a_model_by_hand_goes_through_the_whole_loop(run, call, workspace, monke
     assert found["best"]["architecture"] == "mine.nets.small:frames=4,resolution=48"
     assert found["feasible"] == 1
     assert found["best"]["measured_ms"]["local"] > 0
+    stored = json.loads((workspace.studies / "own" / "result.json").read_text())
+    assert stored["named"] == {"mine.nets.small": name}  # by which a report names it
+    assert stored["course"]["measure"] == 3
     trained = run("train", name, "--data", "videos", "--epochs", "2", "--out", "runs/own")
     assert trained["architecture"] == name
     assert trained["epochs"] == 2

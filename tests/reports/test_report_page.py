@@ -2,12 +2,13 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, WorkspaceError
 from hwbench.latency import LatencyTable
-from hwbench.reports import gather, page, write
+from hwbench.reports import commands, gather, page, write
 from hwbench.reports.page import _resource
 from hwbench.specs import Precision
 
@@ -117,13 +118,12 @@ def test_numbers_of_the_winner_have_units(shown, report):
 
 def test_every_command_is_written_out(shown, report):
     place = "--device local --precision int8 --threads 1 --runtime executorch --classes 8"
-    measured = len(report.result.measured)
     assert {
         f"hwbench profile {place} --space x3d-tiny",
         f"hwbench profile {place.replace('int8', 'fp32')} --space x3d-tiny",
         f"hwbench validate {place} --space x3d-tiny --networks 12",
         f"hwbench search --space x3d-tiny {place} --budget 4.2ms --trials 16 --evaluator entropy --sampler thompson "
-        f"--objective score --seed 0 --measure {measured} --no-interpolate --study mine",
+        "--objective score --seed 0 --measure 4 --no-interpolate --study mine",
         f"hwbench bench mine:best {place}",
         f"hwbench bench mine:best {place.replace('int8', 'fp32')}",
         "hwbench train mine:best --data synthetic --out runs/mine",
@@ -333,7 +333,92 @@ def test_a_place_that_cannot_be_written_is_named(workspace, tmp_path):
 
 
 def test_the_training_command_is_that_of_the_recipe(workspace, parse, make_export):
-    recipe = {"epochs": 14, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "dropout": 0.5}
-    shown = parse(page(gather(workspace, "mine", [make_export(weights={"kind": "checkpoint", "recipe": recipe})])))
-    options = "--epochs 14 --batch-size 8 --lr 0.05 --seed 3"
-    assert f"hwbench train mine:best --data synthetic {options} --out runs/mine" in shown.commands
+    recipe = {"epochs": 14, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "dropout": 0.5, "momentum": 0.9}
+    recipe |= {"transforms": ["flip:0.5", "rand-augment:2,9"], "compile": True}
+    weights, accuracy = {"kind": "checkpoint", "recipe": recipe}, {"source": "../my videos"}
+    shown = parse(page(gather(workspace, "mine", [make_export(weights=weights, accuracy=accuracy)])))
+    options = "--epochs 14 --batch-size 8 --lr 0.05 --seed 3 --set dropout=0.5"
+    options += " --set 'transforms=flip:0.5;rand-augment:2,9' --set compile=true"
+    assert f"hwbench train mine:best --data '../my videos' {options} --out runs/mine" in shown.commands
+
+
+def test_a_model_of_ones_own_is_called_as_it_was_named(workspace, stored, parse):
+    def edit(values):
+        values["settings"].update(space="mynets.clips", choices="0" * 12)
+        values["named"] = {"mynets.clips": "mynets:clips"}
+        values["best"]["architecture"] = "mynets.clips:frames=8,resolution=48"
+
+    stored(edit)
+    shown = parse(page(gather(workspace, "mine")))
+    place = "--device local --precision int8 --threads 1 --runtime executorch --classes 8"
+    assert {
+        f"hwbench profile {place} --space mynets:clips",
+        f"hwbench bench mynets:clips {place}",
+        "hwbench train mynets:clips --data synthetic --out runs/mine",
+        "hwbench export runs/mine/checkpoint.pt --precision int8 --runtime executorch --out runs/mine/int8 "
+        "--made-by mynets:clips",
+    } <= set(shown.commands)
+    lines = [*shown.commands, *shown.codes]
+    assert any(line.startswith("hwbench search --space mynets:clips ") for line in lines)
+    assert not any("validate" in line or "mynets.clips " in line or "mine:best" in line for line in lines)
+    assert "the space is a model of your own, mynets:clips: a report does not import its code" in shown.text
+    assert "unknown space" not in shown.text
+
+
+def test_the_file_of_a_study_says_what_was_named_and_how_many_were_measured(workspace, stored):
+    result = gather(workspace, "mine").result
+    values = stored(lambda values: values.update(named=["mynets"]))
+    assert values["course"]["measure"] == 4
+    with pytest.raises(InvalidFile, match="named: expected the names of models by space"):
+        gather(workspace, "mine")
+    old = replace(result, course=replace(result.course, measure=None))
+    assert f" --measure {len(result.measured)} " in commands.search(old)
+    (faster, *_), settings = sorted(result.measured, key=lambda c: c.predicted_s), result.settings
+    front = replace(old, settings=replace(settings, smaller_budgets_ms=(1e3 * faster.predicted_s,)))
+    assert f" --measure {len(result.measured) - 1} " in commands.search(front)
+
+
+def test_the_search_is_printed_with_its_pruner_storage_and_emulation(workspace, stored, parse):
+    stored(lambda values: values["settings"].update(pruner="asha", emulated=True))
+    folder = workspace.studies / "mine"
+    (folder / "journal.log").unlink()
+    (folder / "storage.txt").write_text("sqlite:////my work/studies.db\n")
+    report = gather(workspace, "mine")
+    command = commands.search(report.result)
+    for option in ("--pruner asha", "--storage 'sqlite:////my work/studies.db'", "--allow-emulated"):
+        assert f" {option} " in command
+    text = parse(page(report)).text
+    assert "unknown: trials are kept in sqlite:////my work/studies.db" in text
+    assert "the journal of the study is gone" not in text
+
+
+def test_a_budget_for_minutes_is_told_as_it_was_asked_for(workspace, stored, parse):
+    stored(lambda values: values["settings"].update(budget_ms=779.788, sustained={"local": 1.2824}))
+    report = gather(workspace, "mine")
+    assert "within 1000 ms for minutes (779.788 ms on the cool device, ratio 1.2824)" in parse(page(report)).text
+    assert " --budget 1000ms " in commands.search(report.result)
+
+
+def test_further_targets_have_commands_of_their_own(workspace, stored, parse):
+    def edit(values):
+        values["settings"]["further_budgets_ms"] = {"pi5/onnx-1.2/t4": 9.0}
+        for one in (values["best"], *values["pareto"], *values["measured"], *values["history"]):
+            one["predicted_ms"]["pi5"] = 5.0
+
+    stored(edit)
+    shown = parse(page(gather(workspace, "mine")))
+    place = "--device pi5 --precision int8 --threads 4 --runtime onnx --classes 8"
+    assert {f"hwbench profile {place} --space x3d-tiny", f"hwbench bench mine:best {place}"} <= set(shown.codes)
+
+
+def test_a_model_of_another_budget_is_told_with_its_budget(workspace, stored, make_export):
+    def edit(values):
+        values["settings"]["smaller_budgets_ms"] = [3.6]
+        small = {"budget_ms": 3.6, "feasible": 40, "best": values["pareto"][0]}
+        values["front"] = [small, {"budget_ms": 4.2, "feasible": 151, "best": values["best"]}]
+
+    values = stored(edit)
+    assert values["pareto"][0]["architecture"] != values["best"]["architecture"]
+    folder = make_export(architecture=values["pareto"][0]["architecture"])
+    (doubt,) = [text for text in gather(workspace, "mine", [folder]).doubts if "winner within" in text]
+    assert doubt.endswith("is of the winner within 3.6 ms, not within 4.2 ms")

@@ -1,6 +1,7 @@
 """Recipes in TOML: those that are shipped, what overrides what, and files that are wrong."""
 
-from dataclasses import fields
+import json
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import hwbench
 from hwbench.api.requests import fields_of
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.training import Recipe
-from hwbench.training.recipe_files import RecipeFile, names, parse_settings
+from hwbench.training.recipe_files import RecipeFile, names, parse_settings, setting_texts
 
 
 def request(**values: object) -> Recipe:
@@ -84,6 +85,9 @@ def test_every_field_is_read_from_a_file_and_from_a_setting(tmp_path: Path) -> N
     assert Recipe(**parse_settings(tuple(f"{name}={_text(value)}" for name, value in changed.items()))) == Recipe(
         **changed
     )
+    stored = json.loads(json.dumps(asdict(Recipe(**changed))))
+    assert Recipe(**parse_settings(tuple(setting_texts(stored)))) == Recipe(**changed)
+    assert setting_texts(asdict(Recipe()) | {"of_tomorrow": 1}) == []
 
 
 def _toml(value: object) -> str:
