@@ -343,17 +343,21 @@ def profile_command(
     space: str | None = None,
     workload: Workload | None = None,
     variant: str = AUTO,
+    classes: int | None = None,
 ) -> str:
-    """The command that measures what a space needs on a target, ``workload`` among it; ``stream``: by the new frame."""
+    """The command that measures what a space needs on a target, ``workload`` among it; ``stream``: by the new frame.
+
+    ``classes`` are those of the heads, where no ``workload`` has one; None: the default.
+    """
     threads = f" --threads {target.threads}" if target.threads != 1 else ""
     runtime = f" --runtime {target.runtime}" if target.runtime != DEFAULT_RUNTIME else ""
     command = f"hwbench profile --device {target.device} --space {space or 'SPACE'} --precision {precision}"
     streams = STREAM in (variant, workload.variant if workload else AUTO)
     form = " --streaming" if streams else ""
-    if workload is None:
-        return f"{command}{threads}{runtime}{form}"
-    last = workload.blocks[-1]
-    head = last.role.gives_logits and last.out_channels != DEFAULT_CLASSES
-    classes = f" --classes {last.out_channels}" if head else ""
-    variants = f" --variants {workload.variant}" if workload.variant not in (AUTO, STREAM) else ""
-    return f"{command}{threads}{runtime}{form}{classes}{variants}"
+    variants = ""
+    if workload is not None:
+        last = workload.blocks[-1]
+        classes = last.out_channels if last.role.gives_logits else classes
+        variants = f" --variants {workload.variant}" if workload.variant not in (AUTO, STREAM) else ""
+    heads = f" --classes {classes}" if classes not in (None, DEFAULT_CLASSES) else ""
+    return f"{command}{threads}{runtime}{form}{heads}{variants}"

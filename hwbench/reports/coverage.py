@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from hwbench.latency import LatencyTable, Role
 from hwbench.reports.families import BlockFamily
 from hwbench.spaces import StagedSpace
-from hwbench.specs import AUTO, Outcome, Precision, Workload, part_workload
+from hwbench.specs import Outcome, Precision, Workload, part_workload
 from hwbench.specs.network import DEFAULT_CLASSES
 
 
@@ -70,7 +70,7 @@ def coverage(space: str, parts: list[Workload], classes: int, table: LatencyTabl
     outcomes = {
         (row.workload.blocks[0], row.workload.input): row.outcome
         for row in table
-        if row.role is Role.BLOCK and row.workload.variant == AUTO
+        if row.role is Role.BLOCK and row.workload.variant == table.variant
     }
     counts: dict[BlockFamily, Counter[str]] = {}
     absent = []

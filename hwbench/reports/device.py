@@ -45,7 +45,7 @@ class TargetReport:
     Attributes:
         target: Which.
         tables: Its published tables.
-        spaces: Names of the spaces that the tables have rows of.
+        spaces: Names of the spaces that the tables have rows of: those asked for in front, then by the share measured.
         coverages: Of these spaces and of those asked for, by table; or why there is none.
         groups: Networks with what was predicted and what was measured, by precision.
         stored: What the store knows, sessions of other conditions than those of the tables left out.
@@ -74,7 +74,10 @@ class TargetReport:
 
     def profile(self, precision: Precision, space: str | None = None) -> str:
         """The command that measures what is missing in one precision."""
-        return profile_command(self.target, precision, space or self.space)
+        tables = self.measured
+        table = tables.get(precision, next(iter(tables.values()), None))
+        classes = None if table is None else classes_of(table)
+        return profile_command(self.target, precision, space or self.space, classes=classes)
 
     def validate(self, precision: Precision) -> str:
         """The command that measures networks which no calibration has seen."""
@@ -150,7 +153,7 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         targets=tuple(_target(target, found, stored, everything, asked, parts, workspace) for target in targets),
         damaged=tuple(damaged),
         courses=tuple(courses(workspace.sustained / device)),
-        streams=tuple(_stream_table(workspace, path, everything) for path in streams),
+        streams=tuple(_stream_table(workspace, path, everything, asked, parts) for path in streams),
     )
 
 
@@ -158,21 +161,41 @@ class _Parts:
     """The blocks of spaces, each listed once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], list[Workload]] = {}
+        self._known: dict[tuple[str, str, int], list[Workload]] = {}
 
     def of(self, space: StagedSpace, classes: int) -> list[Workload]:
-        key = (space.name, classes)
+        key = (space.name, space.variant, classes)
         if key not in self._known:
             self._known[key] = parts_of(space, classes)
         return self._known[key]
 
 
-def _stream_table(workspace: Workspace, path: Path, spaces: Spaces) -> StreamTable:
+def _stream_table(workspace: Workspace, path: Path, spaces: Spaces, asked: Spaces, parts: _Parts) -> StreamTable:
     table = LatencyTable.read(path)
+    classes = classes_of(table)
     # Families without a stream form have no such table.
-    space = next((name for name, one in spaces.items() if or_missing(partial(belongs, one, table)) is True), None)
-    command = profile_command(table.target, table.precision, space, variant=STREAM)
+    own = {name: space for name, space in spaces.items() if or_missing(partial(belongs, space, table)) is True}
+    streamed = {name: or_missing(space.streamed) for name, space in own.items()}
+    covered = {
+        name: [coverage(name, parts.of(space, classes), classes, table)]
+        for name, space in streamed.items()
+        if not isinstance(space, Missing)
+    }
+    space = next(iter(_by_share(covered, asked)), None)
+    command = profile_command(table.target, table.precision, space, variant=STREAM, classes=classes)
     return StreamTable(read_profiled(workspace, path, space), command)
+
+
+def _by_share(covered: Mapping[str, Sequence[Coverage]], asked: Spaces) -> tuple[str, ...]:
+    """Names of spaces: those asked for in front, then by the share of their blocks that is measured, then by name.
+
+    Spaces share stems, so that a few rows of one look like a table of another.
+    """
+    shares = {
+        name: sum(one.whole.measured for one in several) / max(sum(one.whole.total for one in several), 1)
+        for name, several in covered.items()
+    }
+    return tuple(sorted(shares, key=lambda name: (name not in asked, -shares[name], name)))
 
 
 def _tables(workspace: Workspace, device: str) -> tuple[dict[tuple[Target, Precision, str], Path], list[Missing]]:
@@ -232,24 +255,27 @@ def _target(
     workspace: Workspace,
 ) -> TargetReport:
     raw = {p: LatencyTable.read(found[target, p]) for p in Precision if (target, p) in found}
-    names = tuple(name for name, space in spaces.items() if any(belongs(space, table) for table in raw.values()))
+    own = [name for name, space in spaces.items() if any(belongs(space, table) for table in raw.values())]
+    covered = {name: _covered(spaces[name], raw.values(), parts) for name in dict.fromkeys((*own, *asked))}
+    names = tuple(name for name in _by_share(covered, asked) if name in own)
     first = next(iter((*names, *asked)), None)
+    classes = next(map(classes_of, raw.values()), None)
     tables: dict[Precision, Profiled | Missing] = {
-        p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first)
+        p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first, classes)
         for p in Precision
         if p in raw or p in COMPARED
     }
-    own = _of_tables(target, raw, stored, first)
-    rows = () if isinstance(own, Missing) else own.rows
-    whole = () if isinstance(stored, Missing) or isinstance(own, Missing) else stored[target].sessions
+    known = _of_tables(target, raw, stored, first)
+    rows = () if isinstance(known, Missing) else known.rows
+    whole = () if isinstance(stored, Missing) or isinstance(known, Missing) else stored[target].sessions
     return TargetReport(
         target=target,
         tables=tables,
         spaces=names,
-        coverages=tuple(_coverages(dict.fromkeys((*names, *asked)), spaces, raw, parts)),
+        coverages=tuple(_coverages([covered[name] for name in dict.fromkeys((*names, *asked))], target, raw)),
         groups={p: _groups(profiled, rows) for p, profiled in tables.items() if isinstance(profiled, Profiled)},
-        stored=own,
-        left_out=len(whole) - (0 if isinstance(own, Missing) else len(own.sessions)),
+        stored=known,
+        left_out=len(whole) - (0 if isinstance(known, Missing) else len(known.sessions)),
         chosen=tuple(_chosen(names, spaces, raw)),
     )
 
@@ -262,10 +288,9 @@ def _chosen(names: Iterable[str], spaces: Spaces, tables: Mapping[Precision, Lat
                 yield rows
 
 
-def _no_table(target: Target, precision: Precision, space: str | None) -> Missing:
-    return Missing(
-        f"no latency table of {target} in {precision}; measure it: {profile_command(target, precision, space)}"
-    )
+def _no_table(target: Target, precision: Precision, space: str | None, classes: int | None) -> Missing:
+    command = profile_command(target, precision, space, classes=classes)
+    return Missing(f"no latency table of {target} in {precision}; measure it: {command}")
 
 
 def _of_tables(
@@ -275,7 +300,8 @@ def _of_tables(
     space: str | None,
 ) -> Stored | Missing:
     """What the store knows under the conditions of the tables; all of it where there is no table."""
-    command = profile_command(target, next(iter(tables), Precision.INT8), space)
+    classes = next(map(classes_of, tables.values()), None)
+    command = profile_command(target, next(iter(tables), Precision.INT8), space, classes=classes)
     if isinstance(stored, Missing):
         return Missing(f"{stored.reason}; measure here: {command}")
     digests = {row.conditions for table in tables.values() for row in table if row.conditions}
@@ -291,19 +317,21 @@ def _of_tables(
     return Stored(tuple(sessions), tuple(rows), stored[target].conditions)
 
 
+def _covered(space: StagedSpace, tables: Iterable[LatencyTable], parts: _Parts) -> list[Coverage]:
+    """What each table has of a space."""
+    found = [(classes_of(table), table) for table in tables]
+    return [coverage(space.name, parts.of(space, classes), classes, table) for classes, table in found]
+
+
 def _coverages(
-    names: Iterable[str], spaces: Spaces, tables: Mapping[Precision, LatencyTable], parts: _Parts
+    covered: Sequence[Sequence[Coverage]], target: Target, tables: Mapping[Precision, LatencyTable]
 ) -> Iterator[Coverage | Missing]:
-    counted = 0
-    for name in names:
-        for table in tables.values():
-            classes = classes_of(table)
-            yield coverage(name, parts.of(spaces[name], classes), classes, table)
-            counted += 1
-    if tables and not counted:
+    for several in covered:
+        yield from several
+    if tables and not covered:
         yield Missing(
             "the tables have rows of no known space, so that nothing says what is missing; name one: "
-            f"hwbench report --device {next(iter(tables.values())).target.device} --space SPACE"
+            f"hwbench report --device {target.device} --space SPACE"
         )
 
 

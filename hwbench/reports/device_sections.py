@@ -268,7 +268,7 @@ def coverages(one: TargetReport, prefix: str) -> Iterator[Html]:
 
 def _coverage(one: TargetReport, name: str, found: Coverage) -> Iterator[Html]:
     share = found.whole
-    command = f"{one.profile(found.precision, found.space)} --classes {found.classes}"
+    command = one.profile(found.precision, found.space)
     yield element("h3", f"{found.space}, {found.precision}: {share.measured / share.total:.1%}")
     caption = (
         f"{share.measured} of {share.total} blocks of the space have a latency, {share.failed} failed, {share.missing} "

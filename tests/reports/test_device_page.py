@@ -15,10 +15,10 @@ from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
 from hwbench.reports import device_page, gather_device, write_device
 from hwbench.spaces import load_space
-from hwbench.specs import STREAM, Outcome, Precision, Repeatability, Target, Timing
+from hwbench.specs import AUTO, STREAM, Outcome, Precision, Repeatability, Target, Timing
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, space_table, work
-from hwbench.workspace import Workspace
+from hwbench.workspace import Workspace, shipped
 
 HOSTILE = "<img src=x onerror=alert(1)> & </script>"
 CONDITIONS = {"model": f"Chip {HOSTILE}", "governor": "performance"}
@@ -93,6 +93,40 @@ def test_a_device_with_a_table_of_streams_alone_has_a_page(tmp_path):
     page = device_page(report)
     assert "New frames of streams" in page
     assert str(TARGET) in page.partition("New frames of streams")[0]
+
+
+def test_commands_name_the_space_that_the_table_is_of_and_its_classes(tmp_path, parse):
+    workspace = Workspace.create(tmp_path / "work")
+    (workspace.root / "profiles" / "board").mkdir()
+    (workspace.root / "profiles" / "board" / "device.toml").write_text(DEVICE)
+    space = load_space(workspace, "x3d-tiny")
+    # A space of an earlier name that begins with the same stems.
+    text = (shipped() / "search_spaces" / "x3d-tiny.toml").read_text()
+    wider = text.replace('"x3d-tiny"', '"a-wide"').replace("width = 32", "width = [24, 32, 40, 48]")
+    (workspace.root / "search_spaces" / "a-wide.toml").write_text(wider)
+    for form, variant in ((space, AUTO), (space.streamed(), STREAM)):
+        rows = [on_classes(row, 51) for row in space_table(form, Precision.INT8, law, target=TARGET, calibration=4)]
+        LatencyTable(TARGET, Precision.INT8, rows).write(table_path(workspace.root, TARGET, Precision.INT8, variant))
+    report = gather_device(workspace, "board")
+    (one,) = report.targets
+    assert one.spaces == ("x3d-tiny", "a-wide")
+    assert {c.space: c.whole.missing > 0 for c in one.coverages} == {"x3d-tiny": False, "a-wide": True}
+    place = "hwbench profile --device board --space x3d-tiny --precision"
+    assert report.streams[0].command == f"{place} int8 --streaming --classes 51"
+    shown = parse(device_page(report))
+    lines = [line for line in shown.commands if "hwbench profile" in line]
+    assert {f"{place} int8 --classes 51", f"{place} fp32 --classes 51"} <= set(lines)
+    assert all(line.count("--classes 51") == 1 for line in lines)
+    assert gather_device(workspace, "board", ["a-wide"]).targets[0].spaces == ("a-wide", "x3d-tiny")
+
+
+def on_classes(row, classes):
+    """The row with another head, where it has one."""
+    *blocks, last = row.workload.blocks
+    if not last.role.gives_logits:
+        return row
+    blocks.append(replace(last, out_channels=classes))
+    return replace(row, workload=replace(row.workload, blocks=tuple(blocks)))
 
 
 @pytest.fixture(scope="module")
@@ -221,7 +255,7 @@ def test_a_table_of_failures_only_and_one_that_is_damaged_are_told(workspace, pa
     assert "a table could not be read" in shown.text
     assert "no block has a latency in int8" in shown.text
     assert "0 of 27 blocks of the space have a latency, 27 failed" in shown.text
-    assert any(command.endswith("--classes 8 --retry") for command in shown.commands)
+    assert any(command.endswith("--space x3d-tiny --precision int8 --retry") for command in shown.commands)
 
 
 def test_a_damaged_store_is_told_and_the_tables_are_shown(workspace, parse):
