@@ -142,7 +142,7 @@ def validate(
         NotMeasured: The device has no table of the space.
         UnknownName: No such device, space or runtime.
         DeviceError: The device does not answer.
-        CheckFailed: Fewer than two of the networks could be measured.
+        CheckFailed: The calibration knows all networks but one, or fewer than two of them could be measured.
     """
     from hwbench.api.prediction import installed_target, measuring, table_predictor
     from hwbench.devices import load_device
@@ -165,6 +165,11 @@ def validate(
     sums = space_latencies(space, predictor, precision, num_classes)
     drawn = fresh_networks(sums, predictor.table, request.networks, request.seed)
     networks = {network.workload(precision, variant): network for network in drawn}
+    if len(networks) < 2:
+        raise CheckFailed(
+            "validation needs two networks that the calibration of the table does not know; space "
+            f"{request.space!r} has {len(networks)}: the table knows all others"
+        )
     before = calibrating(predictor.table, request.again)
     # Mixed, as both are in each batch then where one does not hold them all.
     mixed = [*networks, *(row.workload for row in before)]

@@ -317,11 +317,11 @@ def _add_breaks(figure: go.Figure, visits: Sequence[TimelineVisit], breaks: Sequ
     )
 
 
-def _told(visits: Sequence[TimelineVisit]) -> dict[str, list[float]]:
-    """What the device told of itself with each session, by the title of the axis."""
+def _told(visits: Sequence[TimelineVisit]) -> dict[str, list[float | None]]:
+    """What the device told of itself with each session, by the title of the axis; None where it told nothing."""
     told = {
-        "°C": [v.taken.session.temperature_celsius for v in visits],
-        "clock (GHz)": [v.taken.session.clock_hz / 1e9 for v in visits],
+        "°C": [v.taken.session.temperature_celsius or None for v in visits],
+        "clock (GHz)": [v.taken.session.clock_hz / 1e9 or None for v in visits],
     }
     return {title: values for title, values in told.items() if any(values)}
 

@@ -36,5 +36,5 @@ def blank(figure: go.Figure | None = None, height: int = HEIGHT) -> go.Figure:
 
 
 def plain(text: str) -> str:
-    """Text without markup: plotly reads a little HTML (links among it) in everything that it shows."""
-    return html.escape(text)
+    """Text without markup: plotly reads a little HTML (links among it) in all that it shows; of a quote no name."""
+    return html.escape(text, quote=False)

@@ -67,5 +67,5 @@ def course_figure(course: SustainedCourse) -> go.Figure:
         drawn.update_layout(
             {f"yaxis{axis[1:]}": {"title": plain(name), "domain": [high - 0.9 / len(told), high], "automargin": True}}
         )
-    drawn.update_xaxes(title="minutes", rangemode="tozero")
+    drawn.update_xaxes(title="minutes", rangemode="tozero", anchor=told[-1][2])  # below the lowest panel
     return drawn

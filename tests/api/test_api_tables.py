@@ -77,6 +77,17 @@ def test_validation_of_nothing_is_a_failed_check(workspace, fake):
         hwbench.validate(hwbench.ValidateRequest(networks=3), workspace=workspace)
 
 
+def test_validation_of_one_network_says_that_the_table_knows_the_others(workspace, fake, monkeypatch):
+    space = load_space(workspace, "x3d-tiny")
+    networks = list(space.architectures())
+    monkeypatch.setattr("hwbench.api.validate.fresh_networks", lambda *_: [space.network(networks[0], 8)])
+    ears = Keeper()
+    with pytest.raises(CheckFailed, match="needs two networks that the calibration of the table") as found:
+        hwbench.validate(hwbench.ValidateRequest(networks=3), ears, workspace=workspace)
+    assert "space 'x3d-tiny' has 1: the table knows all others" in str(found.value)
+    assert ears.rows == []
+
+
 def space_workloads(workspace):
     return list(load_space(workspace, "x3d-tiny").parts(INT8, num_classes=8))
 

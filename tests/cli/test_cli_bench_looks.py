@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -91,6 +92,10 @@ def test_people_get_tables_and_files_for_other_programs(workspace, capsys, tmp_p
     assert status == 0
     for words in ("all operations", "without a tracer", "block_1", "between blocks", "peak_memory", "depthwise"):
         assert words in out
+    rows = {name: line for line in out.splitlines() for name in ("all operations", "without a tracer") if name in line}
+    whole, untraced = (re.findall(r"[0-9.]+%?", rows[name]) for name in ("all operations", "without a tracer"))
+    assert whole[1] == "100.0%"
+    assert [whole[2]] == untraced  # the shares of the operations are of the latency
     trace = json.loads((tmp_path / "seen" / "perfetto.json").read_text())
     complete = [event for event in trace["traceEvents"] if event["ph"] == "X"]
     operations = [event for event in complete if event["tid"] == 1]

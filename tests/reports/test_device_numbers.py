@@ -2,14 +2,20 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
 from hwbench.latency import LatencyRow, LatencyTable, Role, macs
 from hwbench.measure.store_types import TakenSession
+from hwbench.measure.sustained import CoursePoint
+from hwbench.measure.sustained_log import CourseFacts, SustainedCourse
 from hwbench.reports.coverage import belongs, classes_of, coverage, parts_of
+from hwbench.reports.device_figures import session_order
+from hwbench.reports.drawing import GREEN
 from hwbench.reports.families import BlockFamily, Column, Quantity, block_rows, frames, grid
 from hwbench.reports.gains import by_family, gains
+from hwbench.reports.sustained import course_figure
 from hwbench.reports.timeline import classes, doubts, half_width, interruptions, session_spreads, visits
 from hwbench.spaces import load_space
 from hwbench.specs import LatencyStats, Outcome, Precision, Session, Target, Workload
@@ -185,3 +191,20 @@ def test_spreads_leave_doubted_sessions_out():
     assert session_spreads(sessions, Precision.FP32) == []
     assert classes([0.0, 0.001, 0.0019, 0.05, 3.0]) == [1, 2, 0, 0, 0, 0, 1, 0, 1]
     assert half_width(LatencyStats(1.0, 0.9, 1.1, 0.97, 1.01, 3, 30)) == pytest.approx(0.03)
+
+
+def test_a_session_that_told_no_temperature_is_not_drawn_at_zero():
+    sessions = [taken(1e-3, at) for at in range(4)]
+    told = [replace(s, session=replace(s.session, temperature_celsius=c)) for s, c in zip(sessions, (0, 31, 0, 32))]
+    drawn = session_order(visits(told), [])
+    (line,) = [trace for trace in drawn.data if trace.line.color == GREEN]
+    assert list(line.y) == [None, 31, None, 32]
+
+
+@pytest.mark.parametrize(("temperature_celsius", "clock_hz", "lowest"), [(40, 2e9, "y3"), (40, 0, "y2"), (0, 0, "y")])
+def test_the_minutes_of_a_course_stand_below_its_lowest_panel(temperature_celsius, clock_hz, lowest):
+    points = [CoursePoint(at, 5, 0.02, 250, temperature_celsius, clock_hz) for at in range(0, 300, 5)]
+    facts = CourseFacts("board/executorch-1.5.1/t1", "a.pte", "0" * 64, "int8", "2026-01-31", 0.018, 0.017, 0.019)
+    drawn = course_figure(SustainedCourse(facts, tuple(points), "settled", Path("course")))
+    assert drawn.layout.xaxis.anchor == lowest
+    assert len(drawn.data) == int(lowest[1:] or 1)

@@ -1,6 +1,7 @@
 """Text of devices on the page: escaped, and without what is no character."""
 
 from hwbench.printable import shown
+from hwbench.reports.drawing import plain
 from hwbench.reports.markup import Html, element, join, table
 
 
@@ -11,6 +12,10 @@ def test_19_17_text_of_a_device_is_escaped_and_has_no_codes():
     assert "<script>" not in page
     assert not any(character in page for character in "\x1b\u202e\ud800\0")
     assert page.count("&lt;script&gt;alert(&quot;1&quot;)&lt;/script&gt; [31m&amp;") == 3
+
+
+def test_text_in_a_figure_is_no_markup_and_keeps_its_quotes():
+    assert plain('<a href="http://x">it\'s</a> & "more"') == '&lt;a href="http://x"&gt;it\'s&lt;/a&gt; &amp; "more"'
 
 
 def test_html_stays_and_lines_stay():
