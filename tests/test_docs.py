@@ -219,6 +219,27 @@ def test_the_generated_parts_of_pages_are_known_and_filled(monkeypatch: pytest.M
         assert f"## hwbench.{name}\n" in reference.api()
 
 
+def test_the_keys_of_results_are_those_that_they_print(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    import reference
+    from result_keys import FunctionKeys
+
+    text = reference.results()
+    listed = [getattr(hwbench, name) for name in re.findall(r"(?m)^### (\w+)$", text)]
+    keys = {value.__name__: FunctionKeys(value.to_json, value).names() for value in listed}
+    assert len(keys) > 25
+    assert keys["ExportResult"][:3] == ["model", "manifest", "architecture"]  # of a function of the same module
+    assert {"top1_after", "states", "seconds"} <= set(keys["ExportResult"])
+    assert keys["BenchDataResult"] == ["data", "clip", "rates", "stages", "stage_ms", "seconds"]  # not those of rates
+    assert {"median_ms", "profile", "sustained"} <= set(keys["BenchResult"])
+    assert {"front", "race", "pareto"} <= set(keys["SearchResult"])
+    assert "`verdict`" in text.partition("### TableVerification")[2].partition("###")[0]
+    hwbench.init(hwbench.InitRequest(directory=tmp_path / "work"))
+    monkeypatch.chdir(tmp_path / "work")
+    for result in (hwbench.list_data(), hwbench.list_zoo(), hwbench.list_devices()):
+        assert list(result.to_json()) == keys[type(result).__name__]
+
+
 @pytest.mark.skipif(shutil.which("mkdocs", path=Path(sys.executable).parent) is None, reason="pip install mkdocs")
 def test_the_site_builds_strictly_and_asks_no_network(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(DOCS / "mkdocs.yml"), "-d", str(tmp_path)]

@@ -1,10 +1,10 @@
 """The parts of the reference pages that are made from the code: commands, results, errors, devices, spaces, the API."""
 
-import ast
 import importlib
 import inspect
 import re
-import textwrap
+
+from result_keys import FunctionKeys
 
 import hwbench
 import hwbench.errors
@@ -33,7 +33,7 @@ def results() -> str:
     parts = [
         f"### {name}\n\n{_summary(value)}\n\nKeys: {', '.join(f'`{key}`' for key in keys)}."
         for name, value in _api("to_json")
-        if (keys := _keys(value.to_json))
+        if (keys := FunctionKeys(value.to_json, value).names())
     ]
     return "\n\n".join(parts)
 
@@ -123,15 +123,6 @@ def _api(method: str):
         value = getattr(hwbench, name)
         if inspect.isclass(value) and hasattr(value, method):
             yield name, value
-
-
-def _keys(function) -> list[str]:
-    """The keys of dicts that a function writes down, in order."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    keys = [key for node in ast.walk(tree) if isinstance(node, ast.Dict) for key in node.keys]
-    return list(
-        dict.fromkeys(key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
-    )
 
 
 def _tree(error, depth=0):
