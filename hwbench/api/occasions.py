@@ -133,7 +133,10 @@ def begin_occasion(
     since = campaign.store.since_last_session_s(campaign.target, campaign.conditions)
     if not missing or since is None or campaign.emulated:
         return
-    known = set(missing) - _of_another_build(campaign)
+    known, before = set(missing), _of_another_build(campaign)
+    # After an update all rows may be taken over, the anchors among them, as those of the first batch tell.
+    if before and (campaign.take_over([one for one in missing if one in before][: campaign.batch]) or known - before):
+        known -= before
     again = [workload for workload in anchors(workspace, campaign, precisions, variant) if workload not in known]
     if since <= APART_S:
         again = _lacking(campaign, again)

@@ -185,6 +185,13 @@ class Campaign:
             self._run_batch(batch, watch, _Next(batches[number + 1 : number + 2], following))
         return self._result(asked, set(missing), time.monotonic() - started)
 
+    def take_over(self, workloads: Sequence[Workload]) -> list[Workload]:
+        """Builds workloads, and takes over rows that another build has of the same bytes; returns what is left."""
+        for result in self.build(workloads):
+            if not isinstance(result, BuildFailure):
+                self._adopted(result)
+        return self.missing(workloads)
+
     def reopen(self, workloads: Iterable[Workload]) -> int:
         """Makes the finished rows of these workloads missing again; returns of how many there were rows."""
         return self.store.reopen(workloads, self.target, self.timing, self.conditions)
