@@ -141,6 +141,7 @@ def _add(
 ) -> None:
     key, labels = planned.target.stem, planned.video.listed.labels
     values = {
+        "label": planned.video.listed.label,
         "labels": list(labels),
         "source": planned.video.listed.path.name,
         "fps": video.fps,

@@ -355,3 +355,21 @@ def test_shards_hold_every_video_with_its_label_and_are_made_once(
     tars[1].unlink()
     assert pack().skipped == 5
     assert {tar: tar.read_bytes() for tar in tars} == before
+
+
+def test_shards_are_read_with_the_labels_of_the_original(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    rows = [f"{make_video(f'{n}.mp4', count=4 + n).name},{n % 3 + 1}|7" for n in range(4)]
+    (tmp_path / "several.csv").write_text("\n".join(("path,label", *rows)))
+    (tmp_path / "names").mkdir()
+    for number in range(6):
+        make_video(f"names/{number % 3 + 1}/{number}.mp4", count=4 + number)
+    for data in (f"table:{tmp_path / 'several.csv'}?separator=|", str(tmp_path / "names")):
+        listing, out = open_listing(workspace, data), tmp_path / f"out-{len(data)}"
+        prepare_shards(workspace, listing, out, SMALL, shard_videos=9, jobs=0, time_limit_s=60)
+        read = open_listing(workspace, str(out))
+        assert read.classes == listing.classes
+        assert sorted(video.listed.labels for video in read.videos) == sorted(
+            video.listed.labels for video in listing.videos
+        )

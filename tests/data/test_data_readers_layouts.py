@@ -247,6 +247,15 @@ def test_frames_are_sorted_by_their_numbers(copy: Copy) -> None:
         assert video.info.time_base == Fraction(1001, 30000)
 
 
+def test_frames_know_the_other_names_of_the_side_to_validate_on(changed: Copy) -> None:
+    root = changed("frames")
+    (root / "val").rename(root / "validation")
+    assert len(read("frames", root).val or ()) == 2
+    (root / "validation").rename(root / "other")
+    with pytest.raises(InvalidFile, match="train/ without val/"):
+        read("frames", root)
+
+
 def test_frames_without_sides_are_one_list(copy: Copy) -> None:
     listing = read("frames", copy("frames") / "train")
     assert listing.val is None
@@ -272,6 +281,21 @@ def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: P
     listing = read("webdataset", tmp_path / "shards-000.tar", label="tags")
     assert labels(listing.train) == ["walk", ("run", "walk"), ()]
     assert listing.val is None
+
+
+def test_names_of_classes_that_are_numbers_are_not_numbers_of_classes(tmp_path: Path) -> None:
+    video = datasets.small_video(tmp_path / "v.mp4", 0)
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for key, end, text in (
+            ("0", "cls", "1"),
+            ("1", "cls", "3"),
+            ("2", "txt", "1"),
+            ("3", "json", '{"label": "3"}'),
+        ):
+            tar.add(video, f"{key}.mp4")
+            add_text(tar, f"{key}.{end}", text)
+    (tmp_path / "classes.txt").write_text("1\n2\n3\n")
+    assert labels(read("webdataset", tmp_path).train) == ["2", "3", "1", "3"]
 
 
 def test_an_index_is_made_once_and_again_for_another_archive(tmp_path: Path, copy: Copy) -> None:

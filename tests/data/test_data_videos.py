@@ -31,6 +31,22 @@ def test_class_folders_called_by_numbers_are_names(tmp_path: Path) -> None:
     assert splits.val.labels == (1,)
 
 
+@pytest.mark.parametrize("name", ["validation", "valid"])
+def test_the_other_names_of_the_side_to_validate_on(tmp_path: Path, name: str) -> None:
+    touch(tmp_path, "train/a/x.mp4", "train/b/y.mp4", f"{name}/b/z.mp4", "test/a/v.mp4")
+    splits = read_splits(tmp_path)
+    assert splits.train.classes == ("a", "b")
+    assert [path.name for path in splits.val.paths] == ["z.mp4"]
+
+
+def test_train_without_another_side_is_no_class(tmp_path: Path) -> None:
+    touch(tmp_path, "split/train/a/x.mp4", "split/train/b/y.mp4", "split/dev/a/z.mp4", "split/.cache/q.mp4")
+    with pytest.raises(InvalidFile, match=r"split: train/ without val/ .*--data .*split/train"):
+        read_splits(tmp_path / "split")
+    touch(tmp_path, *(f"vehicles/{name}/{i}.mp4" for name in ("car", "train") for i in range(2)))
+    assert read_splits(tmp_path / "vehicles").train.classes == ("car", "train")
+
+
 def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:
     touch(tmp_path, *(f"{name}/{i}.mp4" for name in "ab" for i in range(10)), "c/0.mp4")
     first, again, other = read_splits(tmp_path), read_splits(tmp_path), read_splits(tmp_path, seed=1)

@@ -1,7 +1,7 @@
 """Folders of images below class folders; each folder of images is a video.
 
-``train/`` and ``val/`` (or ``test/``) with a folder for each class, or a folder for each class. The images of a video
-are taken in natural order of their names.
+``train/`` and ``val/`` (or ``validation/``, ``valid/``, ``test/``) with a folder for each class, or a folder for each
+class. The images of a video are taken in natural order of their names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
 from hwbench.data.readers.annotations import frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.folders import sides
 from hwbench.data.readers.media_index import frame_folders
 from hwbench.errors import InvalidFile
 
@@ -35,14 +36,12 @@ class ImageFolders:
         """Videos of all class folders, sorted by class and path.
 
         Raises:
-            InvalidFile: There are no class folders, or one holds no folder of images.
+            InvalidFile: There are no class folders, one holds no folder of images, or ``train/`` has no other side.
         """
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with a folder for each class, got a file")
-        others = [path / name for name in ("val", "test") if (path / name).is_dir()]
-        if (path / "train").is_dir() and others:
-            return Listing(_videos(path / "train", self.fps), _videos(others[0], self.fps))
-        return Listing(_videos(path, self.fps))
+        train, val = sides(path, _holds_images)
+        return Listing(_videos(train, self.fps), _videos(val, self.fps) if val else None)
 
 
 def _videos(root: Path, fps: Fraction) -> tuple[ListedVideo, ...]:
@@ -55,3 +54,7 @@ def _videos(root: Path, fps: Fraction) -> tuple[ListedVideo, ...]:
     if not listed:
         raise InvalidFile(f"{root}: expected a folder for each class with folders of images in it")
     return tuple(listed)
+
+
+def _holds_images(path: Path) -> bool:
+    return path.is_dir() and any(one.suffix.lower() in IMAGE_ENDINGS for one in path.iterdir())

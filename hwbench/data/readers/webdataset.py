@@ -1,7 +1,8 @@
 """WebDataset: tar archives ("shards") with a video and its label beside each other, read without unpacking.
 
 * ``KEY.mp4`` (or another ending of a video) and ``KEY.cls``, ``KEY.txt`` or ``KEY.json`` are one video; the key is the
-  path of a member up to the first dot of its name. In JSON, ``label`` is the label, or a list of several;
+  path of a member up to the first dot of its name. In JSON, ``label`` is the label, or a list of several. A whole
+  number in ``KEY.cls`` is the number of the class; elsewhere a text that is the name of a class is that name;
 * one archive, or a folder of archives ``*.tar``; those in ``train/`` and ``val/``, or with ``train`` and ``val`` as a
   word of their names, are the two parts of the data set;
 * ``classes.txt`` beside them, where it is there: names of the classes by number, a line for each.
@@ -60,7 +61,9 @@ class WebDataset:
         for shard in shards:
             for video, label in _samples(shard):
                 source = ArchiveMember(shard, video.name, video.offset_bytes, video.size_bytes)
-                names = [_named(one, classes, source.name) for one in self._labels(label, f"{shard}!{label.name}")]
+                numbered = label.name.lower().endswith(".cls")
+                texts = self._labels(label, f"{shard}!{label.name}")
+                names = [_named(one, classes, source.name, numbered=numbered) for one in texts]
                 several = label.name.endswith(".json") and isinstance(read_json(label.text or "")[self.label], list)
                 listed.append(ListedVideo(shard, tuple(names) if several else names[0], source=source, row=source.name))
         if not listed:
@@ -121,10 +124,14 @@ def _samples(shard: Path) -> Iterator[tuple[TarMember, TarMember]]:
         yield members["video"], label
 
 
-def _named(label: str, classes: Sequence[str], place: str) -> str:
-    """A label; where classes have names, the name of its number."""
-    if not classes or label in classes:
+def _named(label: str, classes: Sequence[str], place: str, *, numbered: bool) -> str:
+    """A label; where classes have names, the name of its number.
+
+    Names may be numbers themselves: a label is a number first where it is ``numbered``, else a name.
+    """
+    is_number = re.fullmatch("[0-9]{1,6}", label) and int(label) < len(classes)
+    if not classes or (label in classes and not (numbered and is_number)):
         return label
-    if not re.fullmatch("[0-9]{1,6}", label) or int(label) >= len(classes):
+    if not is_number:
         raise InvalidFile(f"{place}: label {shown(label, 40)} is none of the {len(classes)} classes of classes.txt")
     return classes[int(label)]
