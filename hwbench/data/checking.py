@@ -71,7 +71,7 @@ def check_listing(
     """Probes every video, and compares those that may be the same.
 
     Files of the same size are compared by their bytes. Files whose frames agree in number and size are compared by
-    three decoded keyframes, which finds a video in another container, not one that was encoded again.
+    five to seven decoded frames, which finds a video in another container, not one that was encoded again.
 
     Args:
         workspace: Its cache keeps what was found out of each file.

@@ -77,17 +77,28 @@ def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[Planned
     check_preparable(listing)
     folders = _class_folders(listing)
     names: Counter[str] = Counter()
+    taken: set[str] = set()
     planned = []
     for video in listing.videos:
         listed = video.listed
         if not isinstance(listed.label, str):
             raise InvalidValue(f"{video.name}: has several classes, which no folder can say; leave such a set as it is")
         stem = f"{video.split}/{folders[listed.label]}/{_stem(video)}"
-        names[stem] += 1
-        copy = f"-{names[stem]}" if names[stem] > 1 else ""
         ending = "" if settings.form == "frames" else ".mp4"
-        planned.append(PlannedVideo(video, PurePosixPath(f"{stem}{copy}{ending}"), key_of(video, settings)))
+        planned.append(
+            PlannedVideo(video, PurePosixPath(f"{_free(stem, names, taken)}{ending}"), key_of(video, settings))
+        )
     return planned
+
+
+def _free(stem: str, names: Counter[str], taken: set[str]) -> str:
+    """A name that no other video has, from now on taken: the stem, or the stem with a number from 2."""
+    while True:
+        names[stem] += 1
+        name = f"{stem}-{names[stem]}" if names[stem] > 1 else stem
+        if name not in taken:
+            taken.add(name)
+            return name
 
 
 def prepare_data(

@@ -10,12 +10,14 @@ from fractions import Fraction
 from pathlib import Path
 
 import av
+import numpy as np
 import pytest
 from video_files import MakeVideo
 
 from hwbench.data.checking import CheckedData, check_listing
 from hwbench.data.clean_lists import check_target, write_lists
-from hwbench.data.decoding import VideoInfo
+from hwbench.data.decoding import VideoInfo, probe
+from hwbench.data.encoding import write_video
 from hwbench.data.file_facts import FactsCache, FactTask, find_facts
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.findings import KINDS, Content, findings_of
@@ -109,6 +111,16 @@ def test_a_copy_on_the_other_side_is_a_leak_and_the_validation_video_stays(works
 def test_the_same_frames_in_another_container_are_a_leak(workspace: Workspace, clips: Path) -> None:
     remux(clips / "val" / "jump" / "val.mp4", clips / "train" / "jump" / "again.mkv")
     assert kinds(check(workspace, clips)) == [("leak", "again.mkv")]
+
+
+def test_videos_that_begin_alike_are_not_the_same(workspace: Workspace, clips: Path) -> None:
+    for split, label, last in (("train", "run", 9), ("val", "jump", 200)):
+        frames = np.zeros((8, 48, 64, 3), np.uint8)
+        frames[3:] = last * np.linspace(0.5, 1, 5)[:, None, None, None]
+        write_video(clips / split / label / "fade.mp4", frames, fps=12)
+    sources = [FileSource(file) for file in clips.rglob("fade.mp4")]
+    assert [probe(source.path).keyframes for source in sources] == [(0,)] * 2
+    assert kinds(check(workspace, clips)) == []
 
 
 def test_duplicates_on_one_side_keep_the_first_and_conflicts_keep_none(workspace: Workspace, clips: Path) -> None:

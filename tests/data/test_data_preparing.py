@@ -237,6 +237,13 @@ def test_same_names_do_not_meet_and_odd_class_names_are_told(
     assert prepared.notes == ("class 'in/out' is in folder 'in_out'",)
 
 
+def test_a_name_that_ends_like_a_copy_is_no_copy() -> None:
+    paths = [Path(folder, f"{name}.mp4") for folder, name in (("1", "a"), ("2", "a"), ("3", "a-2"), ("4", "a"))]
+    videos = tuple(SplitVideo(ListedVideo(path, "run"), "train") for path in paths)
+    planned = plan_videos(DataListing("x", Path(), videos, ("run",), own_split=True), SMALL)
+    assert [one.target.name for one in planned] == ["a.mp4", "a-2.mp4", "a-2-2.mp4", "a-3.mp4"]
+
+
 def test_finished_files_are_left_alone_and_changed_ones_made_again(
     workspace: Workspace, clips: Path, tmp_path: Path, make_video: MakeVideo
 ) -> None:
