@@ -228,13 +228,14 @@ class VideoFile:
         stream, container = self._stream, self._container
         codec = _codec_name(stream)
         packets = [_Packet.of(p, codec) for p in container.demux(stream) if p.size]
-        claimed = _claimed_packets(container, stream)
-        if packets and (packets[-1].corrupt or len(packets) < claimed):
+        claimed, chunks = _claimed_packets(container, stream), _num_chunks(container, packets)
+        if packets and (packets[-1].corrupt or chunks < claimed):
             raise MediaFault(f"truncated: {max(len(packets), claimed)} frames announced, {len(packets)} in the file")
+        share = Fraction(len(packets), max(1, chunks))
         packets = [p for p in packets if p.shown and not p.discard]
         if not packets:
             raise MediaFault("no frames")
-        info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting()
+        info = self._info_by_pts(packets) if _usable(container, packets) else self._info_by_counting(share)
         self._check_length(info)
         return info
 
@@ -257,8 +258,9 @@ class VideoFile:
         frame = next(self._frames(), None)
         return -(2**63) if frame is None or frame.pts is None else int(frame.pts)
 
-    def _info_by_counting(self) -> VideoInfo:
-        rate = self._stream.average_rate or self._stream.guessed_rate or Fraction(25)
+    def _info_by_counting(self, share: Fraction) -> VideoInfo:
+        """Frames that come evenly: ``share`` of the file's chunks, at whose rate its header is, hold one."""
+        rate = (self._stream.average_rate or self._stream.guessed_rate or Fraction(25)) * share
         self._rewind()
         count = sum(1 for _ in self._frames())
         if not count:
@@ -443,6 +445,14 @@ def _claimed_packets(container: Any, stream: Any) -> int:
         # The index after edit lists are applied; the count in the header is that before.
         return len(getattr(stream, "index_entries", ()))
     return int(stream.frames) if name == "avi" else 0
+
+
+def _num_chunks(container: Any, packets: Sequence[_Packet]) -> int:
+    """Packets; of AVI with the empty chunks, which repeat the frame before them and count as time."""
+    if container.format.name != "avi" or not packets or max(p.dts for p in packets) < len(packets):
+        return len(packets)
+    # An empty chunk may be the last one: with B-frames the last frame is shown behind it.
+    return 1 + max(max(p.pts, p.dts) for p in packets)
 
 
 def _usable(container: Any, packets: Sequence[_Packet]) -> bool:

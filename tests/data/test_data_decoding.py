@@ -186,6 +186,23 @@ def test_failures_are_one_line_with_the_file_and_the_cause(
         assert all(word in message for word in words), message
 
 
+@pytest.mark.parametrize("bf", ["0", "2"])
+def test_empty_chunks_of_avi_are_time_and_no_loss(bf: str, make_video: MakeVideo, tmp_path: Path) -> None:
+    options = {"codec": "mpeg4", "gop": 12, "options": {"bf": bf}}
+    dense = make_video("dense.avi", **options)
+    sparse = remuxed(dense, tmp_path / "sparse.avi", slower=2)
+    info = probe(sparse)
+    assert (info.num_frames, info.counted, info.fps) == (30, bf == "2", pytest.approx(15, rel=0.04))
+    assert frame_numbers(read_frames(sparse, range(30))) == list(range(30))
+    for source in (sparse, dense):
+        whole = source.read_bytes()
+        last = whole.rindex(b"00dc", 0, whole.rindex(b"idx1"))
+        for end in (last, (last + whole.rindex(b"movi")) // 2):
+            (tmp_path / "cut.avi").write_bytes(whole[:end])
+            with pytest.raises(VideoError, match="truncated"):
+                probe(tmp_path / "cut.avi")
+
+
 def test_damage_in_the_middle_never_passes_for_the_end(make_video: MakeVideo, tmp_path: Path) -> None:
     path = make_video("hole.mp4", container={"movflags": "faststart"}, options={"bf": "0"})
     data = bytearray(path.read_bytes())
@@ -256,8 +273,11 @@ def test_a_cover_picture_cannot_be_named_either(tmp_path: Path) -> None:
         probe(path, stream=1)
 
 
-def remuxed(source: Path, target: Path, *, first: int = 0, hidden: frozenset[int] = frozenset()) -> Path:
-    """The packets of a file from ``first`` on; those of VP8 with these numbers are decoded and not shown."""
+def remuxed(
+    source: Path, target: Path, *, first: int = 0, hidden: frozenset[int] = frozenset(), slower: int = 1
+) -> Path:
+    """The packets of a file from ``first`` on, at times so many times as far apart; those of VP8 with these numbers are
+    decoded and not shown."""
     with av.open(str(source)) as before, av.open(str(target), "w") as after:
         stream = before.streams.video[0]
         copy = after.add_stream_from_template(stream)
@@ -271,6 +291,7 @@ def remuxed(source: Path, target: Path, *, first: int = 0, hidden: frozenset[int
                 changed.pts, changed.dts, changed.time_base = packet.pts, packet.dts, packet.time_base
                 packet = changed
             packet.stream = copy
+            packet.pts, packet.dts = slower * packet.pts, slower * packet.dts
             after.mux(packet)
     return target
 
