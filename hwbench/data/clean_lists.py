@@ -9,7 +9,9 @@ from pathlib import Path
 
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import FileSource
-from hwbench.errors import UsageError
+from hwbench.data.readers.lists import class_names, listed_video
+from hwbench.errors import InvalidFile, UsageError
+from hwbench.printable import shown
 from hwbench.workspace import write_text
 
 _LIST_ENDS = (".csv", ".txt")
@@ -33,6 +35,29 @@ def check_target(listing: DataListing, out: Path) -> None:
                 f"a list holds a file and one label a line; {video.name} has several labels, a part, or is no file: "
                 "leave out --out"
             )
+    _check_lines(listing, out.parent if is_list_file(out) else out)
+
+
+def _check_lines(listing: DataListing, folder: Path) -> None:
+    """Refuses what a line of a list does not hold: classes that are others when they are read, paths that are cut."""
+    labels: dict[str, str] = {}
+    for video in listing.videos:
+        listed, line = video.listed, _line(video, folder)
+        read = listed_video(folder, line) if line.splitlines() == [line] else None
+        if read is None or (os.path.abspath(read.path), read.stream) != (os.path.abspath(listed.path), listed.stream):
+            raise UsageError(f"a line of a list does not hold the name of {shown(video.name, 200)}: leave out --out")
+        one, other = listed.labels[0], labels.setdefault(read.labels[0], listed.labels[0])
+        if one != other:
+            raise UsageError(f"classes {other!r} and {one!r} are the same in a list, without blanks: leave out --out")
+    try:
+        classes = class_names(set(labels), folder)
+    except InvalidFile as error:
+        raise UsageError(f"{error}: leave out --out") from None
+    if all(name.isdecimal() for name in labels) and not {*classes} <= {*listing.classes}:
+        raise UsageError(
+            f"in a list, classes that are numbers begin with 0; those of {listing.data} are "
+            f"{', '.join(listing.classes[:5])}: leave out --out"
+        )
 
 
 def is_list_file(out: Path) -> bool:

@@ -305,9 +305,12 @@ def _write_classes(
     """Keeps the numbers of the classes where they are not alphabetical; what cannot be kept is told."""
     folders = _class_folders(listing)
     notes = [f"class {name!r} is in folder {folder!r}" for name, folder in folders.items() if name != folder]
-    if settings.form == "videos" and all(
-        name.isdigit() for name in listing.classes
-    ):  # as folders, 10 would come before 2, and a class without videos would have no number
+    # As folders, 10 would come before 2, and a class without videos would have no number.
+    numbered = settings.form == "videos" and listing.classes == tuple(map(str, range(len(listing.classes))))
+    for split in ("train", "val"):
+        if not numbered:  # of a version that wrote them for other numbers
+            (out / f"{split}.txt").unlink(missing_ok=True)
+    if numbered:
         for split in ("train", "val"):
             lines = [
                 f"{one.target} {one.video.listed.labels[0]}\n"

@@ -305,6 +305,33 @@ def test_a_list_cannot_hold_parts_or_several_labels() -> None:
             check_target(listing(video), Path("clean"))
 
 
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (("1/a.mp4", "2/a.mp4"), "classes that are numbers begin with 0; those of x are 1, 2: leave out --out"),
+        (("200000/a.mp4", "3/a.mp4"), "expected whole numbers from 0 as labels, got 200000: leave out --out"),
+        (("100/a.mp4", "jump/a.mp4"), "labels are either all whole numbers or all names"),
+        (("open door/a.mp4", "open_door/b.mp4"), "'open door' and 'open_door' are the same in a list"),
+        (("run/a\n.mp4", "run/b.mp4"), "a line of a list does not hold the name of"),
+        (("run/a\u2028b.mp4",), "a line of a list does not hold the name of"),
+        (("run/a\tb.mp4",), "a line of a list does not hold the name of"),
+        (("0/a.mp4", "1/a b.mp4", "2/#c.mp4"), ""),
+        (("walk/a.mp4", "run fast/b.mp4"), ""),
+    ],
+)
+def test_a_list_that_would_be_another_data_set_is_refused(files: tuple[str, ...], said: str) -> None:
+    videos = tuple(SplitVideo(ListedVideo(Path(file), file.partition("/")[0]), "train") for file in files)
+    classes = tuple(sorted({video.listed.labels[0] for video in videos}))
+    found = DataListing("x", Path(), videos, classes, own_split=True)
+    if not said:
+        check_target(found, Path("clean"))
+        return
+    with pytest.raises(UsageError, match="leave out --out") as error:
+        check_target(found, Path("clean"))
+    assert said in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
 # Work for the pool: of a module, as it must be.
 def work_on(task: str) -> str:
     if task == "hang":

@@ -224,6 +224,18 @@ def test_numbers_as_labels_keep_their_value(workspace: Workspace, clips: Path, t
     assert (len(splits.train.classes), set(splits.train.labels)) == (11, {2, 10})
 
 
+def test_class_folders_with_numbers_stay_those_classes(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    for label in ("2", "30", "100"):
+        for index in range(2):
+            make_video(f"clips/{label}/{index}.mp4", count=5 + index)
+    before = read_splits(tmp_path / "clips")
+    (tmp_path / "out").mkdir()
+    prepare(workspace, tmp_path / "clips", tmp_path / "out")
+    assert read_splits(tmp_path / "out").train.classes == before.train.classes == ("100", "2", "30")
+
+
 def test_same_names_do_not_meet_and_odd_class_names_are_told(
     workspace: Workspace, make_video: MakeVideo, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hwbench.data import open_splits
 from hwbench.data.readers import OWN, reader_of, readers
+from hwbench.data.readers.folders import read_folder
 from hwbench.errors import InvalidFile, UnknownName
 from hwbench.testing.datasets import COPIES, folders, lists
 from hwbench.testing.readers import ReaderConformance
@@ -82,3 +83,34 @@ def test_wrong_names_and_paths_say_what_to_write(
     with pytest.raises(error) as raised:
         open_splits(Workspace.create(tmp_path / "workspace"), data)
     assert said in str(raised.value)
+
+
+def test_lists_and_tables_of_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders(tmp_path / "clips")
+    names = [str(path.relative_to(tmp_path)) for path in sorted((tmp_path / "clips").rglob("*.mp4"))]
+    lines = "".join(f"{name} {name.split('/')[-2]}\r\n" for name in names)
+    (tmp_path / "marked.txt").write_bytes(b"\xef\xbb\xbf" + lines.encode())
+    padded = "".join(f"{name},{1 + place % 2:03}\n" for place, name in enumerate(names))
+    (tmp_path / "padded.csv").write_text("path,label\n" + padded)
+    monkeypatch.chdir(tmp_path)
+    workspace = Workspace.create(tmp_path / "workspace")
+    marked = open_splits(workspace, "marked.txt")
+    assert {path.is_file() for path in (*marked.train.paths, *marked.val.paths)} == {True}
+    assert open_splits(workspace, "table:padded.csv").train.classes == ("0", "1", "2")
+    with pytest.raises(InvalidFile, match=r"got 'path,label'; a table: --data table:padded\.csv"):
+        open_splits(workspace, "padded.csv")
+
+
+def test_class_folders_follow_links_and_pass_over_names_with_a_dot(tmp_path: Path) -> None:
+    folders(tmp_path / "clips")
+    before = len(read_folder(tmp_path / "clips"))
+    sub = next(path for path in (tmp_path / "clips").iterdir() if path.is_dir())
+    (sub / "._a.mp4").write_bytes(b"")
+    (sub / ".trash").mkdir()
+    (sub / ".trash" / "b.mp4").write_bytes(b"")
+    assert len(read_folder(tmp_path / "clips")) == before
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "c.mp4").write_bytes(b"")
+    (sub / "more").symlink_to(tmp_path / "elsewhere")
+    (sub / "round").symlink_to(sub)
+    assert len(read_folder(tmp_path / "clips")) == before + 1

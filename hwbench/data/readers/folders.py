@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -71,13 +72,28 @@ def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
     """
     listed: list[ListedVideo] = []
     for sub in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
-        videos = sorted(p for p in sub.rglob("*") if _is_video(p))
+        videos = _videos_below(sub)
         if not videos:
             raise InvalidFile(f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none")
         listed += [ListedVideo(video, sub.name) for video in videos]
     if not listed:
         raise InvalidFile(f"{folder}: expected one folder of videos per class, or train/ and val/ with such folders")
     return tuple(listed)
+
+
+def _videos_below(folder: Path) -> list[Path]:
+    """Videos at any depth, sorted; links to folders are followed, and names that begin with a dot are none."""
+    found: list[Path] = []
+    seen: set[tuple[int, int]] = set()
+    for root, folders, files in os.walk(folder, followlinks=True):
+        status = os.stat(root)
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [path for name in files if not name.startswith(".") and _is_video(path := Path(root, name))]
+    return sorted(found)
 
 
 def _is_video(path: Path) -> bool:

@@ -11,6 +11,7 @@ of one kind in all lines. Blank lines and lines starting with ``#`` are skipped.
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
@@ -53,15 +54,19 @@ def read_list(file: Path) -> tuple[ListedVideo, ...]:
     """
     listed: list[ListedVideo] = []
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     except (UnicodeDecodeError, OSError) as error:
         raise InvalidFile(f"{file}: expected a text file with lines 'path label' ({error})") from None
     for number, line in enumerate(lines, start=1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        video = _listed_video(file.parent, line.strip().replace("\t", " "))
+        video = listed_video(file.parent, line)
         if video is None:
-            raise InvalidFile(f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}")
+            columns = {"path", "label"} <= set(re.split("[,;]", line.strip()))
+            table = f"; a table: --data {shlex.quote(f'table:{file}')}" if columns else ""
+            raise InvalidFile(
+                f"{file}:{number}: expected 'path label' with a space between, got {line.strip()[:80]!r}{table}"
+            )
         listed.append(video)
     if not listed:
         raise InvalidFile(f"{file}: expected lines 'path label', found none")
@@ -77,17 +82,17 @@ def _lists(path: Path) -> list[Path]:
     return [train[0], val[0]] if train and val else []
 
 
-def _listed_video(folder: Path, line: str) -> ListedVideo | None:
+def listed_video(folder: Path, line: str) -> ListedVideo | None:
     """A line of a list; None where it has one word. ``stream=N`` is a label where the words before it are a file."""
-    name, _, last = line.rpartition(" ")
+    name, _, last = line.strip().replace("\t", " ").rpartition(" ")
     stream = _STREAM.fullmatch(last)
     if stream and " " in name.strip() and not (folder / name.strip()).is_file():
         name, _, label = name.strip().rpartition(" ")
-        return ListedVideo(folder / name.strip(), _label(label), int(stream[1]))
-    return ListedVideo(folder / name.strip(), _label(last)) if name.strip() else None
+        return ListedVideo(folder / name.strip(), label_of(label), int(stream[1]))
+    return ListedVideo(folder / name.strip(), label_of(last)) if name.strip() else None
 
 
-def _label(text: str) -> str:
+def label_of(text: str) -> str:
     """A whole number without zeros in front, or the name as it is; numbers of 64 bits and more are no labels."""
     return str(int(text)) if re.fullmatch("-?[0-9]{1,18}", text) else text
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.data.readers.annotations import Row, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
-from hwbench.data.readers.lists import class_names
+from hwbench.data.readers.lists import class_names, label_of
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.printable import shown
 
@@ -117,7 +117,7 @@ def _seconds(row: Row, column: str) -> Any:
 def _label(row: Row, separator: str) -> str | tuple[str, ...]:
     value = row.values.get("label")
     if isinstance(value, str) and separator:
-        return tuple(dict.fromkeys(word.strip() for word in value.split(separator) if word.strip()))
+        return tuple(dict.fromkeys(label_of(word.strip()) for word in value.split(separator) if word.strip()))
     if isinstance(value, list | tuple | set | frozenset) or (hasattr(value, "tolist") and not isinstance(value, Real)):
         values = sorted(value) if isinstance(value, set | frozenset) else list(value)  # type: ignore[arg-type]
         return tuple(dict.fromkeys(_class_name(row, one) for one in values))
@@ -130,7 +130,7 @@ def _class_name(row: Row, value: object) -> str:
         value = int(value)  # type: ignore[call-overload]
     if isinstance(value, bool) or not isinstance(value, str | Integral) or not str(value).strip():
         raise row.fault(f"expected a name or a whole number as 'label', got {shown(value, 80)}")
-    return str(value).strip()
+    return label_of(str(value).strip())
 
 
 def _value(row: Row, column: str, default: str) -> str:
