@@ -72,8 +72,9 @@ def rounded_up(value: float, digits: int) -> float:
 
 
 def typed_duration(seconds: float) -> str:
-    """Seconds as an option takes them, rounded up to six digits: ``60.1234ms``."""
-    return f"{rounded_up(1e3 * seconds, 6):.6g}ms"
+    """Seconds as an option takes them, rounded up to six digits, and to whole nanoseconds: ``60.1234ms``."""
+    nanoseconds = math.ceil(1e6 * rounded_up(1e3 * seconds, 6) * (1 - 1e-12))
+    return f"{nanoseconds / 1e6:.12g}ms"
 
 
 def typed_bytes(num_bytes: float) -> str:

@@ -156,7 +156,9 @@ def search(
         study, cut = cutting.run(study, known, again)
     result = study.run(request.plan.trials, request.measure, cut)
     if result.emulated:
-        listener.say("every time here was taken under emulation: it says nothing about a device")
+        devices = [one.target.device for one in known if one.emulated]
+        times = "every time here was" if len(devices) == len(known) else f"every time on {', '.join(devices)} was"
+        listener.say(f"{times} taken under emulation: it says nothing about a device")
     return result
 
 

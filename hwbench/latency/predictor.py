@@ -127,7 +127,7 @@ class AdditivePredictor:
         if table.emulated and not emulated:
             raise InvalidValue(
                 f"the table of {table.target} was taken under emulation; it predicts no real latency. "
-                "To try the search out with it: hwbench search --allow-emulated"
+                "Only hwbench search takes it, to be tried out: with --allow-emulated"
             )
         boundary = BoundaryModel.fit(table.boundary_rows)
         networks = [

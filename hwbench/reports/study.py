@@ -378,8 +378,9 @@ def _doubts(
     found = []
     if isinstance(stored, Missing):
         found.append(stored.reason)
-    if not isinstance(own, Missing) and own.table.emulated:
-        found.append("the latency table was taken under emulation: its numbers are no latencies of a device")
+    if result.settings.emulated or (not isinstance(own, Missing) and own.table.emulated):
+        which = "a latency table" if result.settings.further_budgets_ms else "the latency table"
+        found.append(f"{which} was taken under emulation: its numbers are no latencies of a device")
     if not isinstance(space, Missing) and choices_digest(space) != result.settings.spaces.get(result.space):
         found.append(f"the space {result.space!r} was changed after the search: blocks are those of the space of today")
     predicted = None if isinstance(winner, Missing) else winner.whole[result.precision].predicted

@@ -263,8 +263,8 @@ def _reason(error: BaseException) -> str:
 
 def _way_out(url: str) -> str:
     return (
-        f"fetch {url} elsewhere and give it with --weights FILE, or name a folder or address that has the files: "
-        f"export {MIRROR}=DIR"
+        f"fetch {url} elsewhere and give it to hwbench export or train with --weights FILE, or name a folder or "
+        f"address that has the files: export {MIRROR}=DIR"
     )
 
 

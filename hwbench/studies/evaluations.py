@@ -267,8 +267,14 @@ class InProcess:
 
     def outcomes(self) -> Iterator[Outcome]:
         assignment, self._assigned = self._assigned, None
-        if assignment is not None:
-            yield _outcome(self._evaluator, assignment, self._reported)
+        if assignment is None:
+            return
+        try:
+            outcome = _outcome(self._evaluator, assignment, self._reported)
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, AssertionError) as error:
+            name = f"evaluator {self._evaluator.name!r} failed on {assignment.network.name}"
+            raise HwbenchError(f"{name}: {type(error).__name__}: {error}") from error
+        yield outcome
 
     def _reported(self, report: Reported) -> bool:
         assert self.judge is not None

@@ -13,8 +13,10 @@ from hwbench.units import format_duration
 def over_budget(study: str, settings: Settings, measured: Sequence[Candidate]) -> OverBudget:
     """Names what the candidates took, or why they could not be measured, and what to do."""
     times = [c.measured_s for c in measured if c.measured_s is not None]
+    if not measured:
+        return OverBudget(f"study {study!r}: no candidate has a score; evaluator {settings.evaluator!r} gave none")
     if not times:
-        reasons = "; ".join(sorted({c.failure for c in measured})) or "no candidate has a score"
+        reasons = "; ".join(sorted({c.failure for c in measured}))
         return OverBudget(f"study {study!r}: no candidate could be measured on the device: {reasons}")
     if settings.further_budgets_ms:
         return OverBudget(f"study {study!r}: {_on_devices(settings, measured)}")

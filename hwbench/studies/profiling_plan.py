@@ -37,11 +37,13 @@ def space_workloads(
     other layouts.
 
     The blocks of the calibration networks come first and then these networks, so that a campaign with a limit gives a
-    table that predicts at least the networks like them.
+    table that predicts at least the networks like them; without such networks so many blocks as others are interpolated
+    from.
     """
     parts = by_use(space, precision, classes)
     first, whole = _to_calibrate(space, precision, classes, calibrate)
     chains = context_chains(parts, CHAINS)
+    first = first or parts[:FIRST_BLOCKS]
     return list(dict.fromkeys([*first, *chains, *whole, *parts, *variant_rows(parts, variants)]))
 
 

@@ -117,7 +117,10 @@ class FeasibleSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
             words = np.random.SeedSequence([self._seed, len(self._taken(study, trial))]).generate_state(1)
-            base = self._bases[trial.number] = self._make_base(int(words[0]))
+            base = self._make_base(int(words[0]))
+            if not isinstance(base, BaseSampler):
+                raise InvalidValue(f"sampler: expected an optuna.samplers.BaseSampler, got {type(base).__name__}")
+            self._bases[trial.number] = base
             base.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:

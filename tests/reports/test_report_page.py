@@ -389,6 +389,7 @@ def test_the_search_is_printed_with_its_pruner_storage_and_emulation(workspace, 
         assert f" {option} " in command
     text = parse(page(report)).text
     assert "unknown: trials are kept in sqlite:////my work/studies.db" in text
+    assert "the latency table was taken under emulation" in text
     assert "the journal of the study is gone" not in text
 
 

@@ -1,4 +1,5 @@
 import json
+import math
 import multiprocessing
 import os
 import signal
@@ -7,7 +8,7 @@ import time
 import optuna
 import pytest
 
-from hwbench.errors import InvalidFile, InvalidValue, OverBudget
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, OverBudget
 from hwbench.spaces import load_result, resolve
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Precision
@@ -16,6 +17,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators.base import Context, evaluators
 from hwbench.studies.latencies import space_latencies
 from hwbench.studies.study import SearchWatch
+from hwbench.units import milliseconds, parse_duration, typed_duration
 
 
 @evaluators.register("deep-is-good")
@@ -270,6 +272,25 @@ def test_candidates_that_cannot_be_measured_say_why(make_search):
     search.measure = lambda workloads: []
     with pytest.raises(OverBudget, match="no candidate could be measured on the device: the device did not report it"):
         search.run(trials=4, measure=2)
+
+
+def test_a_study_without_any_score_names_the_evaluator(make_search, monkeypatch):
+    monkeypatch.setattr(DeepIsGood, "score", lambda self, network: math.nan)
+    with pytest.raises(OverBudget, match="no candidate has a score; evaluator 'deep-is-good' gave none"):
+        make_search(evaluator="deep-is-good").run(trials=3, measure=2)
+
+
+def test_an_evaluator_that_fails_is_named_with_the_network(make_search, monkeypatch):
+    monkeypatch.setattr(DeepIsGood, "score", lambda self, network: None)
+    with pytest.raises(HwbenchError, match=r"evaluator 'deep-is-good' failed on x3d-tiny:\S*: TypeError: ") as error:
+        make_search(evaluator="deep-is-good").run(trials=3, measure=2)
+    assert isinstance(error.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize("seconds", [2.87991234e-5, 1.2345678e-6, 0.0601234, 1.0, 123.4567891])
+def test_a_budget_that_is_suggested_is_kept_when_it_is_typed(seconds):
+    kept_ms = milliseconds(parse_duration(typed_duration(seconds)))
+    assert 1e3 * seconds * (1 - 1e-12) <= kept_ms <= 1e3 * seconds * (1 + 1e-5) + 1e-6
 
 
 def test_one_candidate_that_does_not_build_does_not_end_the_search(make_search, device, space):
