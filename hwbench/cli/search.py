@@ -30,7 +30,7 @@ def _run(request: SearchRequest, as_json: bool) -> None:
     # The only member of a space by hand is the model itself; no file resolves to code.
     if result.front:
         names = [f"{result.study}:{p.budget_ms:.12g}ms" for p in result.front if p.best is not None]
-        say(f"next: {', or: '.join(f'hwbench train {name}{_form(request)}' for name in names)}")
+        say(f"next: {' or '.join(f'hwbench train {name}{_form(request)}' for name in names)}")
         return
     say(f"next: hwbench train {result.named.get(result.best.space) or f'{result.study}:best'}{_form(request)}")
 

@@ -31,7 +31,7 @@ from hwbench.training.quantized import Quantization, calibrated, packed, require
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources
 from hwbench.training.run_lock import training_alone
-from hwbench.training.state import POLICY, RESUME, STEP, check_same_run, remove_states
+from hwbench.training.state import RESUME, STEP, check_same_run, remove_states
 from hwbench.training.teacher import Teacher
 from hwbench.training.tensorboard import FOLDER as TENSORBOARD
 from hwbench.workspace import Workspace, write_bytes
@@ -332,12 +332,8 @@ def run_folder(
     start: StartingWeights | FineTuning | None = None,
     teacher: Teacher | None = None,
 ) -> Path:
-    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another.
-
-    What is done about unreadable videos makes no other folder: a run goes on with another policy (``check_same_run``).
-    """
+    """The folder of a run that was given none: below ``runs/``, the same for the same run and another for another."""
     facts = fingerprint(data.training, recipe, _identity(network, start, teacher) | data.reading.facts())
-    facts[POLICY] = FailurePolicy.RAISE.value
     digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9.]+", "-", network.name)[:40].strip("-")
     return workspace.root / "runs" / f"{name}-{digest[:10]}"

@@ -409,7 +409,7 @@ FILES: dict[str, tuple[Spoil, tuple[Command, ...], tuple[str, ...]]] = {
         put(f"{VIDEOS}/val/grow/00000.mp4", b"x"), ((*TEST, "--clips", "1", "--crops", "1", "--workers", "0"),),
         ("val/grow/00000.mp4", "damaged", "--on-error skip")),
     "no videos to test on": (
-        lambda root: shutil.rmtree(root / VIDEOS / "val"), (TEST,), (VIDEOS, "its classes", "--data")),
+        lambda root: shutil.rmtree(root / VIDEOS / "val"), (TEST,), (VIDEOS, "train/ without val/", "--data")),
 }  # fmt: skip
 
 

@@ -248,7 +248,7 @@ def test_a_front_says_who_won_at_which_budget(workspace, predicted, union):
     assert "The spaces that compete" in shown
     assert shown.count(">won<") == 2
     assert f"--space {BOTH} " in commands.search(report.result)
-    assert f"--space {report.result.space} " in commands.validate(report.result)
+    assert f"--space {report.result.space} " in commands.validate(report.result)[0]
     frame = report.to_frame()
     assert set(frame["space"]) == set(NAMES)
     assert list(result.to_frame()["space"]) == list(frame["space"])
