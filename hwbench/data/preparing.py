@@ -308,17 +308,17 @@ def _write_classes(
     # As folders, 10 would come before 2, and a class without videos would have no number.
     numbered = settings.form == "videos" and listing.classes == tuple(map(str, range(len(listing.classes))))
     for split in ("train", "val"):
-        if not numbered:  # of a version that wrote them for other numbers
-            (out / f"{split}.txt").unlink(missing_ok=True)
-    if numbered:
-        for split in ("train", "val"):
+        file = out / f"{split}.txt"
+        if numbered:
             lines = [
                 f"{one.target} {one.video.listed.labels[0]}\n"
                 for one in planned
                 if one.video.split == split and (out / one.target).is_file()
             ]
-            write_text(out / f"{split}.txt", "".join(lines))
-    elif list(folders.values()) != sorted(folders.values()):
+            write_text(file, "".join(lines))
+        else:  # of a version that wrote them for other numbers
+            file.unlink(missing_ok=True)
+    if not numbered and list(folders.values()) != sorted(folders.values()):
         notes.append("classes are numbered in alphabetical order, others than in the original")
     return tuple(notes)
 
