@@ -70,6 +70,7 @@ def search(
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
+    _check_spelling(request)
     request, ratios = for_minutes(request, workspace, listener)
     if request.streaming:
         get(request.runtime).require_streams()
@@ -302,6 +303,23 @@ def _pruning(request: SearchRequest) -> Pruning | None:
     from hwbench.studies.pruning import Pruning
 
     return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.plan.epochs)
+
+
+def _check_spelling(request: SearchRequest) -> None:
+    """Refuses an evaluator and a sampler that do not exist, before minutes are spent on counting networks.
+
+    Raises:
+        UnknownName: There is no such evaluator or sampler.
+    """
+    from hwbench.studies.evaluators import evaluators
+
+    if request.plan.evaluator not in evaluators:
+        evaluators.get(request.plan.evaluator)
+    if request.sampler != SearchRequest.sampler:  # its module loads Optuna
+        from hwbench.studies.sampler import samplers
+
+        if request.sampler not in samplers:
+            samplers.get(request.sampler)
 
 
 def _check_names(workspace: Workspace, request: SearchRequest, listener: Listener) -> None:

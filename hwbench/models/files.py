@@ -60,12 +60,16 @@ def inside(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def unwrapped(weights: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """A state dict as it is, without the count of an averaged model, then with one prefix of all names less each."""
+    """A state dict as it is, without the count of an averaged model, then with one prefix of all names less each.
+
+    Where only some names have such a prefix, the others are of what a trainer holds beside the network, such as the
+    weights of a loss, and are left out with it.
+    """
     yield dict(weights)
     weights = {name: value for name, value in weights.items() if name != _AVERAGED}
     yield weights
-    while prefix := next((one for one in _WRAPPERS if weights and all(n.startswith(one) for n in weights)), None):
-        weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+    while prefix := next((one for one in _WRAPPERS if any(name.startswith(one) for name in weights)), None):
+        weights = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
         yield weights
 
 

@@ -190,8 +190,9 @@ OTHERS = [
     (("test", VIDEOS), 2, ("videos: Is a directory", "hwbench train ARCHITECTURE")),
     ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),
     ((*SEARCH, "--study", STUDY), 2, ("exists with other settings: budget_ms was 4.2, now 4.0", "--study done-2")),
-    ((*SEARCH, "--evaluator", "entropie"), 2, ("unknown evaluator 'entropie'", "did you mean 'entropy'")),
-    ((*SEARCH, "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
+    # names are looked up before networks are counted, which tells that none is within the budget
+    ((*SEARCH, "--budget", "1 us", "--evaluator", "entropie"), 2, ("unknown evaluator", "did you mean 'entropy'")),
+    ((*SEARCH, "--budget", "1 us", "--sampler", "tpee"), 2, ("unknown sampler 'tpee'", "did you mean 'tpe'")),
     ((*SEARCH, "--objective", "speed"), 2, ("score or score,latency, got 'speed'",)),
     *[((*c, "--runtime", "torch", "--precision", precision), 2,
        ("the torch runtime builds fp32 and fp16 and bf16, got int8", "--runtime executorch"))

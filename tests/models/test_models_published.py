@@ -178,6 +178,13 @@ def test_wrapped_names(prefix: str, key: str | None, weights: dict[str, torch.Te
     assert read_published(file_of(values, tmp_path / "x")).of(NETWORK).keys() == weights.keys()
 
 
+def test_what_a_trainer_holds_beside_the_network(weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
+    values = {f"model._orig_mod.{name}": tensor for name, tensor in weights.items()}
+    values |= {"loss.weight": torch.ones(3), "top1.correct": torch.tensor(0)}
+    file = file_of({"state_dict": values, "pytorch-lightning_version": "2.5"}, tmp_path / "x")
+    assert read_published(file).of(NETWORK).keys() == weights.keys()
+
+
 @pytest.mark.parametrize("kind", [torch.float16, torch.float64, torch.int32])
 def test_counters_of_any_kind_of_numbers(kind: torch.dtype, weights: dict[str, torch.Tensor], tmp_path: Path) -> None:
     counters = {name: torch.tensor(400_000) for name in weights if name.endswith("num_batches_tracked")}
