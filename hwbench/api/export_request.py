@@ -80,7 +80,7 @@ class ExportRequest:
         default=None,
         min=1,
         metavar="FRAMES",
-        help="Of a streaming file: frames that averages over time remember; default: all.",
+        help="Of a streaming file: frames that averages over time remember, those of a clip or more; default: all.",
     )
     seed: int = option(default=0, min=0, help="Of the calibration videos and of random weights.")
     on_error: str = option(default="raise", choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")

@@ -42,7 +42,7 @@ def _form(request: SearchRequest) -> str:
         words += f" --modality {shlex.quote(request.modality)}"
     if not request.streaming:
         return words
-    exported = f"hwbench export RUN/checkpoint.pt --streaming --precision {request.precision}"
+    exported = f"hwbench export RUN/checkpoint.pt --streaming --precision {request.precision} --out RUN/stream"
     return f"{words} --causal --out RUN, then: {exported}"
 
 

@@ -21,7 +21,8 @@ from hwbench.specs import AUTO, Network, Precision, Workload
 class Streaming:
     """The file takes one new frame at a time.
 
-    ``memory``: Frames that averages over time remember; None: all since the states were zeros.
+    ``memory``: Frames that averages over time remember, at least those of the network's clip; None: all since the
+    states were zeros.
     """
 
     memory: int | None = None
@@ -34,6 +35,11 @@ class Streaming:
             InvalidValue: What is asked for does not go together.
         """
         runtime.require_form(self.workload(original, Precision.FP32))
+        if self.memory is not None and self.memory < original.network.input.t:
+            raise InvalidValue(
+                f"--memory: expected at least {original.network.input.t}, the frames of the network's clip, got "
+                f"{self.memory}: a stream that remembers fewer answers other than the network that was trained"
+            )
         if original.fine_tuned is not None:
             raise InvalidValue(
                 "--streaming: a checkpoint of train --qat has no stream form; export what it started from"

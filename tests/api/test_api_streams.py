@@ -126,7 +126,7 @@ def test_search_keeps_the_budget_of_one_frame_and_says_so(workspace, fake, monke
     assert found["study"].endswith("_stream")
     assert "a frame" in err
     assert f"hwbench train {found['study']}:best --causal" in err
-    assert "--streaming --precision fp32" in err
+    assert "--streaming --precision fp32 --out RUN/stream" in err
     assert {(one.variant, one.is_network) for one in fake.visits} == {(STREAM, True)}
     best = resolve(workspace, f"{found['study']}:best", 8)
     assert best == best.causal()  # train and bench take it as it was found

@@ -212,6 +212,8 @@ def test_what_cannot_be_streamed_is_refused_before_anything_is_built(tmp_path: P
         export(source(), runtime=get("torchscript"), **ask)
     with pytest.raises(InvalidValue, match="leave out --variant"):
         export(source(), variant="stacked", **ask)
+    with pytest.raises(InvalidValue, match=f"--memory: expected at least {FRAMES}, .* got {FRAMES - 1}"):
+        export(source(), tmp_path / "out", precision=Precision.FP32, streaming=Streaming(memory=FRAMES - 1))
     assert not (tmp_path / "out").exists()
 
 
