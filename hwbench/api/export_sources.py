@@ -69,6 +69,8 @@ def open_source(workspace: Workspace, model: str, given: SourceArguments, listen
                 f"{model} is a checkpoint and has its weights and classes; leave out --weights and --classes"
             )
     if form is not ModelArgument.EXTERNAL and given.input is not None:
+        if form is ModelArgument.NETWORK:  # a module that Python does not find has no name that is known
+            resolve_model(workspace, model, given.classes or 1)
         raise InvalidValue(f"--input: {model} has an input of its own; leave it out")
     if form is ModelArgument.CHECKPOINT:
         return source_of(checkpoint_file(model))

@@ -175,9 +175,14 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
 
 def _opened(model: Path) -> DeployedModel:
     """The exported file that is meant."""
-    from hwbench.deploy import DeployedModel
+    from hwbench.deploy import MANIFEST, DeployedModel
 
     folder = model.parent if model.is_file() else model
     if not folder.is_dir():
         raise InvalidFile(f"no folder {folder}; make one: hwbench export CHECKPOINT --out DIR")
-    return DeployedModel.open(folder)
+    deployed = DeployedModel.open(folder)
+    if model.is_file() and not model.samefile(deployed.path) and model.name != MANIFEST:
+        raise InvalidFile(
+            f"{model} is not the model of {folder}, which is {deployed.path.name}; give that or the folder"
+        )
+    return deployed

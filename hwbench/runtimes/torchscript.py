@@ -11,6 +11,7 @@ import io
 import itertools
 import json
 import platform
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hwbench.errors import UnsupportedModule
+from hwbench.printable import printable
 from hwbench.runtimes.base import Runtime, runtimes, single
 from hwbench.runtimes.calibration import require_clips, require_observed
 from hwbench.runtimes.capabilities import Capabilities, FileFormat, Quantiser
@@ -83,7 +85,8 @@ class TorchScript(Runtime):
         Raises:
             MissingDependency: torch is not installed.
             NotCalibrated: int8 without calibration data, or with data that does not reach every activation.
-            UnsupportedModule: int8, and this torch has no eager-mode quantisation.
+            UnsupportedModule: int8, and this torch has no eager-mode quantisation, or the network has an operation that
+                it has no kernel for.
             WorkspaceError: ``out`` cannot be written.
         """
         version, example = self.version(), single(example, "TorchScript")
@@ -98,7 +101,7 @@ class TorchScript(Runtime):
             if workload.precision is Precision.INT8:
                 require_clips(calibration, example)
                 engine = engine_of(torch.backends.quantized.supported_engines)
-            with int8_engine(engine):
+            with int8_engine(engine), _refused_by_kernels() if engine else contextlib.nullcontext():
                 if engine:
                     module = quantized(module, [single(batch, "TorchScript") for batch in calibration], engine)
                 script = jit.freeze(
@@ -110,6 +113,21 @@ class TorchScript(Runtime):
         write_bytes(out, content)
         digest = hashlib.sha256(content).hexdigest()
         return Artifact(out, digest, workload, self.name, version, DelegationReport(0))
+
+
+@contextlib.contextmanager
+def _refused_by_kernels() -> Iterator[None]:
+    """Operations on int8 that torch has no kernel for are refused by name; torch's own text is a page of advice."""
+    try:
+        yield
+    except (RuntimeError, NotImplementedError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        named = re.search(r"aten::\w+", lines[0])
+        what = f"{named[0]} on int8" if named else f"the network in int8 ({printable(lines[0], 120)})"
+        raise UnsupportedModule(
+            f"torch's eager-mode quantisation has no kernel for {what}; choose another engine: --runtime executorch, "
+            "onnx or openvino"
+        ) from error
 
 
 def _without_traces(buffer: io.BytesIO) -> bytes:
@@ -156,7 +174,7 @@ def quantized(module: nn.Module, calibration: Sequence[torch.Tensor], engine: st
     """The module in int8 by eager-mode quantisation, which needs ``engine`` to be set.
 
     Args:
-        module: In eval mode, sums and products as ``FloatFunctional``; changed.
+        module: In eval mode, sums and products of activations as ``FloatFunctional``; changed.
         calibration: Inputs; every one of them is run through the module to find the ranges.
         engine: Whose kernels are to run it.
 

@@ -136,5 +136,6 @@ def _expected(workspace: Workspace, text: str) -> str:
     names += [f"{path.parent.name}:best" for path in Path(workspace.studies).glob(f"*/{RESULT}")]
     return (
         f"unknown architecture {text!r}: expected a printed key such as x3d-tiny:frames=8,..., STUDY:best, "
-        f"zoo:NAME, or package.module:function of a model of your own; {suggest(text, names)}"
+        "zoo:NAME, or package.module:function of a model of your own, in the working directory or on PYTHONPATH; "
+        f"{suggest(text, names)}"
     )

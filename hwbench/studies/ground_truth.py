@@ -207,7 +207,7 @@ def _scores(path: Path) -> dict[str, dict[str, tuple[float, float]]]:
             evaluator: {name: (_number(score), float(seconds)) for name, (score, seconds) in scores.items()}
             for evaluator, scores in _read(path).items()
         }
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise InvalidFile(f"{path}: expected evaluator -> network -> [score, seconds]: {error!r}") from None
 
 

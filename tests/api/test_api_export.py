@@ -87,6 +87,13 @@ def test_a_file_is_verified_here(name: str, request: pytest.FixtureRequest, capf
     assert (result.device, result.precision, result.verification.inputs) == ("local", name, 2)
     values, _ = printed(capfd, "verify", str(model.path), "--inputs", "2")
     assert values == result.to_json()
+    other = model.path.with_name("other.pte")
+    other.write_bytes(b"not that file")
+    try:
+        with pytest.raises(InvalidFile, match=r"other\.pte is not the model of .*, which is model\.pte"):
+            hwbench.verify(hwbench.VerifyRequest(model=other))
+    finally:
+        other.unlink()
     assert [(at.stage, at.done, at.total) for at in heard.stages] == [("verify on local", done, 2) for done in range(3)]
 
 
@@ -149,6 +156,11 @@ def test_arguments_for_another_kind_of_model_are_refused(checkpoint: Path) -> No
         hwbench.export(hwbench.ExportRequest(model=str(checkpoint), out="x", weights="random"))
     with pytest.raises(InvalidValue, match="has an input of its own"):
         hwbench.export(hwbench.ExportRequest(model=NETWORK, out="x", weights="random", input="1x3x4x32x32"))
+    for name in ("zoo:x3d-xs", "zoo:slow-r50"):
+        with pytest.raises(InvalidValue, match="has an input of its own"):
+            hwbench.export(hwbench.ExportRequest(model=name, out="x", weights="random", input="1x3x4x32x32"))
+    with pytest.raises(InvalidValue, match=r"unknown architecture 'no\.such:model': .* on PYTHONPATH"):
+        hwbench.export(hwbench.ExportRequest(model="no.such:model", out="x", weights="random", input="1x3x4x32x32"))
     with pytest.raises(UsageError, match=r"without weights\. Train it: hwbench train micro:"):
         hwbench.export(hwbench.ExportRequest(model=NETWORK, out="x"))
     assert not Path("x").exists()

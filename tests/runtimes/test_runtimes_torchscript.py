@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+from hwbench.blocks import frames_to_batch
+from hwbench.blocks.graph import deploy_graph
 from hwbench.errors import UnsupportedModule
 from hwbench.models import workload_module
 from hwbench.runtimes import ModuleForm, get, torchscript
@@ -59,6 +61,51 @@ def test_int8_says_which_kernels_it_needs_and_leaves_those_that_are_set(tmp_path
     monkeypatch.setattr(torchscript, "_ENGINES", {"x86_64": ("none",), "aarch64": ("none",)})
     with pytest.raises(UnsupportedModule, match=r"no int8 kernels.*--runtime executorch"):
         TorchScript().build(module, example, workload, tmp_path / "other.ts", [example])
+
+
+class Shortcut(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv3d(3, 4, 3, padding=1), nn.Conv3d(4, 4, (3, 1, 1), padding=(1, 0, 0))
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x):
+        x = self.first(x)
+        x = x + self.second(torch.relu(x))
+        return self.head((x * torch.sigmoid(x)).mean((2, 3, 4)))
+
+
+class Weighed(Shortcut):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(4, 1, 1, 1))
+
+    def forward(self, x):
+        return self.head((self.first(x) * self.scale).mean((2, 3, 4)))
+
+
+def _in_int8(module, folder):
+    clip = torch.randn(1, 3, 4, 8, 8)
+    form = deploy_graph(module.eval(), clip)
+    frames = frames_to_batch(clip)
+    made = TorchScript().build(form, frames, Workload.parse(f"{BLOCK}/int8/auto"), folder / "model.ts", [frames])
+    model = ScriptModel(str(made.path), Options())
+    model.feed(frames.numpy())
+    model.run()
+    with torch.no_grad():
+        return model.output(), module(clip).numpy()
+
+
+def test_sums_and_products_of_any_network_are_observed(tmp_path):
+    torch.manual_seed(0)
+    made, expected = _in_int8(Shortcut(), tmp_path)
+    assert np.abs(made - expected).max() < 0.1 * np.abs(expected).max()
+
+
+def test_an_operation_without_a_kernel_is_refused_by_name(tmp_path):
+    with pytest.raises(UnsupportedModule, match=r"no kernel for .*choose another engine: --runtime executorch") as told:
+        _in_int8(Weighed(), tmp_path)
+    assert len(str(told.value)) < 320
 
 
 def test_a_torch_without_the_flow_of_2021_is_told(tmp_path, monkeypatch):

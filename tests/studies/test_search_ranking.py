@@ -223,6 +223,8 @@ def test_the_beginning_of_a_training_is_not_held_against_its_own_end(truth: Path
         ("networks.json", "{", "networks.json"),
         ("networks.json", "{}", "expected budget_ms"),
         ("scores.json", '{"good": {"n0": 1}}', "expected evaluator -> network"),
+        ("scores.json", "[1]", "expected evaluator -> network"),
+        ("scores.json", '{"good": [1, 2]}', "expected evaluator -> network"),
         ("rows/n3-seed0.json", "{}", "is no training"),
         ("rows/n3-seed0.json", '{"name": "n3", "seed": 0, "hits": "1x"}', "is no training"),
     ],

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.layout import clip_mean, frames, from_planes, to_planes
 from hwbench.specs import TensorSpec
 
@@ -151,19 +152,24 @@ class TapSum(nn.Module):
         )
         edges = sorted({0, output.t, *(frames.start for frames in self.ranges), *(f.stop for f in self.ranges)})
         self.segments = list(itertools.pairwise(edges))
+        self.adds = nn.ModuleList(FloatFunctional() for _ in range(sum(len(self._seen(s)) - 1 for s in self.segments)))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        sums = [tap(x) for tap in self.taps]
+        sums, adds = [tap(x) for tap in self.taps], iter(self.adds)
         parts = []
-        for first, last in self.segments:
-            total: torch.Tensor | None = None
-            for y, seen in zip(sums, self.ranges, strict=True):
-                if seen.start <= first and last <= seen.stop:
-                    part = frames(y, first - seen.start, last - seen.start, self.output.with_(t=len(seen)))
-                    total = part if total is None else total + part
-            assert total is not None
+        for segment in self.segments:
+            total, *terms = [self._part(sums[k], self.ranges[k], segment) for k in self._seen(segment)]
+            for term in terms:
+                total = next(adds).add(total, term)  # type: ignore[operator]
             parts.append(total)
         return joined(parts, self.output.n)
+
+    def _seen(self, segment: tuple[int, int]) -> list[int]:
+        """Indices of the taps that see all output frames of a segment."""
+        return [k for k, seen in enumerate(self.ranges) if seen.start <= segment[0] and segment[1] <= seen.stop]
+
+    def _part(self, y: torch.Tensor, seen: range, segment: tuple[int, int]) -> torch.Tensor:
+        return frames(y, segment[0] - seen.start, segment[1] - seen.start, self.output.with_(t=len(seen)))
 
 
 def seen_by(offset: int, stride: int, frames_in: int, frames_out: int) -> range:

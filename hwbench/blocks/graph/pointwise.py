@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from hwbench.blocks.functional import FloatFunctional
 from hwbench.blocks.graph.rules import Call, rule
 from hwbench.blocks.graph.values import FOLDED, MAX_AXES, NCTHW, Clip, Plain, Unsplit, Value, spec_of
 
@@ -157,6 +158,7 @@ class Binary(nn.Module):
         super().__init__()
         self.name, self.shapes, self.constant_first, self.scale, self.shape = name, shapes, constant_first, scale, shape
         self.register_buffer("constant", None if constant is None else _laid_out(constant))
+        self.observed = FloatFunctional() if constant is None and name in ("add", "mul") else None
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
         constant = [] if self.constant is None else [self.constant]
@@ -164,9 +166,13 @@ class Binary(nn.Module):
         if self.scale != 1:
             y = y * self.scale
         if self.shapes is None:
+            return self._joined(x, y)
+        return self._joined(x.reshape(self.shapes[0]), y.reshape(self.shapes[1])).reshape(self.shape)
+
+    def _joined(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if self.observed is None:
             return _BINARY[self.name](x, y)
-        x, y = x.reshape(self.shapes[0]), y.reshape(self.shapes[1])
-        return _BINARY[self.name](x, y).reshape(self.shape)
+        return self.observed.add(x, y) if self.name == "add" else self.observed.mul(x, y)
 
     def extra_repr(self) -> str:
         return self.name

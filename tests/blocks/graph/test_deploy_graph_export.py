@@ -120,7 +120,7 @@ def test_a_model_of_the_users_own(folder: Path, capsys: pytest.CaptureFixture[st
         (("torchvision:r3d_18",), "without weights"),
         (("torchvision:s3d", "--weights", "random", "--input", "1x3x8x64x64"), "does not take a clip of 1x3x8x64x64"),
         (("zoo:x3d-xs", "--weights", "random", "--input", "1x3x4x64x64"), "--input"),
-        (("nowhere:thing", "--input", "1x3x4x64x64"), "--input"),
+        (("nowhere:thing", "--input", "1x3x4x64x64"), "unknown architecture 'nowhere:thing'"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
