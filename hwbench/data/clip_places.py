@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+from hwbench.data.archives import ArchiveMember
+from hwbench.data.arrow import RowSource
 from hwbench.data.clips import ClipSpec, Indices
 from hwbench.data.conventions import span_of
 from hwbench.data.decoding import VideoInfo
@@ -51,6 +53,19 @@ class ClipPlace:
 
 def beside(source: VideoSource, root: Path | None) -> Path:
     """Where lies what belongs to a video, without an ending: ``root/NAME``, or beside the video where that is None."""
-    if isinstance(source, FrameFolder):
-        return (root or source.folder.parent) / source.folder.name
-    return (root or Path(source.name).parent) / Path(source.name.rpartition("!")[2]).stem
+    place = _without_ending(source)
+    return place if root is None else root / place.name
+
+
+def _without_ending(source: VideoSource) -> Path:
+    """The path of a video without its ending. Members of archives lie as if unpacked there, rows beside their table."""
+    match source:
+        case FrameFolder():
+            return source.folder
+        case RowSource():
+            return source.table.parent / f"{source.column}[{source.group},{source.row}]"
+        case ArchiveMember():
+            path = source.archive.parent / source.member.lstrip("/")
+        case _:
+            path = Path(source.name)
+    return path.parent / path.stem

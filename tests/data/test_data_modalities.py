@@ -12,10 +12,16 @@ from torchvision.io import encode_png
 from video_files import MakeVideo
 
 from hwbench.data import ClipSpec, TestClips, TestTransform, TrainingClips, augmentation, collate, read_splits
+from hwbench.data.archives import ArchiveMember, MemorySource
+from hwbench.data.arrow import RowSource
+from hwbench.data.clip_places import beside
 from hwbench.data.decoding import VideoFile
 from hwbench.data.failures import FailurePolicy
+from hwbench.data.flow import FlowFolder
+from hwbench.data.images import FrameFolder
 from hwbench.data.imu import ImuSpec
 from hwbench.data.loading import Loader, in_order, shuffled
+from hwbench.data.media import FileSource, VideoSource
 from hwbench.data.mel import MelSpec
 from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFlow
 from hwbench.data.readers import get
@@ -202,6 +208,38 @@ def test_a_damaged_file_is_a_failure_of_its_video(films: Path, tmp_path: Path) -
     assert sample.pictures is None
     assert len(collate([sample]).normalised()) == 0
     assert "expected a number" in sample.failures[0].cause
+
+
+@pytest.mark.parametrize(
+    ("source", "beside_it"),
+    [
+        (FileSource(Path("films/go!.mp4")), "films/go!"),
+        (FileSource(Path("fi!lms/say!left.mp4")), "fi!lms/say!left"),
+        (FrameFolder(Path("films/say!left.1")), "films/say!left.1"),
+        (MemorySource("films/say!left.mp4", b""), "films/say!left"),
+        (ArchiveMember(Path("sets/a!b.tar"), "say!left.mp4", 0, 1), "sets/say!left"),
+        (ArchiveMember(Path("sets/a.tar"), "./left/0.mp4", 0, 1), "sets/left/0"),
+        (RowSource(Path("sets/a!b.parquet"), "film!", 1, 2), "sets/film![1,2]"),
+    ],
+)
+def test_what_belongs_to_a_video_has_its_whole_name(source: VideoSource, beside_it: str) -> None:
+    assert beside(source, None) == Path(beside_it)
+    assert beside(source, Path("other")) == Path("other", Path(beside_it).name)
+
+
+def test_files_with_an_exclamation_mark_have_readings_and_flow_of_their_own(films: Path, tmp_path: Path) -> None:
+    for label in ("left", "right"):
+        for name in ("go!", "a!b", "b"):
+            path = tmp_path / label / f"{name}.mp4"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes((films / CLASSES[0] / "0.mp4").read_bytes())
+            write_readings(path.with_suffix(".csv"), np.full(200, len(name)))
+            path.with_suffix("").mkdir()
+    dataset = training(tmp_path, Modalities(imu=IMU))
+    for index, path in enumerate(dataset.videos.paths):
+        assert dataset[index].tracks["imu"].values.unique().tolist() == [len(path.stem)]
+        assert FlowFiles().folder(FileSource(path)) == FlowFolder(path.with_suffix(""))
+        assert FlowFiles(tmp_path).folder(FileSource(path)) == FlowFolder(path.with_suffix(""))
 
 
 @pytest.fixture
