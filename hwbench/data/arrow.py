@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from hwbench.data.decoding import VideoFile, VideoInfo
+from hwbench.data.kept_facts import file_state
 from hwbench.data.media import relative_name
 from hwbench.errors import InvalidFile, MissingDependency, VideoError
 
@@ -102,9 +103,13 @@ class ArrowTable:
         return InvalidFile(f"{self._path}: expected a table in the format of Parquet or Arrow ({text})")
 
 
-@functools.lru_cache(_MOST_OPEN)
 def open_table(path: Path) -> ArrowTable:
-    """The table of a file, open as long as this process reads few others."""
+    """The table of a file, open as long as this process reads few others and the file does not change."""
+    return _open_table(path, file_state(path))
+
+
+@functools.lru_cache(_MOST_OPEN)
+def _open_table(path: Path, state: tuple[int, int] | None) -> ArrowTable:
     return ArrowTable(path)
 
 

@@ -1,7 +1,12 @@
-"""Computed optical flow, kept on the disk: once for each video, as the images of ``hwbench.data.flow``."""
+"""Computed optical flow, kept on the disk: once for each video, as the images of ``hwbench.data.flow``.
+
+A folder is named after all that the flow depends on: the method, its range, and the video as it is now. The flow of a
+video that changed is computed again.
+"""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -16,19 +21,25 @@ from typing import Any
 import av
 import numpy as np
 
+from hwbench.data.archives import ArchiveMember, MemorySource
+from hwbench.data.arrow import RowSource
 from hwbench.data.decoding import Frames
 from hwbench.data.flow import NOTE, RANGE_PX, Flow, FlowFolder, codes_of
 from hwbench.data.flow_methods import FlowMethod
+from hwbench.data.images import FrameFolder, images_of
+from hwbench.data.kept_facts import file_state
 from hwbench.data.media import FileSource, OpenVideo, VideoSource
 from hwbench.workspace import temporary_beside, writing
 
 # Frames that are decoded at once.
 _CHUNK = 64
+# Rows of tables that a process keeps in mind: looking at one reads its whole group of rows.
+_MOST_ROWS = 2**16
 
 
 @dataclass(frozen=True)
 class FlowCache:
-    """A folder with a folder of images for each video that was asked for; a file that changed is computed again.
+    """A folder with a folder of images for each video that was asked for.
 
     Attributes:
         root: Where the folders lie; several processes may share it.
@@ -54,10 +65,7 @@ class FlowCache:
         return FlowFolder(target)
 
     def _name(self, source: VideoSource) -> str:
-        values = [os.path.abspath(source.name), self.method.name, self.range_px]
-        if isinstance(source, FileSource) and source.path.exists():
-            status = source.path.stat()
-            values += [source.stream, status.st_size, status.st_mtime_ns]
+        values = [os.path.abspath(source.name), self.method.name, self.range_px, *_state(source)]
         digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:24]
         return f"{re.sub('[^0-9A-Za-z_-]', '_', Path(source.name).stem)[:60]}-{digest}"
 
@@ -75,6 +83,33 @@ class FlowCache:
             _take_place(temporary, target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _state(source: VideoSource) -> list[object]:
+    """What tells the frames of a video from those of another video, or of another time, with the same name."""
+    match source:
+        case FileSource():
+            state = file_state(source.path)
+            return [] if state is None else [source.stream, *state]  # as ever: folders of earlier versions stay valid
+        case ArchiveMember():
+            return [source.offset_bytes, source.size_bytes, file_state(source.archive)]
+        case RowSource():
+            table = file_state(source.table)
+            file = _file_of_row(source, table)
+            return [table, None if file is None else [str(file), file_state(file)]]
+        case FrameFolder():
+            return [[image.name, file_state(image)] for image in images_of(source)]
+        case MemorySource():
+            return [hashlib.sha256(source.content).hexdigest()]
+        case _:
+            return [source.identity(Path())]
+
+
+@functools.lru_cache(_MOST_ROWS)
+def _file_of_row(source: RowSource, table: tuple[int, int] | None) -> Path | None:
+    """The file that a row names; None where it holds the bytes. ``table`` is the state of the file of the table."""
+    media = source.media()
+    return media if isinstance(media, Path) else None
 
 
 def _grey_png(picture: Frames) -> bytes:

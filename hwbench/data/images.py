@@ -55,7 +55,7 @@ class FrameImages:
 
     def __init__(self, source: FrameFolder, info: VideoInfo | None = None) -> None:
         self._name = source.name
-        self._paths = _images(source)
+        self._paths = images_of(source)
         if info is None:
             height, width = _decode(self._paths[0]).shape[:2]
             count = len(self._paths)
@@ -94,7 +94,12 @@ def natural(name: str) -> tuple[tuple[str | int, ...], str]:
     return tuple(int(word) if place % 2 else word for place, word in enumerate(words)), name
 
 
-def _images(source: FrameFolder) -> list[Path]:
+def images_of(source: FrameFolder) -> list[Path]:
+    """The files that are read, one a frame, in the order of the frames.
+
+    Raises:
+        VideoError: The folder is missing, or holds fewer images than listed.
+    """
     try:
         names = [
             name

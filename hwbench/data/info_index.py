@@ -69,12 +69,12 @@ def place_of(source: VideoSource) -> tuple[str, Path] | None:
     """Name of a video, and the file that it lies in; None where it is no part of a file."""
     match source:
         case FileSource():
-            path = source.path
-        case ArchiveMember():
-            path = source.archive
+            path, within = source.path, ""
+        case ArchiveMember():  # an archive may have several members of one name
+            path, within = source.archive, f"\t{source.offset_bytes}+{source.size_bytes}"
         case _:
             return None
-    return f"{path.absolute()}\t{source.identity(path.parent)}", path
+    return f"{path.absolute()}\t{source.identity(path.parent)}{within}", path
 
 
 def _packed(info: VideoInfo) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 import multiprocessing
 import os
+import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +14,15 @@ import torch
 
 from hwbench import room
 from hwbench.data import ClipSpec, Reading, TestClips, TrainingClips, open_dataset
-from hwbench.data.archives import MemorySource
+from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.decoded_cache import DecodedCache
 from hwbench.data.decoders import PYAV
 from hwbench.data.decoding import VideoFile, probe, read_frames
 from hwbench.data.frame_file import file_bytes, read_frame_file, write_frame_file
+from hwbench.data.info_index import InfoIndex
 from hwbench.data.loading import Loader, shuffled
 from hwbench.data.media import FileSource
+from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidValue
 from hwbench.testing.decoders import write_moving
 from hwbench.workspace import Workspace
@@ -197,6 +200,21 @@ def test_another_decoder_has_files_of_its_own(clips: Path, cache: DecodedCache) 
 
     read(cache, clips / "a" / "0.mp4")
     read(DecodedCache(Other(), cache.folder, cache.limit_bytes, cache.videos), clips / "a" / "0.mp4")
+    assert len(kept(cache)) == 2
+
+
+def test_members_of_one_name_have_files_of_their_own(clips: Path, cache: DecodedCache, tmp_path: Path) -> None:
+    counts = {write_moving(tmp_path / f"{count}.mp4", count=count): count for count in (8, 12)}
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for path in counts:
+            tar.add(path, "film.mp4")
+    index = InfoIndex(tmp_path / "index.sqlite")
+    for (path, count), place in zip(counts.items(), tar_members(tmp_path / "a.tar"), strict=True):
+        member = ArchiveMember(tmp_path / "a.tar", place.name, place.offset_bytes, place.size_bytes)
+        assert index.get(member) is None
+        with cache.open(member) as video:
+            index.put(member, video.info)
+            assert np.array_equal(video.read((count - 2,)), read_frames(path, (count - 2,)))
     assert len(kept(cache)) == 2
 
 

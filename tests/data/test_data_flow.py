@@ -1,21 +1,29 @@
 """Optical flow: from files, computed, and kept."""
 
+import hashlib
 import json
+import os
+import shutil
 import sys
+import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torchvision.io import encode_png, write_jpeg
-from video_files import MakeVideo
+from torchvision.io import encode_png, write_jpeg, write_png
+from video_files import MakeVideo, gradient_frames
 
-from hwbench.data.archives import MemorySource
+from hwbench.data.archives import ArchiveMember, MemorySource
+from hwbench.data.arrow import RowSource
 from hwbench.data.flow import NOTE, FlowFolder, codes_of, pixels_of
 from hwbench.data.flow_cache import FlowCache
 from hwbench.data.flow_methods import DisFlow, RaftFlow, TvL1Flow, flow_method
-from hwbench.data.media import FileSource
+from hwbench.data.images import FrameFolder
+from hwbench.data.media import FileSource, VideoSource
+from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, VideoError
 
 
@@ -106,6 +114,98 @@ def test_flow_is_computed_once_for_each_video(make_video: MakeVideo, tmp_path: P
     assert len(folders) == 4
     make_video("film.mp4", count=1)
     assert (cache.folder(source).read((0,), 1) == 128).all()
+
+
+def test_folders_of_plain_files_are_named_as_ever(make_video: MakeVideo, tmp_path: Path) -> None:
+    """Flow that was computed before is not computed again."""
+    source = FileSource(make_video("my film.mp4", count=2), stream=0)
+    status = source.path.stat()
+    values = [str(source.path), "brighter", 20.0, 0, status.st_size, status.st_mtime_ns]
+    digest = hashlib.sha256(json.dumps(values).encode()).hexdigest()[:24]
+    folder = tmp_path / "flow" / f"my_film-{digest}"
+    folder.mkdir(parents=True)
+    (folder / NOTE).write_text('{"range_px": 20}')
+    assert FlowCache(tmp_path / "flow", Brighter()).folder(source) == FlowFolder(folder)
+
+
+def write_images(folder: Path, count: int) -> FrameFolder:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for number, frame in enumerate(gradient_frames(count, 16, 24)):
+        write_png(torch.from_numpy(frame).permute(2, 0, 1), str(folder / f"img_{number}.png"))
+    return FrameFolder(folder)
+
+
+def image_folder(video: Path, folder: Path, count: int) -> VideoSource:
+    return write_images(folder / "images", count)
+
+
+def tar_member(video: Path, folder: Path, count: int) -> VideoSource:
+    with tarfile.open(folder / "a.tar", "w") as tar:
+        tar.add(video, "film.mp4")
+    (place,) = tar_members(folder / "a.tar")
+    return ArchiveMember(folder / "a.tar", place.name, place.offset_bytes, place.size_bytes)
+
+
+def table_row(video: Path, folder: Path, count: int, cell: object = None) -> VideoSource:
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install hwbench[huggingface]")
+    parquet.write_table(pyarrow.table({"video": [cell or video.read_bytes()]}), folder / "t.parquet")
+    return RowSource(folder / "t.parquet", "video", 0, 0)
+
+
+def table_row_of_path(video: Path, folder: Path, count: int) -> VideoSource:
+    if (folder / "t.parquet").exists():
+        return RowSource(folder / "t.parquet", "video", 0, 0)
+    return table_row(video, folder, count, {"bytes": None, "path": str(video)})
+
+
+def in_memory(video: Path, folder: Path, count: int) -> VideoSource:
+    return MemorySource("film", video.read_bytes())
+
+
+@pytest.mark.parametrize("make", [image_folder, tar_member, table_row, table_row_of_path, in_memory])
+def test_flow_of_what_changed_is_computed_again(
+    make: Callable[[Path, Path, int], VideoSource], make_video: MakeVideo, tmp_path: Path
+) -> None:
+    cache = FlowCache(tmp_path / "flow", Brighter())
+    for count in (5, 8):
+        source = make(make_video("film.mp4", count=count), tmp_path, count)
+        folder = cache.folder(source)
+        assert len(list(folder.folder.glob("flow_x_*"))) == count - 1
+        assert (cache.folder(source), folder.read((0, count - 1), count).shape[0]) == (folder, 2)
+    assert cache.method.calls == 4 + 7
+
+
+def test_images_of_the_same_size_are_told_apart_by_time_and_by_name(tmp_path: Path) -> None:
+    source, cache = write_images(tmp_path / "images", 4), FlowCache(tmp_path / "flow", Brighter())
+    names = {cache.folder(source)}
+    later = (source.folder / "img_1.png").stat().st_mtime_ns + 1
+    os.utime(source.folder / "img_1.png", ns=(later, later))
+    names.add(cache.folder(source))
+    (source.folder / "img_3.png").rename(source.folder / "img_4.png")
+    names.add(cache.folder(source))
+    assert len(names) == 3
+
+
+def test_each_number_of_images_has_a_folder(tmp_path: Path) -> None:
+    images, cache = write_images(tmp_path / "images", 8).folder, FlowCache(tmp_path / "flow", Brighter())
+    first = cache.folder(FrameFolder(images, count=4))
+    assert first.read((0, 3), 4).shape == (2, 16, 24, 2)
+    whole = cache.folder(FrameFolder(images, count=8))
+    assert whole.read((0, 7), 8).shape == (2, 16, 24, 2)
+    assert cache.folder(FrameFolder(images)) == whole
+    assert cache.folder(FrameFolder(images, count=4)) == first
+
+
+def test_members_of_one_name_are_told_apart(make_video: MakeVideo, tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for count in (5, 8):
+            tar.add(make_video(f"{count}.mp4", count=count), "film.mp4")
+    cache = FlowCache(tmp_path / "flow", Brighter())
+    for place, count in zip(tar_members(tmp_path / "a.tar"), (5, 8), strict=True):
+        member = ArchiveMember(tmp_path / "a.tar", place.name, place.offset_bytes, place.size_bytes)
+        assert len(list(cache.folder(member).folder.glob("flow_x_*"))) == count - 1
 
 
 def test_an_unreadable_video_leaves_nothing(broken: dict[str, Path], tmp_path: Path) -> None:
