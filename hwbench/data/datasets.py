@@ -161,11 +161,12 @@ class TrainingClips(Dataset[Sample]):
         place = ClipPlace.of(source, file.info, part, indices, self.clip)
         # flow is cut by the numbers that the pictures were cut by
         before = rng if self.modalities.flow is None else copy.deepcopy(rng)
+        frame = None if frames is None else frames.shape[1:3]
         if frames is None:
             sample = Sample(_no_pictures(1, self.transform.size), self.videos.target(video), video)
         else:
             sample = self.sample(frames, video, rng)
-        tracks = self.modalities.tracks(place, training_view(self.transform, before), 1, rng)
+        tracks = self.modalities.tracks(place, training_view(self.transform, before, frame), 1, rng)
         return replace(sample, failures=failures, tracks=tracks)
 
 

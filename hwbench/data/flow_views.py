@@ -9,7 +9,7 @@ import torch
 
 from hwbench.data.augmentations import Augmentation, Flip
 from hwbench.data.decoding import Frames
-from hwbench.data.transforms import RandomResizedCrop, ScaleJitter, TestTransform, TrainTransform
+from hwbench.data.transforms import RandomResizedCrop, ScaleJitter, Size, TestTransform, TrainTransform
 from hwbench.errors import InvalidValue
 
 # uint8 (T, H, W, 2) -> uint8 (V, T, 2, h, w).
@@ -21,19 +21,24 @@ def test_view(transform: TestTransform) -> FlowView:
     return lambda codes: torch.stack(transform.pictures(_as_colours(codes)))[:, :, :2]
 
 
-def training_view(transform: TrainTransform, rng: np.random.Generator) -> FlowView:
+def training_view(transform: TrainTransform, rng: np.random.Generator, frame: Size | None = None) -> FlowView:
     """The random view that a transform of pictures takes with this generator, which is used up.
 
     Changes of colour are none of flow. Turns and shears of ``rand-augment`` and ``aug-mix`` are not followed.
+
+    Args:
+        transform: What pictures go through.
+        rng: As it was before the pictures were cut.
+        frame: Height and width of the pictures, whose box is taken in flow of any size; None: there are no pictures.
     """
 
     def view(codes: Frames) -> torch.Tensor:
         followed, frames = check_followed(transform), _as_colours(codes)
         if not isinstance(followed, Augmentation):
-            pictures = followed.crop(frames, rng)
+            pictures = followed.crop(frames, rng, frame)
             flips = int(rng.uniform() < followed.flip)
         else:
-            pictures, flips = followed.crop.crop(frames, rng), 0
+            pictures, flips = followed.crop.crop(frames, rng, frame), 0
             for step in followed.steps:
                 if isinstance(step, Flip):
                     flips += int(rng.uniform() < step.probability)

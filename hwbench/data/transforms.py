@@ -124,6 +124,17 @@ class Box:
     height: int
     width: int
 
+    def within(self, frame: Size, other: Size) -> Box:
+        """The same part of a frame of another size, to the nearest pixel; one pixel at least.
+
+        Args:
+            frame: Height and width of the frame that the box lies in.
+            other: Those of the other frame.
+        """
+        top, height = _rescaled(self.top, self.height, frame[0], other[0])
+        left, width = _rescaled(self.left, self.width, frame[1], other[1])
+        return Box(top, left, height, width)
+
 
 class TrainTransform(Protocol):
     """A random transform for training; ``size`` is (h, w) of its result."""
@@ -180,14 +191,23 @@ class ScaleJitter:
         picture = self.crop(frames, rng)
         return picture.flip(3) if rng.uniform() < self.flip else picture
 
-    def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
-        """A random place at a random scale: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
+    def crop(self, frames: Frames, rng: np.random.Generator, frame: Size | None = None) -> torch.Tensor:
+        """A random place at a random scale: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w).
+
+        Args:
+            frames: What is cut.
+            rng: What is drawn from.
+            frame: Height and width of other frames of the same clip, whose crop by the same numbers is followed; None:
+                those of ``frames``.
+        """
+        own = frames.shape[1:3]
+        frame = frame or own
         factor = math.exp(rng.uniform(math.log(self.scale[0]), math.log(self.scale[1])))
         if self.resize is not Resize.BOX:
-            scaled = _scaled(frames, self.size, factor, self.resize)
+            scaled = _scaled(frames, _scaled_size(frame, self.size, factor), self.resize)
             return _picture(scaled, _place((scaled.shape[2], scaled.shape[3]), *self.size, rng))
-        height, width = _cover(frames.shape[1:3], self.size, factor)
-        return _cut(frames, _place(frames.shape[1:3], height, width, rng), self.size)
+        height, width = _cover(frame, self.size, factor)
+        return _cut(frames, _place(frame, height, width, rng).within(frame, own), self.size)
 
 
 @dataclass(frozen=True)
@@ -220,9 +240,11 @@ class RandomResizedCrop:
         picture = self.crop(frames, rng)
         return picture.flip(3) if rng.uniform() < self.flip else picture
 
-    def crop(self, frames: Frames, rng: np.random.Generator) -> torch.Tensor:
-        """A random box at the output size: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w)."""
-        return _cut(frames, self._box(frames.shape[1], frames.shape[2], rng), self.size)
+    def crop(self, frames: Frames, rng: np.random.Generator, frame: Size | None = None) -> torch.Tensor:
+        """A random box at the output size: uint8 (T, H, W, 3) -> uint8 (T, 3, h, w); ``frame`` as in ScaleJitter."""
+        own = frames.shape[1:3]
+        frame = frame or own
+        return _cut(frames, self._box(*frame, rng).within(frame, own), self.size)
 
     def _box(self, height: int, width: int, rng: np.random.Generator) -> Box:
         box = random_box((height, width), self.area, self.aspect, (height, width), rng)
@@ -260,7 +282,7 @@ class TestTransform:
         if self.resize is Resize.BOX:
             boxes = self.boxes(frames.shape[1], frames.shape[2])
             return [_cut(frames, box, self.size) for box in boxes]
-        scaled = _scaled(frames, self.size, self.scale, self.resize)
+        scaled = _scaled(frames, _scaled_size(frames.shape[1:3], self.size, self.scale), self.resize)
         return [_picture(scaled, box) for box in self._places((scaled.shape[2], scaled.shape[3]))]
 
     def _places(self, frame: Size) -> tuple[Box, ...]:
@@ -326,16 +348,25 @@ def _centre(frame: Size, box: Size) -> Box:
     return Box((frame[0] - box[0]) // 2, (frame[1] - box[1]) // 2, *box)
 
 
-def _scaled(frames: Frames, size: Size, factor: float, resize: Resize) -> torch.Tensor:
-    """Whole frames whose side that limits a crop of ``size`` is ``factor`` times as long: uint8 (T, 3, h, w)."""
-    frame = (frames.shape[1], frames.shape[2])
+def _rescaled(start: int, length: int, whole: int, other: int) -> tuple[int, int]:
+    """Start and length of a range of pixels where the ``whole`` side has ``other`` pixels."""
+    first, last = round(start * other / whole), round((start + length) * other / whole)
+    first = min(first, other - 1)
+    return first, max(1, last - first)
+
+
+def _scaled_size(frame: Size, size: Size, factor: float) -> Size:
+    """Height and width of a frame whose side that limits a crop of ``size`` is scaled to ``factor`` times that."""
     limit = 1 if frame[1] / size[1] < frame[0] / size[0] else 0
     side = round(size[limit] * factor)
     # The float operations in PyTorchVideo's order: a length that is a whole number may come out one shorter.
     other = max(size[1 - limit], math.floor(frame[1 - limit] / frame[limit] * side))
-    target = [side, other] if limit == 0 else [other, side]
-    tensor = torch.from_numpy(frames).permute(0, 3, 1, 2)
-    return _resized(tensor, target, antialias=resize.antialias)
+    return (side, other) if limit == 0 else (other, side)
+
+
+def _scaled(frames: Frames, size: Size, resize: Resize) -> torch.Tensor:
+    """Whole frames at a size: uint8 (T, 3, h, w)."""
+    return _resized(torch.from_numpy(frames).permute(0, 3, 1, 2), list(size), antialias=resize.antialias)
 
 
 def _picture(scaled: torch.Tensor, box: Box) -> torch.Tensor:

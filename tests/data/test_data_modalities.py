@@ -8,7 +8,7 @@ import pytest
 import torch
 from sound_files import sine, write_film
 from torch import nn
-from torchvision.io import encode_png
+from torchvision.io import encode_png, write_png
 from video_files import MakeVideo
 
 from hwbench.data import ClipSpec, TestClips, TestTransform, TrainingClips, augmentation, collate, read_splits
@@ -26,7 +26,7 @@ from hwbench.data.mel import MelSpec
 from hwbench.data.modalities import Audio, FlowFiles, Imu, Modalities, OpticalFlow
 from hwbench.data.readers import get
 from hwbench.data.spec_augment import SpecAugment
-from hwbench.data.transforms import RandomResizedCrop, ScaleJitter, TrainTransform
+from hwbench.data.transforms import RandomResizedCrop, Resize, ScaleJitter, TrainTransform
 from hwbench.data.videos import VideoList
 from hwbench.errors import InvalidValue, VideoError
 
@@ -291,6 +291,49 @@ def test_flow_is_seen_as_pictures_are(transform: ScaleJitter, flow_frames: Video
         flips.append(bool(torch.equal(across, 255 - red[rows][kept[rows]])))
         assert flips[-1] or torch.equal(across, red[rows][kept[rows]])
     assert len(set(flips)) == 2
+
+
+def places_in_frame(height: int, width: int) -> torch.Tensor:
+    """A picture whose values tell the place: from 0 to 255 to the right, and down: uint8 (2, H, W)."""
+    across, down = (255 * (torch.arange(side) + 0.5) / side for side in (width, height))
+    return torch.stack([across.expand(height, width), down[:, None].expand(height, width)]).round().to(torch.uint8)
+
+
+@pytest.mark.parametrize("flow_size", [(24, 40), (12, 20), (11, 20), (96, 160)])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        ScaleJitter((16, 16), flip=0.5),
+        ScaleJitter((16, 16), resize=Resize.SHORT_SIDE),
+        ScaleJitter((16, 16), scale=(1.0, 1.02)),
+        RandomResizedCrop((16, 16), flip=0.5),
+        augmentation(["random-erasing:1", "random-resized-crop", "flip:0.5"], ScaleJitter((16, 16))),
+    ],
+    ids=["scale-jitter", "short-side", "little-room", "random-resized-crop", "steps"],
+)
+def test_flow_of_another_size_is_seen_at_the_same_place(
+    transform: TrainTransform, flow_size: tuple[int, int], tmp_path: Path
+) -> None:
+    folders = [f"{label}/{number}" for label in "ab" for number in range(2)]
+    picture, flow = places_in_frame(48, 80), places_in_frame(*flow_size)
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+        for prefix, plane in {"img_": picture[[0, 1, 1]], "flow_x_": flow[:1], "flow_y_": flow[1:]}.items():
+            write_png(plane, str(tmp_path / folder / f"{prefix}1.png"))
+    (tmp_path / "train.txt").write_text("\n".join(f"{folder} 1 {'ab'.index(folder[0])}" for folder in folders))
+    videos = read_splits(tmp_path, reader=get("mmaction2")).train
+    clips = TrainingClips(videos, ClipSpec(1, stride=1), transform, modalities=Modalities(flow=OpticalFlow()))
+    for epoch in range(40):
+        clips.set_epoch(epoch)
+        sample = clips[0]
+        assert sample.pictures is not None
+        seen, followed = sample.pictures[0, 0].float(), sample.tracks["flow"].values[0, 0].float()
+        if seen[0, 8, 0] > seen[0, 8, -1]:  # mirrored: what is on the right moves to the right no more
+            seen[0] = 255 - seen[0]
+        kept = (sample.pictures[0, 0] != 115).any(dim=0)  # not erased
+        for axis, side in ((0, flow_size[1]), (1, flow_size[0])):
+            difference = (seen[axis] - followed[axis])[kept].mean().abs()
+            assert difference < 255 / side, f"{difference * side / 255} pixels of flow apart in epoch {epoch}"
 
 
 def test_flow_of_a_test_has_its_crops_and_normalised_values(flow_frames: VideoList) -> None:

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from hwbench.data.transforms import Box, Normalisation, RandomResizedCrop, ScaleJitter, TestTransform
+from hwbench.data.transforms import Box, Normalisation, RandomResizedCrop, ScaleJitter, Size, TestTransform
 from hwbench.errors import InvalidValue
 
 
@@ -96,3 +96,17 @@ def test_a_frame_of_the_right_size_is_not_resampled() -> None:
 def test_impossible_settings_are_refused(make: object) -> None:
     with pytest.raises(InvalidValue, match="transform"):
         make()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("box", "other", "expected"),
+    [
+        (Box(3, 5, 10, 20), (48, 80), Box(3, 5, 10, 20)),
+        (Box(4, 8, 20, 40), (24, 40), Box(2, 4, 10, 20)),
+        (Box(0, 0, 48, 80), (11, 7), Box(0, 0, 11, 7)),
+        (Box(47, 79, 1, 1), (5, 1), Box(4, 0, 1, 1)),
+        (Box(4, 8, 20, 40), (480, 800), Box(40, 80, 200, 400)),
+    ],
+)
+def test_a_box_is_the_same_part_of_a_frame_of_another_size(box: Box, other: Size, expected: Box) -> None:
+    assert box.within((48, 80), other) == expected
