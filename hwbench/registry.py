@@ -83,6 +83,10 @@ class Registry(Generic[T]):
         """All names, sorted. Loads nothing."""
         return tuple(sorted({*self._items, *self._modules, *self._points}))
 
+    def point(self, name: str) -> EntryPoint | None:
+        """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
+        return None if name in self._modules else self._points.get(name)
+
     def __contains__(self, name: str) -> bool:
         return name in self._items or name in self._modules or name in self._points
 

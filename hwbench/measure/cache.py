@@ -1,10 +1,11 @@
 """The build cache: ``<key>.pte`` beside ``<key>.json``. Loads no torch and starts no process.
 
 The key is a digest of everything that determines the file: the workload, the engine with the versions of the packages
-that lower a graph, and the sources of hwbench which make that graph. A changed source or version is another key, so
-nothing stale is ever measured; a file whose digest does not match its description is built again, as is one that
-somebody else can write. A folder that somebody else can write is refused. What has not been used for longest goes when
-the cache grows beyond its limit (``hwbench.room``).
+that lower a graph, the sources of hwbench which make that graph, and the sources of other packages that take part:
+blocks, graph rules, the runtime. A changed source or version is another key, so nothing stale is ever measured; a file
+whose digest does not match its description is built again, as is one that somebody else can write. A folder that
+somebody else can write is refused. What has not been used for longest goes when the cache grows beyond its limit
+(``hwbench.room``).
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from hwbench.documents import read_json
 from hwbench.errors import HwbenchError
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.room import limit_bytes, stamp, trim_builds, use
-from hwbench.runtimes import get
+from hwbench.runtimes import get, runtimes
 from hwbench.runtimes.base import installed_version
+from hwbench.runtimes.capabilities import ModuleForm
 from hwbench.specs import Artifact, DelegationReport, Workload
+from hwbench.specs.plugin_sources import package_digest, workload_digest
 from hwbench.workspace import write_text, writing
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -111,12 +114,17 @@ class ArtifactCache:
 
     @functools.cached_property
     def _engine(self) -> str:
-        packages = [f"{name}={installed_version(name)}" for name in get(self.runtime).capabilities.packages]
-        return "\n".join([self.runtime, self.version, *packages, sources_digest()])
+        runtime = get(self.runtime)
+        packages = [f"{name}={installed_version(name)}" for name in runtime.capabilities.packages]
+        other = package_digest(type(runtime).__module__, runtimes.point(self.runtime))
+        return "\n".join([self.runtime, self.version, *packages, sources_digest(), *filter(None, [other])])
 
     def key(self, workload: Workload) -> str:
         """Name of the workload's files, and of its build in the measurement store."""
-        return hashlib.sha256(f"{workload.key}\n{self._engine}".encode()).hexdigest()
+        form = get(self.runtime).capabilities.form(workload)
+        plugins = workload_digest(workload, rewritten=form is ModuleForm.DEPLOY)
+        lines = [workload.key, self._engine, *filter(None, [plugins])]
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def load(self, workload: Workload) -> Artifact | None:
         """The built file, or None where there is none, it is damaged, or it is not of this workload.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from hwbench.runtimes.base import Runtime, runtimes
 from hwbench.runtimes.capabilities import Capabilities, FileFormat
 from hwbench.specs import Artifact, DelegationReport, Precision, Workload
+from hwbench.specs.plugin_sources import workload_digest
 from hwbench.workspace import write_bytes
 
 if TYPE_CHECKING:
@@ -53,12 +54,18 @@ class EagerTorch(Runtime):
     ) -> Artifact:
         """Writes the name of the workload; the delegation report is empty: there is no delegate.
 
+        The file of blocks of another package also holds a digest of that package: of an edited block it is another
+        file, and rows of the block before the edit do not stand for it.
+
         Raises:
             UnsupportedModule: The workload is in int8.
             WorkspaceError: ``out`` cannot be written.
         """
         self.require_precision(workload.precision)
-        text = json.dumps({"module": FACTORY, "argument": workload.key}, indent=2) + "\n"
+        values = {"module": FACTORY, "argument": workload.key}
+        if plugins := workload_digest(workload, rewritten=False):
+            values["sources"] = plugins
+        text = json.dumps(values, indent=2) + "\n"
         write_bytes(out, text.encode())
         digest = hashlib.sha256(text.encode()).hexdigest()
         return Artifact(out, digest, workload, self.name, self.version(), DelegationReport(0))
