@@ -27,6 +27,11 @@ def suggest(name: str, known: Iterable[str]) -> str:
     return f"{meant}known: {', '.join(known) if known else 'none'}"
 
 
+def package_of(point: EntryPoint) -> str:
+    """Name of the distribution that an entry point is of, as pip knows it."""
+    return point.dist.name if point.dist is not None else point.module
+
+
 class Registry(Generic[T]):
     """An open set of named things of one kind, filled where the things are defined, and by other packages.
 
@@ -42,6 +47,8 @@ class Registry(Generic[T]):
         self.entry_points = entry_points
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
+        self._from_packages: set[str] = set()
+        self._broken: set[str] = set()
 
     def register(self, name: str) -> Callable[[T], T]:
         """Decorator which binds ``name``; a second binding of the same name is a programming error."""
@@ -83,9 +90,20 @@ class Registry(Generic[T]):
         """All names, sorted. Loads nothing."""
         return tuple(sorted({*self._items, *self._modules, *self._points}))
 
+    def loading(self) -> dict[str, T]:
+        """All things by name, hwbench's own first; those of other packages that do not load are left out."""
+        things = dict[str, T]()
+        for name in sorted(set(self.names()) - self._broken, key=lambda name: (self.point(name) is not None, name)):
+            try:
+                things[name] = self.get(name)
+            except MissingDependency:
+                self._broken.add(name)
+        return things
+
     def point(self, name: str) -> EntryPoint | None:
         """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
-        return None if name in self._modules else self._points.get(name)
+        own = name in self._modules or (name in self._items and name not in self._from_packages)
+        return None if own else self._points.get(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._items or name in self._modules or name in self._points
@@ -107,8 +125,9 @@ class Registry(Generic[T]):
         point = self._points[name]
         try:
             self._items[name] = point.load()
+            self._from_packages.add(name)
         except Exception as error:
-            package = point.dist.name if point.dist is not None else point.module
+            package = package_of(point)
             raise MissingDependency(
                 f"{self.kind} {name!r} of the package {package} does not load ({point.value}): "
                 f"{type(error).__name__}: {error}; mend it, or remove it: python -m pip uninstall {package}"

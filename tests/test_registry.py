@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hwbench.errors import MissingDependency, UnknownName
-from hwbench.registry import Registry
+from hwbench.registry import Registry, package_of
 
 GROUP = "hwbench.tested"
 # Every registry with names of its own that is open to other packages: how it is asked, and such a name.
@@ -82,3 +82,19 @@ def test_a_name_of_our_own_cannot_be_taken(group, asked, tmp_path):
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+def test_what_does_not_load_is_left_out_and_our_own_comes_first(registry):
+    registry.register("zoo")("ours as well")
+    assert list(registry.loading()) == ["own", "zoo", "good"]
+    assert list(registry.loading()) == ["own", "zoo", "good"]
+    with pytest.raises(MissingDependency):
+        registry.get("broken")
+
+
+def test_a_thing_is_told_from_one_of_another_package_before_and_after_loading(registry):
+    for _ in range(2):
+        assert registry.point("own") is None
+        assert registry.point("nosuch") is None
+        assert package_of(registry.point("good")) == "thief"
+        registry.get("good")

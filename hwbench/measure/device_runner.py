@@ -24,7 +24,7 @@ from hwbench.measure.remote_toolchain import (
     machine_of,
 )
 from hwbench.room import use
-from hwbench.runtimes import DEFAULT, get, in_words, names
+from hwbench.runtimes import DEFAULT, get, in_words, usable
 from hwbench.runtimes.capabilities import EXECUTOR_RUNNER, NATIVE, NATIVE_BOARD, NATIVE_LOADER, PYTHON, Capabilities
 from hwbench.runtimes.native.cross import install_command
 from hwbench.runtimes.runner_bundle import Kit, engine_version, loader_kit, native_kit, python_kit, sources_kit
@@ -75,7 +75,7 @@ def check_runtime(device: Device, runtime: str) -> None:
     """
     if device.transport_name == LOCAL or get(runtime).capabilities.remote:
         return
-    remote = in_words([name for name in names() if get(name).capabilities.remote])
+    remote = in_words([name for name, known in usable().items() if known.remote])
     raise InvalidValue(
         f"{runtime} files are measured on this machine only (--device {LOCAL}); device {device.name!r} runs "
         f"{remote} files: --runtime {remote}"

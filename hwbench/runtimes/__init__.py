@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hwbench.errors import InvalidFile
-from hwbench.runtimes.base import DEFAULT, Runtime, runtimes
+from hwbench.runtimes.base import DEFAULT, Runtime, check_ending, loading, runtimes, usable
 from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, Quantiser
 
 # Where each runtime is defined. Importing its module registers it.
@@ -34,24 +34,32 @@ def get(name: str) -> Runtime:
     Raises:
         UnknownName: No such runtime.
         MissingDependency: The package that offers it does not load.
+        InvalidValue: Its package gives its files the ending of another runtime's.
     """
+    check_ending(name)
     return runtimes.get(name)()
 
 
 def of_file(path: Path) -> str | None:
-    """The runtime whose files end like this one; None where there is none. The longest ending counts."""
-    endings = {get(name).capabilities.suffix: name for name in names()}
+    """The runtime whose files end like this one; None where there is none.
+
+    The longest ending counts. An ending of hwbench's own runtimes is theirs, also where another package takes it.
+    """
+    endings = dict[str, str]()
+    for name, known in loading().items():
+        endings.setdefault(known.suffix, name)
     return next((endings[e] for e in sorted(endings, key=len, reverse=True) if path.name.endswith(e)), None)
 
 
 def exporting() -> tuple[str, ...]:
     """The runtimes whose files hold a network, sorted: what a model is exported for."""
-    return tuple(name for name in names() if get(name).capabilities.holds_weights)
+    return tuple(sorted(name for name, known in usable().items() if known.holds_weights))
 
 
 def suffixes() -> str:
     """The endings of exported models, for a message: ``.pte, .onnx or .ts``."""
-    return in_words([get(name).capabilities.suffix for name in exporting()])
+    known = usable()
+    return in_words([known[name].suffix for name in exporting()])
 
 
 def in_words(words: list[str] | tuple[str, ...]) -> str:
@@ -102,4 +110,5 @@ __all__ = [
     "of_file",
     "runtimes",
     "suffixes",
+    "usable",
 ]

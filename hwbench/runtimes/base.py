@@ -8,12 +8,12 @@ campaign turns that into a row with outcome ``build``.
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from hwbench.errors import MissingDependency, UnsupportedModule
-from hwbench.registry import Registry
+from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.registry import Registry, package_of
 from hwbench.runtimes.capabilities import Capabilities
 from hwbench.specs import STREAM, Artifact, Precision, Workload
 
@@ -56,7 +56,7 @@ class Runtime(Protocol):
         """
         able = self.capabilities.precisions
         if precision not in able:
-            others = [name for name in runtimes.names() if precision in runtimes.get(name).capabilities.precisions]
+            others = [name for name, known in usable().items() if precision in known.precisions]
             raise UnsupportedModule(
                 f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; "
                 f"choose another engine: --runtime {' or '.join(others)}"
@@ -79,7 +79,7 @@ class Runtime(Protocol):
             UnsupportedModule: Says what to choose.
         """
         if not self.capabilities.streams:
-            able = [name for name in runtimes.names() if runtimes.get(name).capabilities.streams]
+            able = [name for name, known in usable().items() if known.streams]
             raise UnsupportedModule(
                 f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"
             )
@@ -150,6 +150,44 @@ def single(example: Example, what: str) -> torch.Tensor:
 
 
 runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes")
+
+
+def loading() -> dict[str, Capabilities]:
+    """Capabilities of all runtimes by name, hwbench's own first; packages that do not load are left out."""
+    return {name: runtime.capabilities for name, runtime in runtimes.loading().items()}
+
+
+def usable() -> dict[str, Capabilities]:
+    """As ``loading``, without the runtimes that ``check_ending`` refuses."""
+    known = loading()
+    return {name: one for name, one in known.items() if _of_same_ending(name, known) is None}
+
+
+def check_ending(name: str) -> None:
+    """Refuses a runtime of another package whose files end like those of another runtime.
+
+    Raises:
+        InvalidValue: The message names both packages, and the ending.
+    """
+    point = runtimes.point(name)
+    if point is None:
+        return
+    known, package = loading(), package_of(point)
+    other = _of_same_ending(name, known)
+    if other is not None:
+        owner = runtimes.point(other)
+        raise InvalidValue(
+            f"runtime {name!r} of the package {package}: its files end in {known[name].suffix}, as those of the "
+            f"runtime {other!r} of {'hwbench' if owner is None else f'the package {package_of(owner)}'} do; "
+            f"give it another ending, or remove it: python -m pip uninstall {package}"
+        )
+
+
+def _of_same_ending(name: str, known: Mapping[str, Capabilities]) -> str | None:
+    """Another runtime whose files end like those of a runtime of another package, hwbench's own first."""
+    if runtimes.point(name) is None or name not in known:
+        return None
+    return next((other for other in known if other != name and known[other].suffix == known[name].suffix), None)
 
 
 def installed_version(distribution: str, together: Sequence[str] = ()) -> str:

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hwbench.runtimes import get, names
+from hwbench.runtimes import usable
 from hwbench.runtimes.machine import Machine
 from hwbench.runtimes.protocol import CACHES, MAX_COPIES, SENTINEL, Options
 from hwbench.runtimes.python_models import Model, ModelFailure, mix
@@ -163,7 +163,7 @@ class RunnerSession:
 
     def start(self) -> Answer:
         """Who we are."""
-        engines = sorted({package for name in names() for package in get(name).capabilities.packages[:1]})
+        engines = sorted({package for known in usable().values() for package in known.packages[:1]})
         versions = {name: _version(name) for name in engines}
         cpus = self.machine.cpus()
         return _answer(

@@ -19,7 +19,7 @@ from hwbench.errors import HwbenchError, InvalidValue, NotCalibrated, Unsupporte
 from hwbench.measure.cache import engine_version
 from hwbench.models import eager_workload, workload_module
 from hwbench.runtimes import ModuleForm, Runtime, get, of_file
-from hwbench.runtimes.base import single
+from hwbench.runtimes.base import loading, single
 from hwbench.runtimes.protocol import Error, Options, Visit, parse_line
 from hwbench.runtimes.runners import check_file, python_runner
 from hwbench.specs import Precision, Workload
@@ -33,8 +33,10 @@ class RuntimeConformance:
     """Inherit, and give a fixture ``runtime``."""
 
     def test_it_is_found_by_its_name_and_its_files_by_their_ending(self, runtime: Runtime) -> None:
+        suffix, known = runtime.capabilities.suffix, loading()
+        assert [name for name in known if name != runtime.name and known[name].suffix == suffix] == []
         assert type(get(runtime.name)) is type(runtime)
-        assert of_file(Path("folder.x", "model" + runtime.capabilities.suffix)) == runtime.name
+        assert of_file(Path("folder.x", "model" + suffix)) == runtime.name
         assert runtime.version() == engine_version(runtime.name)
 
     def test_a_file_computes_what_the_module_computes(self, runtime: Runtime, tmp_path: Path) -> None:
