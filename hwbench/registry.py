@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+# Says what was expected and what came instead, of a thing of the wrong kind; empty: of the right one.
+Check = Callable[[object], str]
 
 MAX_NAME = 200
 
@@ -32,6 +34,48 @@ def package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module
 
 
+def instance_of(kind: type) -> Check:
+    """Expects an instance of a class."""
+
+    def check(item: object) -> str:
+        return "" if isinstance(item, kind) else f"expected {_a(kind.__name__)}, got {_what(item)}"
+
+    return check
+
+
+def class_with(*attributes: str) -> Check:
+    """Expects a class that has these attributes."""
+
+    def check(item: object) -> str:
+        missing = [name for name in attributes if not hasattr(item, name)]
+        if isinstance(item, type) and not missing:
+            return ""
+        without = f" without {_listed(missing)}" if isinstance(item, type) else ""
+        return f"expected a class with {_listed(attributes)}, got {_what(item)}{without}"
+
+    return check
+
+
+def a_callable(item: object) -> str:
+    """Expects a function, or what else can be called."""
+    return "" if callable(item) else f"expected a function, got {_what(item)}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
+
+
+def _what(item: object) -> str:
+    if item is None:
+        return "None"
+    return f"the class {item.__name__}" if isinstance(item, type) else _a(type(item).__name__)
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[:1] in 'aeiouAEIOU' else 'a'} {noun}"
+
+
 class Registry(Generic[T]):
     """An open set of named things of one kind, filled where the things are defined, and by other packages.
 
@@ -40,11 +84,13 @@ class Registry(Generic[T]):
         entry_points: The group of entry points in which an installed package names things of its own
             (``name = "package.module:thing"``). One is loaded when its name is asked for; a thing of hwbench's own
             keeps its name.
+        expects: What such a package has to offer: ``instance_of``, ``class_with`` or ``a_callable``; None: anything.
     """
 
-    def __init__(self, kind: str, entry_points: str = "") -> None:
+    def __init__(self, kind: str, entry_points: str = "", expects: Check | None = None) -> None:
         self.kind = kind
         self.entry_points = entry_points
+        self._expects = expects
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
         self._from_packages: set[str] = set()
@@ -70,7 +116,7 @@ class Registry(Generic[T]):
 
         Raises:
             UnknownName: Nothing has that name.
-            MissingDependency: The package that offers it does not load.
+            MissingDependency: The package that offers it does not load, or offers a thing of another kind.
         """
         if name not in self._items:
             if name not in self:
@@ -82,7 +128,7 @@ class Registry(Generic[T]):
         """The thing called ``name``, or None where nothing has that name.
 
         Raises:
-            MissingDependency: The package that offers it does not load.
+            MissingDependency: The package that offers it does not load, or offers a thing of another kind.
         """
         return self.get(name) if name in self else None
 
@@ -123,12 +169,15 @@ class Registry(Generic[T]):
             importlib.import_module(self._modules[name])
             return
         point = self._points[name]
+        package = package_of(point)
+        offered = f"{self.kind} {name!r} of the package {package}"
+        mend = f"mend it, or remove it: python -m pip uninstall {package}"
         try:
-            self._items[name] = point.load()
-            self._from_packages.add(name)
+            item = point.load()
         except Exception as error:
-            package = package_of(point)
-            raise MissingDependency(
-                f"{self.kind} {name!r} of the package {package} does not load ({point.value}): "
-                f"{type(error).__name__}: {error}; mend it, or remove it: python -m pip uninstall {package}"
-            ) from error
+            cause = f"{type(error).__name__}: {error}"
+            raise MissingDependency(f"{offered} does not load ({point.value}): {cause}; {mend}") from error
+        if self._expects is not None and (wrong := self._expects(item)):
+            raise MissingDependency(f"{offered} ({point.value}): {wrong}; {mend}")
+        self._items[name] = item
+        self._from_packages.add(name)

@@ -1,13 +1,18 @@
 """Registries: names of hwbench's own, names of other packages, and packages that do not load."""
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from plugin_packages import MODULE, offer
 
+import hwbench
+from hwbench.devices import transports
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.registry import Registry, package_of
+from hwbench.workspace import Workspace
 
 GROUP = "hwbench.tested"
 # Every registry with names of its own that is open to other packages: how it is asked, and such a name.
@@ -98,3 +103,64 @@ def test_a_thing_is_told_from_one_of_another_package_before_and_after_loading(re
         assert registry.point("nosuch") is None
         assert package_of(registry.point("good")) == "thief"
         registry.get("good")
+
+
+CODE = """
+class NoUnit:
+    name = "no-unit"
+
+    def score(self, network):
+        return 0.0
+
+
+class Nothing:
+    pass
+
+
+class Scores(NoUnit):
+    unit = "points"
+
+
+def function(argument):
+    return None
+
+
+text = "text"
+scores = Scores()
+"""
+# Registry, the thing that is offered, and what is said of it.
+WRONG = [
+    ("hwbench.devices.base:transports", "function", "expected a TransportKind, got a function"),
+    ("hwbench.spaces.family:families", "Nothing", "expected a Family, got the class Nothing"),
+    ("hwbench.specs.kind:block_kinds", "Nothing", "expected a BlockKind, got the class Nothing"),
+    ("hwbench.studies.evaluators:evaluators", "NoUnit", "got the class NoUnit without unit"),
+    ("hwbench.studies.evaluators:evaluators", "scores", "expected a class with name, unit and score, got a Scores"),
+    ("hwbench.data.readers:readers", "function", "expected a class with read, got a function"),
+    ("hwbench.data.decoders:decoders", "function", "expected a class with open, got a function"),
+    ("hwbench.studies.sampler:samplers", "text", "expected a function, got a str"),
+    ("hwbench.blocks.graph.rules:rules", "text", "expected a function, got a str"),
+]
+
+
+@pytest.mark.parametrize(("place", "thing", "said"), WRONG)
+def test_an_entry_point_of_the_wrong_kind_is_told_by_name(place, thing, said, tmp_path, monkeypatch):
+    module, _, name = place.partition(":")
+    asked = getattr(importlib.import_module(module), name)
+    offer(monkeypatch, tmp_path, asked, CODE, {"wrong": thing})
+    with pytest.raises(MissingDependency) as caught:
+        asked.get("wrong")
+    told = f"{asked.kind} 'wrong' of the package plugins ({MODULE}:{thing}): "
+    assert str(caught.value).startswith(told)
+    assert said in str(caught.value)
+    assert str(caught.value).endswith("mend it, or remove it: python -m pip uninstall plugins")
+
+
+def test_a_device_over_a_transport_of_the_wrong_kind_leaves_the_others_listed(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, transports, CODE, {"wrong": "function"})
+    workspace = Workspace.create(tmp_path / "bench")
+    profile = workspace.root / "profiles" / "odd" / "device.toml"
+    profile.parent.mkdir()
+    profile.write_text('schema = 1\nname = "odd"\ntransport = "wrong"\n')
+    listed = {one.name: one.description for one in hwbench.list_devices(workspace=workspace).devices}
+    assert "expected a TransportKind, got a function" in listed["odd"]
+    assert {"local", "s9"} <= set(listed)

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from hwbench.registry import Registry
+from hwbench.registry import Registry, instance_of
 from hwbench.workspace import Workspace
 
 # A file that a device gives may be so long unless who fetches it says how long; a large model has some 200 MB.
@@ -191,5 +191,7 @@ class TransportKind:
     work_dir: str = "/tmp/hwbench"
 
 
-transports: Registry[TransportKind] = Registry("transport", entry_points="hwbench.transports")
+transports: Registry[TransportKind] = Registry(
+    "transport", entry_points="hwbench.transports", expects=instance_of(TransportKind)
+)
 """Ways to a device. A new one is a file here and a line in ``device.py``."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from hwbench.registry import Registry
+from hwbench.registry import Registry, instance_of
 from hwbench.spaces.axes import Axis
 from hwbench.spaces.stages import Stage, StageChoice
 from hwbench.specs import BlockSpec, TensorSpec
@@ -126,4 +126,4 @@ def only(family: Family, choice: Mapping[str, Any]) -> StageChoice:
     return StageChoice(values, names, constants)
 
 
-families: Registry[Family] = Registry("family", entry_points="hwbench.families")
+families: Registry[Family] = Registry("family", entry_points="hwbench.families", expects=instance_of(Family))

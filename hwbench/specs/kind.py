@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hwbench.errors import InvalidValue, UnsupportedModule
-from hwbench.registry import Registry, suggest
+from hwbench.registry import Registry, instance_of, suggest
 from hwbench.specs.fields import COMMON, GLOBAL, Field
 from hwbench.specs.operations import Operation
 from hwbench.specs.tensor import TensorSpec
@@ -118,7 +118,9 @@ class UnknownKind(BlockKind):
         return (self.output(spec, pathways[0]), *pathways[1:])
 
 
-block_kinds: Registry[BlockKind] = Registry("kind of block", entry_points="hwbench.kinds")
+block_kinds: Registry[BlockKind] = Registry(
+    "kind of block", entry_points="hwbench.kinds", expects=instance_of(BlockKind)
+)
 _UNKNOWN = UnknownKind()
 
 

@@ -14,7 +14,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import InvalidValue
-from hwbench.registry import Registry
+from hwbench.registry import Registry, a_callable
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.spaces.repair import noisy_nearness
 from hwbench.specs import Architecture
@@ -35,7 +35,7 @@ _MOST_DRAWS = 10_000
 # Epochs at which trainings that were given up are compared; each takes part in the matrix of all observations.
 _RUNGS = 4
 
-samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers")
+samplers: Registry[Base] = Registry("sampler", entry_points="hwbench.samplers", expects=a_callable)
 
 
 @samplers.register("tpe")

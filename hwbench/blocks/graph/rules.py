@@ -24,7 +24,7 @@ from hwbench.blocks.graph.values import (
     spec_of,
 )
 from hwbench.errors import UnsupportedModule
-from hwbench.registry import Registry
+from hwbench.registry import Registry, a_callable
 from hwbench.specs import TensorSpec
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[["Call"], Value | tuple[Value, ...]]
 # Name of an ATen operation -> its rule.
-rules: Registry[Rule] = Registry("rule for the operation", entry_points="hwbench.graph_rules")
+rules: Registry[Rule] = Registry("rule for the operation", entry_points="hwbench.graph_rules", expects=a_callable)
 
 BATCH_NORM = "aten._native_batch_norm_legit_no_training.default"
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hwbench.data.decoding import VideoInfo
 from hwbench.data.media import OpenVideo, VideoSource
-from hwbench.registry import Registry
+from hwbench.registry import Registry, class_with
 
 
 class Decoder(Protocol):
@@ -40,4 +40,4 @@ class Decoder(Protocol):
         ...
 
 
-decoders: Registry[type[Decoder]] = Registry("decoder", entry_points="hwbench.decoders")
+decoders: Registry[type[Decoder]] = Registry("decoder", entry_points="hwbench.decoders", expects=class_with("open"))

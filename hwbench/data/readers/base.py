@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from hwbench.data.media import FileSource, VideoSource
-from hwbench.registry import Registry
+from hwbench.registry import Registry, class_with
 
 # x1, y1, x2, y2 as shares of the frame's width and height.
 Box = tuple[float, float, float, float]
@@ -105,4 +105,4 @@ class Reader(Protocol):
         ...
 
 
-readers: Registry[type[Reader]] = Registry("reader of data", entry_points="hwbench.readers")
+readers: Registry[type[Reader]] = Registry("reader of data", entry_points="hwbench.readers", expects=class_with("read"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
-from hwbench.registry import Registry
+from hwbench.registry import Registry, class_with
 from hwbench.specs import BlockSpec, Network, TensorSpec
 
 if TYPE_CHECKING:
@@ -145,4 +145,6 @@ def judgement(evaluator: type[Evaluator]) -> str | None:
     )
 
 
-evaluators: Registry[type[Evaluator]] = Registry("evaluator", entry_points="hwbench.evaluators")
+evaluators: Registry[type[Evaluator]] = Registry(
+    "evaluator", entry_points="hwbench.evaluators", expects=class_with("name", "unit", "score")
+)
