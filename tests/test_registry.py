@@ -9,6 +9,7 @@ import pytest
 from plugin_packages import MODULE, offer
 
 import hwbench
+from hwbench.data.readers import readers
 from hwbench.devices import transports
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.registry import Registry, package_of
@@ -164,3 +165,11 @@ def test_a_device_over_a_transport_of_the_wrong_kind_leaves_the_others_listed(tm
     listed = {one.name: one.description for one in hwbench.list_devices(workspace=workspace).devices}
     assert "expected a TransportKind, got a function" in listed["odd"]
     assert {"local", "s9"} <= set(listed)
+
+
+def test_readers_of_a_package_that_does_not_load_leave_the_others_listed(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, readers, "from hwbench.data.readers import Gone\n", {"broken": "Reader"})
+    listed = {one.name: one for one in hwbench.list_data(workspace=Workspace.create(tmp_path / "bench")).data}
+    assert "'broken' of the package plugins does not load" in listed["broken:PATH"].description
+    assert "cannot import name 'Gone'" in listed["broken:PATH"].description
+    assert {"kinetics:PATH", "synthetic"} <= set(listed)

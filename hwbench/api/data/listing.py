@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.requests import request
+from hwbench.errors import MissingDependency
+from hwbench.printable import printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +29,7 @@ class ListedData:
     Attributes:
         name: How it is typed.
         kind: ``reader``, ``synthetic`` or ``prepared``.
-        description: One line.
+        description: One line; of a reader whose package does not load, what is wrong.
         options: Names of the options of a reader.
     """
 
@@ -68,15 +70,23 @@ def list_data(
         WorkspaceError: There is no workspace.
     """
     from hwbench.data.inventory import prepared_sets, synthetic_sets
-    from hwbench.data.readers import options_of, readers
+    from hwbench.data.readers import readers
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
-    listed = []
-    for name in readers.names():
-        reader = readers.get(name)
-        summary = (inspect.getdoc(reader) or "").partition("\n")[0].replace("``", "`")
-        listed.append(ListedData(f"{name}:PATH", "reader", summary, options_of(reader)))
+    listed = [_reader(name) for name in readers.names()]
     listed += [ListedData(name, "synthetic", text) for name, text in synthetic_sets(workspace)]
     listed += [ListedData(str(folder), "prepared", text) for folder, text in prepared_sets(workspace)]
     return ListDataResult(tuple(listed))
+
+
+def _reader(name: str) -> ListedData:
+    """A reader; one whose package does not load has what is wrong as its description."""
+    from hwbench.data.readers import options_of, readers
+
+    try:
+        reader = readers.get(name)
+    except MissingDependency as error:
+        return ListedData(f"{name}:PATH", "reader", printable(str(error)))
+    summary = (inspect.getdoc(reader) or "").partition("\n")[0].replace("``", "`")
+    return ListedData(f"{name}:PATH", "reader", summary, options_of(reader))
