@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from hwbench.errors import MissingDependency, UnknownName
+from hwbench.errors import HwbenchError, MissingDependency, UnknownName
+from hwbench.printable import printable
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,6 +34,26 @@ def suggest(name: str, known: Iterable[str]) -> str:
 def package_of(point: EntryPoint) -> str:
     """Name of the distribution that an entry point is of, as pip knows it."""
     return point.dist.name if point.dist is not None else point.module
+
+
+@contextmanager
+def blaming(who: str, on: str = "") -> Iterator[None]:
+    """Around a call of what is not ours: what it raises is told in one line with its name; a HwbenchError passes.
+
+    Args:
+        who: What is called, in words.
+        on: What it is called with, for the message.
+
+    Raises:
+        HwbenchError: It has raised something else.
+    """
+    try:
+        yield
+    except HwbenchError:
+        raise
+    except Exception as error:
+        cause = printable(f"{type(error).__name__}: {error}", 500)
+        raise HwbenchError(f"{who} failed{f' on {on}' if on else ''}: {cause}") from error
 
 
 def instance_of(kind: type) -> Check:
@@ -93,7 +115,7 @@ class Registry(Generic[T]):
         self._expects = expects
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
-        self._from_packages: set[str] = set()
+        self._offered: dict[str, T] = {}  # of the items those of other packages
         self._broken: set[str] = set()
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -148,11 +170,23 @@ class Registry(Generic[T]):
 
     def point(self, name: str) -> EntryPoint | None:
         """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
-        own = name in self._modules or (name in self._items and name not in self._from_packages)
+        own = name in self._modules or (name in self._items and name not in self._offered)
         return None if own else self._points.get(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._items or name in self._modules or name in self._points
+
+    def origin(self, item: object) -> str:
+        """``KIND 'NAME' of the package P``, for messages; empty where no other package has offered the thing here."""
+        return next((self._title(name) for name, offered in self._offered.items() if offered is item), "")
+
+    def blaming(self, item: object, on: str = "") -> AbstractContextManager[None]:
+        """``blaming`` where another package has offered the thing; errors of hwbench's own things pass as they are."""
+        origin = self.origin(item)
+        return blaming(origin, on) if origin else nullcontext()
+
+    def _title(self, name: str) -> str:
+        return f"{self.kind} {name!r} of the package {package_of(self._points[name])}"
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
@@ -169,8 +203,7 @@ class Registry(Generic[T]):
             importlib.import_module(self._modules[name])
             return
         point = self._points[name]
-        package = package_of(point)
-        offered = f"{self.kind} {name!r} of the package {package}"
+        package, offered = package_of(point), self._title(name)
         mend = f"mend it, or remove it: python -m pip uninstall {package}"
         try:
             item = point.load()
@@ -179,5 +212,4 @@ class Registry(Generic[T]):
             raise MissingDependency(f"{offered} does not load ({point.value}): {cause}; {mend}") from error
         if self._expects is not None and (wrong := self._expects(item)):
             raise MissingDependency(f"{offered} ({point.value}): {wrong}; {mend}")
-        self._items[name] = item
-        self._from_packages.add(name)
+        self._items[name] = self._offered[name] = item

@@ -33,6 +33,7 @@ LEVEL = {name: level for level, names in enumerate(LEVELS) for name in names}
 NEIGHBOURS = {
     ("units", "errors"): "a quantity that does not parse is an InvalidValue",
     ("registry", "errors"): "a name that is not bound is an UnknownName",
+    ("registry", "printable"): "what a thing of another package raises may say anything",
     ("workspace", "errors"): "a directory that cannot be written is a WorkspaceError",
     ("ownership", "errors"): "what somebody else can change is a WorkspaceError",
     ("workspace", "ownership"): "a workspace that somebody else can change is refused",

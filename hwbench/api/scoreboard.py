@@ -144,14 +144,17 @@ def _scores(
     workspace: Workspace, truth: GroundTruth, name: str, data: str | None, listener: Listener
 ) -> dict[str, tuple[float, float]]:
     """What an evaluator says of each network of a ground truth, with the CPU time that it takes."""
-    from hwbench.studies.evaluators import get
+    from hwbench.studies.evaluations import EvaluatorSetup
+    from hwbench.studies.evaluators import evaluators, get
 
     networks = [_network(workspace, truth, one) for one in truth.networks]
-    made = get(name)(_context(workspace, truth, networks, data or truth.data, listener))
+    setup = EvaluatorSetup(get(name), _context(workspace, truth, networks, data or truth.data, listener))
+    made = setup.evaluator()
     found: dict[str, tuple[float, float]] = {}
     for done, (one, network) in enumerate(zip(truth.networks, networks), start=1):
         start = time.process_time()
-        score = made.score(network)
+        with evaluators.blaming(setup.make, on=network.name):
+            score = made.score(network)
         found[one.name] = (score, time.process_time() - start)
         listener.progress(StageProgress(f"score by {name}", done, len(networks)))
     return found

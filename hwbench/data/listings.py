@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from hwbench.data.media import VideoSource
-from hwbench.data.readers import ListedVideo, Listing
+from hwbench.data.readers import ListedVideo, Listing, read
 from hwbench.data.sources import locate
 from hwbench.data.videos import Splits, splits_of
 from hwbench.errors import InvalidFile
@@ -84,7 +84,7 @@ def open_listing(workspace: Workspace, data: str) -> DataListing:
 
 def _listing(workspace: Workspace, data: str) -> tuple[Path, Listing]:
     reader, path = locate(workspace, data)
-    return path, reader.read(path)
+    return path, read(reader, path)
 
 
 def _on_side(videos: tuple[ListedVideo, ...], split: SplitName) -> tuple[SplitVideo, ...]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from hwbench.data.media import FileSource, VideoSource, relative_name
-from hwbench.data.readers import ListedVideo, Listing, Part, Reader, reader_of
+from hwbench.data.readers import ListedVideo, Listing, Part, Reader, read, reader_of
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 
 _VAL_SHARE = 0.2
@@ -134,7 +134,7 @@ def read_splits(path: Path, *, reader: Reader | None = None, seed: int = 0) -> S
     """
     if not path.exists():
         raise UnknownName(f"no data at {path}; expected 'synthetic', a folder of class folders or a list file")
-    return splits_of((reader or reader_of(path)).read(path), path, seed=seed)
+    return splits_of(read(reader or reader_of(path), path), path, seed=seed)
 
 
 def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:

@@ -84,7 +84,9 @@ class Device:
             DeviceUnreachable: It does not answer.
             DeviceError: It is of another model than its file says.
         """
-        transport = transports.get(self.transport_name).connect(self.address)
+        kind = transports.get(self.transport_name)
+        with transports.blaming(kind, on=self.name):
+            transport = kind.connect(self.address)
         try:
             if self.model:  # before anything is written to it
                 self._check_model(probe_device(transport))

@@ -23,7 +23,7 @@ from hwbench.spaces.protocols import NetworkSet
 from hwbench.specs import Architecture, Network
 from hwbench.specs.kinds.by_hand import is_by_hand, model_of
 from hwbench.specs.model_name import ModelName, named_models
-from hwbench.studies.evaluators import Context, Evaluator, ReportingEvaluator
+from hwbench.studies.evaluators import Context, Evaluator, ReportingEvaluator, evaluators
 from hwbench.studies.pruning import Judge
 
 
@@ -199,7 +199,8 @@ class EvaluatorSetup:
 
     def evaluator(self) -> Evaluator:
         """A new evaluator."""
-        return self.make(self.context)
+        with evaluators.blaming(self.make):
+            return self.make(self.context)
 
     def refusal(self, error: Exception) -> InvalidValue:
         """What it means that pickling the setup raised: the evaluator, or what it trains with, cannot be sent."""
@@ -319,7 +320,8 @@ def _outcome(
         if assignment.reports and isinstance(evaluator, ReportingEvaluator):
             score = float(evaluator.score_reporting(assignment.network, report))
         else:
-            score = float(evaluator.score(assignment.network))
+            with evaluators.blaming(type(evaluator), on=assignment.network.name):
+                score = float(evaluator.score(assignment.network))
     except _GiveUp:
         return GaveUp(assignment.trial, last, time.monotonic() - started)
     return Scored(assignment.trial, score, time.monotonic() - started)

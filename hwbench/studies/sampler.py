@@ -14,6 +14,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from hwbench.errors import InvalidValue
+from hwbench.printable import shown
 from hwbench.registry import Registry, a_callable
 from hwbench.spaces.protocols import NetworkSet
 from hwbench.spaces.repair import noisy_nearness
@@ -117,9 +118,10 @@ class FeasibleSampler(BaseSampler):
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
             words = np.random.SeedSequence([self._seed, len(self._taken(study, trial))]).generate_state(1)
-            base = self._make_base(int(words[0]))
+            with samplers.blaming(self._make_base):
+                base = self._make_base(int(words[0]))
             if not isinstance(base, BaseSampler):
-                raise InvalidValue(f"sampler: expected an optuna.samplers.BaseSampler, got {type(base).__name__}")
+                raise _no_sampler(self._make_base, base)
             self._bases[trial.number] = base
             base.before_trial(study, trial)
 
@@ -255,6 +257,12 @@ class FeasibleSampler(BaseSampler):
             if drawn.key not in seen:
                 return drawn
         return self._feasible.draw(rng)
+
+
+def _no_sampler(make: Callable[[int], BaseSampler], made: object) -> InvalidValue:
+    """What is said of a sampler that makes something else."""
+    who = samplers.origin(make) or f"sampler {getattr(make, '__name__', '')}".strip()
+    return InvalidValue(f"{who}: expected an optuna.samplers.BaseSampler, got {shown(made)}")
 
 
 def _spread(rungs: Sequence[int], most: int) -> list[int]:

@@ -29,6 +29,7 @@ from hwbench.studies.evaluators import (
     SummedEvaluator,
     TestedTrainer,
     Trainer,
+    evaluators,
     scoring_of,
 )
 from hwbench.studies.evaluators import get as get_evaluator
@@ -264,11 +265,12 @@ class Search:
         """The scores of all networks, where they are sums; None where they are not."""
         if not (hasattr(make, "block_score") or hasattr(make, "score_sums")):
             return None
-        evaluator = make(context)
-        if isinstance(evaluator, SummedEvaluator):
-            return evaluator.score_sums()
-        assert isinstance(evaluator, AdditiveEvaluator)
-        return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+        with evaluators.blaming(make):
+            evaluator = make(context)
+            if isinstance(evaluator, SummedEvaluator):
+                return evaluator.score_sums()
+            assert isinstance(evaluator, AdditiveEvaluator)
+            return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
         measured: dict[str, Candidate] = {}

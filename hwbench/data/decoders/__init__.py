@@ -16,8 +16,11 @@ def get(name: str = DEFAULT) -> Decoder:
     Raises:
         UnknownName: There is no such decoder.
         MissingDependency: What it needs is not installed, or does not load.
+        HwbenchError: It is of another package, and its constructor raises.
     """
-    return decoders.get(name)()
+    decoder = decoders.get(name)
+    with decoders.blaming(decoder):
+        return decoder()
 
 
 __all__ = ["DEFAULT", "PYAV", "Decoder", "PyAV", "decoders", "get"]

@@ -24,7 +24,8 @@ from hwbench.data.readers.something_something import SomethingSomething
 from hwbench.data.readers.table import Table, listing_of
 from hwbench.data.readers.ucf101 import Ucf101
 from hwbench.data.readers.webdataset import WebDataset
-from hwbench.errors import UnknownName
+from hwbench.errors import HwbenchError, UnknownName
+from hwbench.printable import shown
 from hwbench.registry import suggest
 
 # In the order in which they are asked: a folder of Kinetics has a train.csv too, and any folder may be class folders.
@@ -40,6 +41,7 @@ def get(name: str, options: Mapping[str, str] | None = None) -> Reader:
     Raises:
         UnknownName: There is no such reader, or it has no such option.
         InvalidValue: An option of another value than the reader takes.
+        HwbenchError: It is of another package, and its constructor raises.
     """
     reader = readers.get(name)
     known = options_of(reader)
@@ -47,7 +49,29 @@ def get(name: str, options: Mapping[str, str] | None = None) -> Reader:
         if option not in known:
             hint = suggest(option, known) if known else "it takes none"
             raise UnknownName(f"reader {name!r} has no option {option!r}; {hint}")
-    return reader(**(options or {}))
+    with readers.blaming(reader):
+        return reader(**(options or {}))
+
+
+def read(reader: Reader, path: Path) -> Listing:
+    """The videos of an existing path, as a reader lists them.
+
+    Raises:
+        InvalidFile: The path is not of the reader's layout.
+        HwbenchError: The reader is of another package, and raises something else or gives no listing.
+    """
+    made = type(reader)
+    with readers.blaming(made, on=str(path)):
+        listing = reader.read(path)
+    if not isinstance(listing, Listing):
+        raise _no_listing(made, path, listing)
+    return listing
+
+
+def _no_listing(reader: type[Reader], path: Path, given: object) -> HwbenchError:
+    """What is said of a reader that gives something else."""
+    who = readers.origin(reader) or f"reader {reader.__name__}"
+    return HwbenchError(f"{who}: expected a Listing of {path}, got {shown(given)}")
 
 
 def options_of(reader: type[Reader]) -> tuple[str, ...]:
@@ -62,4 +86,16 @@ def reader_of(path: Path) -> Reader:
     return next((reader for reader in (own() for own in OWN) if reader.recognises(path)), ClassFolders())
 
 
-__all__ = ["Box", "ListedVideo", "Listing", "Part", "Reader", "get", "listing_of", "options_of", "reader_of", "readers"]
+__all__ = [
+    "Box",
+    "ListedVideo",
+    "Listing",
+    "Part",
+    "Reader",
+    "get",
+    "listing_of",
+    "options_of",
+    "read",
+    "reader_of",
+    "readers",
+]

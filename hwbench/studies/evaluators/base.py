@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
+from hwbench.errors import InvalidValue
+from hwbench.printable import shown
 from hwbench.registry import Registry, class_with
 from hwbench.specs import BlockSpec, Network, TensorSpec
 
@@ -120,12 +122,25 @@ class ReportingEvaluator(Protocol):
         ...
 
 
+evaluators: Registry[type[Evaluator]] = Registry(
+    "evaluator", entry_points="hwbench.evaluators", expects=class_with("name", "unit", "score")
+)
+
+
 def scoring_of(evaluator: type[Evaluator]) -> int:
     """Version of what the scores of an evaluator mean, from 1; raised whenever a network gets another score.
 
     Scores of two versions do not mix in a study.
+
+    Raises:
+        InvalidValue: It is no number.
     """
-    return int(getattr(evaluator, "scoring", 1))
+    scoring = getattr(evaluator, "scoring", 1)
+    try:
+        return int(scoring)
+    except (TypeError, ValueError):
+        who = evaluators.origin(evaluator) or f"evaluator {evaluator.name!r}"
+        raise InvalidValue(f"{who}: expected a whole number as its scoring, got {shown(scoring)}") from None
 
 
 def describe(evaluator: type[Evaluator]) -> str:
@@ -143,8 +158,3 @@ def judgement(evaluator: type[Evaluator]) -> str | None:
         f"{evaluator.name}: {judged}, experiment 018; train what it finds (--finalists 4), or score by training "
         "(--evaluator short-train --data DATA)"
     )
-
-
-evaluators: Registry[type[Evaluator]] = Registry(
-    "evaluator", entry_points="hwbench.evaluators", expects=class_with("name", "unit", "score")
-)

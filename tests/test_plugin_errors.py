@@ -1,0 +1,200 @@
+"""What things of other packages raise is told with their names; what hwbench's own raise stays as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plugin_packages import offer
+
+from hwbench.data import open_splits
+from hwbench.data.decoders import decoders
+from hwbench.data.decoders import get as get_decoder
+from hwbench.data.listings import open_listing
+from hwbench.data.readers import readers
+from hwbench.devices import Device, transports
+from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue
+from hwbench.registry import Registry
+from hwbench.studies.evaluators import evaluators, scoring_of
+from hwbench.studies.sampler import samplers
+from hwbench.testing.searches import search_by_law
+from hwbench.workspace import Workspace
+
+EVALUATORS = """
+class Unlicensed:
+    name, unit = "unlicensed", "points"
+
+    def __init__(self, context):
+        raise RuntimeError("no licence key")
+
+    def score(self, network):
+        return 1.0
+
+
+class Broken:
+    name, unit = "broken", "points"
+
+    def __init__(self, context):
+        pass
+
+    def score(self, network):
+        raise RuntimeError("engine broke")
+
+
+class Summed(Broken):
+    def block_score(self, block, x):
+        raise ZeroDivisionError("no weights")
+
+
+class Versioned(Broken):
+    scoring = "second"
+"""
+SAMPLERS = """
+def broken(seed):
+    raise RuntimeError("no seed today")
+
+
+def nothing(seed):
+    return None
+"""
+READERS = """
+from hwbench.errors import InvalidFile
+
+
+class Broken:
+    def read(self, path):
+        raise KeyError("videos")
+
+
+class Strict:
+    def read(self, path):
+        raise InvalidFile("no such layout")
+
+
+class Lists:
+    def read(self, path):
+        return []
+
+
+class Needs:
+    def __init__(self, fps):
+        self.fps = fps
+
+    def read(self, path):
+        return None
+"""
+TRANSPORTS = """
+from hwbench.devices import TransportKind
+from hwbench.errors import DeviceUnreachable
+
+
+def connect(address):
+    raise OSError("cable broke")
+
+
+def refuse(address):
+    raise DeviceUnreachable("it is off")
+
+
+broken, off = TransportKind(connect), TransportKind(refuse)
+"""
+DECODER = """
+class Broken:
+    def __init__(self):
+        raise RuntimeError("no card")
+
+    def open(self, source, info=None):
+        return source.open(info)
+"""
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace.create(tmp_path / "bench")
+
+
+@pytest.mark.parametrize(
+    ("name", "thing", "said"),
+    [
+        ("unlicensed", "Unlicensed", "failed: RuntimeError: no licence key"),
+        ("broken", "Summed", "failed: ZeroDivisionError: no weights"),
+        ("broken", "Versioned", "expected a whole number as its scoring, got 'second'"),
+    ],
+)
+def test_an_evaluator(name, thing, said, workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, EVALUATORS, {name: thing})
+    with pytest.raises(HwbenchError, match=rf"^evaluator '{name}' of the package plugins:? {said}$"):
+        search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, evaluator=name)
+
+
+def test_an_evaluator_that_fails_on_a_network(workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, EVALUATORS, {"broken": "Broken"})
+    said = r"^evaluator 'broken' of the package plugins failed on x3d-tiny:\S+: RuntimeError: engine broke$"
+    with pytest.raises(HwbenchError, match=said) as error:
+        search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, evaluator="broken")
+    assert isinstance(error.value.__cause__, RuntimeError)
+
+
+def test_a_version_of_scores_is_a_number(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, EVALUATORS, {"versioned": "Versioned", "broken": "Broken"})
+    assert scoring_of(evaluators.get("broken")) == 1
+    with pytest.raises(InvalidValue, match="'versioned' of the package plugins: expected a whole number"):
+        scoring_of(evaluators.get("versioned"))
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        ("broken", " failed: RuntimeError: no seed today"),
+        ("nothing", ": expected an optuna.samplers.BaseSampler, got None"),
+    ],
+)
+def test_a_sampler(thing, said, workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, samplers, SAMPLERS, {"odd": thing})
+    with pytest.raises(HwbenchError, match=f"^sampler 'odd' of the package plugins{said}$"):
+        search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, sampler="odd")
+
+
+@pytest.mark.parametrize("opens", [open_splits, open_listing])
+@pytest.mark.parametrize(
+    ("thing", "error", "said"),
+    [
+        ("Broken", HwbenchError, "reader of data 'odd' of the package plugins failed on {}: KeyError: 'videos'"),
+        ("Strict", InvalidFile, "no such layout"),
+        ("Lists", HwbenchError, "reader of data 'odd' of the package plugins: expected a Listing of {}, got []"),
+        ("Needs", HwbenchError, "reader of data 'odd' of the package plugins failed: TypeError: "),
+    ],
+)
+def test_a_reader(opens, thing, error, said, workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, readers, READERS, {"odd": thing})
+    with pytest.raises(error) as caught:
+        opens(workspace, f"odd:{workspace.root}")
+    assert str(caught.value).startswith(said.format(workspace.root))
+
+
+@pytest.mark.parametrize(
+    ("thing", "error", "said"),
+    [
+        ("broken", HwbenchError, "transport 'odd' of the package plugins failed on box: OSError: cable broke"),
+        ("off", DeviceUnreachable, "it is off"),
+    ],
+)
+def test_a_transport(thing, error, said, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, transports, TRANSPORTS, {"odd": thing})
+    with pytest.raises(error, match=f"^{said}$"):
+        Device("box", "odd").transport()
+
+
+def test_a_decoder_that_cannot_be_made(tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, decoders, DECODER, {"odd": "Broken"})
+    with pytest.raises(HwbenchError, match=r"^decoder 'odd' of the package plugins failed: RuntimeError: no card$"):
+        get_decoder("odd")
+
+
+def test_an_error_of_our_own_stays_what_it_is():
+    things: Registry[Any] = Registry("thing")
+    things.register("own")(str)
+    with pytest.raises(KeyError, match="ours"), things.blaming(str):
+        raise KeyError("ours")
+    assert things.origin(str) == ""
