@@ -115,7 +115,8 @@ class Registry(Generic[T]):
         self._expects = expects
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
-        self._offered: dict[str, T] = {}  # of the items those of other packages
+        self._offered: list[tuple[T, str]] = []  # of the items those of other packages, with what messages call each
+        self._from_packages: set[str] = set()
         self._broken: set[str] = set()
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -170,7 +171,7 @@ class Registry(Generic[T]):
 
     def point(self, name: str) -> EntryPoint | None:
         """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
-        own = name in self._modules or (name in self._items and name not in self._offered)
+        own = name in self._modules or (name in self._items and name not in self._from_packages)
         return None if own else self._points.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -178,15 +179,12 @@ class Registry(Generic[T]):
 
     def origin(self, item: object) -> str:
         """``KIND 'NAME' of the package P``, for messages; empty where no other package has offered the thing here."""
-        return next((self._title(name) for name, offered in self._offered.items() if offered is item), "")
+        return next((title for offered, title in self._offered if offered is item), "")
 
     def blaming(self, item: object, on: str = "") -> AbstractContextManager[None]:
         """``blaming`` where another package has offered the thing; errors of hwbench's own things pass as they are."""
         origin = self.origin(item)
         return blaming(origin, on) if origin else nullcontext()
-
-    def _title(self, name: str) -> str:
-        return f"{self.kind} {name!r} of the package {package_of(self._points[name])}"
 
     @cached_property
     def _points(self) -> dict[str, EntryPoint]:
@@ -203,13 +201,16 @@ class Registry(Generic[T]):
             importlib.import_module(self._modules[name])
             return
         point = self._points[name]
-        package, offered = package_of(point), self._title(name)
+        package = package_of(point)
+        title = f"{self.kind} {name!r} of the package {package}"
         mend = f"mend it, or remove it: python -m pip uninstall {package}"
         try:
             item = point.load()
         except Exception as error:
             cause = f"{type(error).__name__}: {error}"
-            raise MissingDependency(f"{offered} does not load ({point.value}): {cause}; {mend}") from error
+            raise MissingDependency(f"{title} does not load ({point.value}): {cause}; {mend}") from error
         if self._expects is not None and (wrong := self._expects(item)):
-            raise MissingDependency(f"{offered} ({point.value}): {wrong}; {mend}")
-        self._items[name] = self._offered[name] = item
+            raise MissingDependency(f"{title} ({point.value}): {wrong}; {mend}")
+        self._items[name] = item
+        self._offered.append((item, title))
+        self._from_packages.add(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -40,6 +41,9 @@ def in_order(count: int, batch_size: int) -> list[list[int]]:
 # What a data set takes for one batch.
 Keys = list[int] | list[Draw]
 
+# How PyTorch begins what a process raised, and what is said there where memory or /dev/shm is short.
+_RAISED = re.compile(r"Caught \w+ in ")
+_SHORT = re.compile("memory|MemoryError|No space left", re.IGNORECASE)
 # A worker that cannot hand over a batch (no room in /dev/shm) says nothing; seconds after which it is given up.
 _PATIENCE_S = 180
 
@@ -86,14 +90,11 @@ class Loader:
         while True:
             try:
                 batch = next(batches, None)
-            except RuntimeError as error:
-                if not self._loader.num_workers:
+            except Exception as error:
+                told = _of_process(error) if self._loader.num_workers else None
+                if told is None:
                     raise
-                line = (str(error).strip().splitlines() or [""])[-1]
-                raise HwbenchError(
-                    f"a process that reads videos failed ({line}); often memory or /dev/shm is short: "
-                    "try fewer --workers or a smaller --batch-size, or --workers 0"
-                ) from error
+                raise told from error
             if batch is None:
                 return
             yield batch
@@ -110,6 +111,29 @@ class _Order:
 
     def __len__(self) -> int:
         return len(self._order)
+
+
+def _of_process(error: Exception) -> HwbenchError | None:
+    """What is said of an error that comes from the processes of a loader, in one line; None: it does not.
+
+    PyTorch raises the type of what a process raised, with a traceback as its text. Errors of its own (a process died,
+    or says nothing) are RuntimeErrors.
+    """
+    line = (str(error).strip().splitlines() or [""])[-1].strip()
+    if not _RAISED.match(str(error)):
+        return _short_of_memory(line) if isinstance(error, RuntimeError) else None
+    if isinstance(error, HwbenchError):
+        return type(error)(line.removeprefix(f"{type(error).__module__}.{type(error).__qualname__}: "))
+    return (
+        _short_of_memory(line) if _SHORT.search(line) else HwbenchError(f"a process that reads videos failed: {line}")
+    )
+
+
+def _short_of_memory(line: str) -> HwbenchError:
+    return HwbenchError(
+        f"a process that reads videos failed ({line}); often memory or /dev/shm is short: "
+        "try fewer --workers or a smaller --batch-size, or --workers 0"
+    )
 
 
 def _start_worker(worker: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from plugin_packages import offer
 from video_files import MakeVideo, write_streams
 
 import hwbench.data.loading
@@ -25,11 +26,13 @@ from hwbench.data import (
     VideoList,
     collate,
 )
+from hwbench.data.decoders import decoders
+from hwbench.data.decoders import get as get_decoder
 from hwbench.data.decoding import VideoFile
 from hwbench.data.frame_cache import FrameCache
 from hwbench.data.loading import Loader, in_order, shuffled
 from hwbench.data.samples import PictureBatch
-from hwbench.errors import HwbenchError, InvalidValue, VideoError
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, VideoError
 
 CLIP = ClipSpec(4, stride=3)
 
@@ -256,6 +259,76 @@ def test_shuffled_batches_are_a_permutation_of_each_epoch() -> None:
     assert [len(batch) for batch in first] == [3, 3, 3]
     assert len({i for batch in first for i in batch}) == 9
     assert [len(batch) for batch in shuffled(2, 8, seed=0, epoch=0)] == [2]
+
+
+BROKEN = """
+from hwbench.data.decoders import PyAV
+
+
+class Opens:
+    identity = "opens"
+
+    def open(self, source, info=None):
+        raise RuntimeError("decoder broke")
+
+
+class Reads(Opens):
+    def open(self, source, info=None):
+        self.video = PyAV().open(source, info)
+        self.info = self.video.info
+        return self
+
+    def read(self, indices):
+        raise KeyError("frames")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *of_error):
+        self.video.__exit__(*of_error)
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    ("thing", "cause"), [("Opens", "RuntimeError: decoder broke"), ("Reads", "KeyError: 'frames'")]
+)
+def test_an_error_of_a_decoder_of_another_package_is_told_as_that(
+    videos: VideoList, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thing: str, cause: str, workers: int
+) -> None:
+    offer(monkeypatch, tmp_path, decoders, BROKEN, {"odd": thing})
+    dataset = TrainingClips(videos, CLIP, ScaleJitter((32, 32)), decoder=get_decoder("odd"))
+    with pytest.raises(HwbenchError) as caught:
+        list(Loader(dataset, workers=workers).batches([[0, 1]]))
+    said = f"decoder 'odd' of the package plugins failed on {videos.paths[0]}: {cause}"
+    assert (type(caught.value), str(caught.value)) == (HwbenchError, said)
+
+
+class Lacking(TrainingClips):
+    error: Exception
+
+    def __getitem__(self, index: int) -> Sample:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("a bug"), "a process that reads videos failed: RuntimeError: a bug"),
+        (KeyError("label"), "a process that reads videos failed: KeyError: 'label'"),
+        (InvalidFile("FILE:3: no label"), "FILE:3: no label"),
+        (OSError(28, "No space left on device"), "--workers 0"),
+        (MemoryError(), "--workers 0"),
+    ],
+)
+def test_what_a_worker_raises_is_told_in_one_line(videos: VideoList, error: Exception, said: str) -> None:
+    dataset = Lacking(videos, CLIP, ScaleJitter((32, 32)))
+    dataset.error = error
+    with pytest.raises(HwbenchError) as caught:
+        list(Loader(dataset, workers=1).batches([[0, 1]]))
+    assert isinstance(caught.value, type(error) if isinstance(error, HwbenchError) else HwbenchError)
+    assert str(caught.value).endswith(said)
+    assert "\n" not in str(caught.value)
 
 
 class Dying(TrainingClips):

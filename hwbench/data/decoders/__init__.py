@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hwbench.data.decoders.base import Decoder, decoders
+from hwbench.data.decoders.named import NamedDecoder
 from hwbench.data.decoders.pyav import PYAV, PyAV
 
 DEFAULT = "pyav"
@@ -11,16 +12,18 @@ decoders.defer({"pyav": "hwbench.data.decoders.pyav", "torchcodec": "hwbench.dat
 
 
 def get(name: str = DEFAULT) -> Decoder:
-    """The decoder of that name, ready to read.
+    """The decoder of that name, ready to read; what one of another package raises is told with its name.
 
     Raises:
         UnknownName: There is no such decoder.
         MissingDependency: What it needs is not installed, or does not load.
         HwbenchError: It is of another package, and its constructor raises.
     """
-    decoder = decoders.get(name)
-    with decoders.blaming(decoder):
-        return decoder()
+    made = decoders.get(name)
+    with decoders.blaming(made):
+        decoder = made()
+    title = decoders.origin(made)
+    return NamedDecoder(decoder, title) if title else decoder
 
 
 __all__ = ["DEFAULT", "PYAV", "Decoder", "PyAV", "decoders", "get"]

@@ -1,0 +1,62 @@
+"""A decoder of another package: what it raises is told with its name and the video."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from types import TracebackType
+
+from hwbench.data.decoders.base import Decoder
+from hwbench.data.decoding import Frames, VideoInfo
+from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.registry import blaming
+
+
+@dataclass(frozen=True)
+class NamedDecoder:
+    """A decoder, and what messages call it; a value that travels to worker processes as the decoder itself does.
+
+    Attributes:
+        decoder: Reads.
+        title: ``decoder 'NAME' of the package P``.
+    """
+
+    decoder: Decoder
+    title: str
+
+    @property
+    def identity(self) -> str:
+        with blaming(self.title):
+            return self.decoder.identity
+
+    def open(self, source: VideoSource, info: VideoInfo | None = None) -> OpenVideo:
+        with blaming(self.title, on=source.name):
+            video = self.decoder.open(source, info)
+        return _NamedVideo(video, self.title, source.name) if isinstance(source, FileSource) else video
+
+
+class _NamedVideo:
+    """A video file that such a decoder has opened."""
+
+    info: VideoInfo
+
+    def __init__(self, video: OpenVideo, title: str, name: str) -> None:
+        self._video, self._title, self._name = video, title, name
+        self._close = contextlib.ExitStack()
+
+    def read(self, indices: tuple[int, ...] | range) -> Frames:
+        """Frames by index in the order asked for, repeats allowed: uint8 (T, H, W, 3), RGB."""
+        with blaming(self._title, on=self._name):
+            return self._video.read(indices)
+
+    def __enter__(self) -> _NamedVideo:
+        with blaming(self._title, on=self._name):
+            self._video = self._close.enter_context(self._video)
+            self.info = self._video.info
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with blaming(self._title, on=self._name):
+            self._close.close()
