@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from hwbench.spaces import StagedSpace, read_space
-from hwbench.specs import Network, TensorSpec
+from hwbench.specs import Network, Precision, TensorSpec
 from hwbench.studies.evaluators import (
     AdditiveEvaluator,
     Context,
@@ -29,6 +29,8 @@ from hwbench.studies.evaluators import (
 from hwbench.workspace import shipped
 
 CLASSES = 8
+# Shipped spaces with blocks that have no weights: pools over frames, and what splits a clip into pathways.
+WEIGHTLESS = ("i3d-mobile", "slowfast-mobile")
 
 
 class EvaluatorConformance:
@@ -83,6 +85,21 @@ class EvaluatorConformance:
                 total += made.block_score(block, x)
                 x = block.output(x)
             assert made.score(network) == pytest.approx(total)
+
+    @pytest.mark.parametrize("name", WEIGHTLESS)
+    def test_an_additive_score_has_a_number_for_blocks_without_weights(
+        self, evaluator: type[Evaluator], context: Context, name: str
+    ) -> None:
+        if not hasattr(evaluator, "block_score"):
+            return
+        made = evaluator(context)
+        assert isinstance(made, AdditiveEvaluator)
+        networks = members(read_space(shipped() / "search_spaces" / f"{name}.toml"), 20)
+        parts = [part for network in networks for part in network.workload(Precision.FP32).parts()]
+        blocks = [(part.blocks[0], part.input) for part in parts]
+        weightless = [(block, x) for block, x in blocks if not sum(one.num_weights for one in block.operations(x))]
+        assert weightless
+        assert all(math.isfinite(made.block_score(block, x)) for block, x in weightless)
 
     def test_a_score_that_is_reported_ends_as_the_score_and_can_be_given_up(
         self, evaluator: type[Evaluator], context: Context, space: StagedSpace
