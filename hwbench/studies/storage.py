@@ -16,6 +16,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import printable
+from hwbench.studies.advisory_lock import advisory_lock
 from hwbench.studies.stored_settings import MARKER as MARKER
 
 if TYPE_CHECKING:
@@ -25,6 +26,15 @@ EXPECTED = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT"
 _DRIVER = "postgresql+psycopg"
 # Of a connection that is not answered.
 _TIMEOUT_S = 10
+# Of libpq: a machine that is gone is noticed after a minute, whether it was sent anything or not. A URL can set others.
+_CONNECTION = {
+    "connect_timeout": _TIMEOUT_S,
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,  # ms
+}
 
 
 @dataclass(frozen=True)
@@ -96,10 +106,11 @@ class StudyStorage:
     def _database(self) -> Iterator[RDBStorage]:
         from optuna.storages import RDBStorage
 
-        url, options = self.url, {}
+        url, options = self.url, dict[str, int]()
         if url.drivername == "postgresql":
             _require("psycopg", "postgres")
-            url, options = url.set(drivername=_DRIVER), {"connect_timeout": _TIMEOUT_S}
+            url = url.set(drivername=_DRIVER)
+            options = {name: value for name, value in _CONNECTION.items() if name not in url.query}
         storage = RDBStorage(
             url.render_as_string(hide_password=False),
             engine_kwargs={"pool_pre_ping": True, "connect_args": options},
@@ -129,15 +140,12 @@ class StudyStorage:
 
     @contextmanager
     def _locked(self, database: RDBStorage, study: str | None) -> Iterator[None]:
-        """Holds PostgreSQL's advisory lock of a study, which ends with the connection, however that ends."""
+        """Holds PostgreSQL's advisory lock of a study; without it, what uses the database is refused."""
         if self.url.drivername != "postgresql" or study is None:
             yield
             return
-        from sqlalchemy import text
-
-        with database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            lock = text("SELECT pg_try_advisory_lock(hashtextextended(:study, 0))")
-            if not connection.execute(lock, {"study": f"hwbench {study}"}).scalar():
+        with advisory_lock(database.engine, study) as is_held:
+            if not is_held:
                 raise InvalidValue(
                     f"study {study!r} is in use by another process on {self.shown}; wait for it, or choose another "
                     f"name: --study {study}-2"

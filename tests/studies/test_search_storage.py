@@ -1,16 +1,21 @@
 """Studies in SQLite, in a real PostgreSQL and behind Optuna's gRPC proxy: the same study, wherever it is kept."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from concurrent import futures
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.trial import TrialState
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
+from hwbench.studies.advisory_lock import LockLost, advisory_lock
+from hwbench.studies.journal import open_study
 from hwbench.studies.storage import MARKER, StudyStorage
 from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
@@ -156,6 +161,84 @@ def test_one_search_at_a_time_is_at_work_in_postgresql(make, server, tmp_path):
     search.run(trials=2, measure=1)
     assert "--study alone-2" in Nested.said
     make(server.url, "alone").run(trials=3, measure=1)
+
+
+_HOLDERS = "SELECT pid FROM pg_locks WHERE locktype = 'advisory'"
+
+
+def test_a_search_whose_lock_is_lost_ends_before_it_writes(make, server, tmp_path, capfd):
+    class Lose(SearchWatch):
+        def evaluated(self, candidate):
+            if candidate.trial == 3:
+                with psycopg.connect(server.url, autocommit=True) as other:
+                    ended = other.execute(f"SELECT pg_terminate_backend(pid, 5000) FROM ({_HOLDERS}) AS holders")
+                    assert ended.fetchall() == [(True,)]
+                with open_study(tmp_path / "elsewhere" / "lost", search.settings, None, 0, search.storage) as study:
+                    closed.extend(trial.state for trial in study.get_trials(deepcopy=False)[3:4])
+
+    psycopg = pytest.importorskip("psycopg")
+    closed = []
+    search = make(server.url, "lost", sampler="random")
+    search.watch = Lose()
+    with pytest.raises(WorkspaceError, match=r"'lost': postgresql://.*the lock of the study is lost, .*: terminating"):
+        search.run(trials=10, measure=1)
+    assert closed == [TrialState.FAIL]
+    assert capfd.readouterr().err == ""
+    result = make(server.url, "lost", sampler="random").run(trials=10, measure=1)
+    assert result.trials == len({c.architecture for c in result.history}) == 10
+
+
+@pytest.fixture
+def engine_of(server):
+    """Makes an engine with settings of the session; all of them are ended."""
+    import sqlalchemy
+
+    engines = []
+
+    def engine_of(**options):
+        url = sqlalchemy.make_url(server.url).set(drivername="postgresql+psycopg")
+        words = " ".join(f"-c{name}={value}" for name, value in options.items())
+        engines.append(sqlalchemy.create_engine(url, connect_args={"options": words}))
+        return engines[-1]
+
+    yield engine_of
+    for engine in engines:
+        engine.dispose()
+
+
+def test_pings_keep_a_lock_from_the_idle_timeout_of_a_server(engine_of):
+    engine = engine_of(idle_session_timeout="400ms")
+    with advisory_lock(engine, "idle", every_s=0.05) as is_held:
+        time.sleep(1.0)
+        assert is_held
+        with advisory_lock(engine_of(), "idle") as other:
+            assert not other
+    with advisory_lock(engine_of(), "idle") as other:
+        assert other
+    with advisory_lock(engine, "idle", every_s=60.0):
+        time.sleep(1.0)
+        with pytest.raises(LockLost, match="idle-session timeout"), engine.connect():
+            pass
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for(engine_of):
+    from sqlalchemy import text
+    from sqlalchemy.exc import OperationalError
+
+    engine = engine_of()
+    with advisory_lock(engine, "hung", every_s=0.1, answer_s=0.5), engine.connect() as used:
+        backends = [pid for (pid,) in used.execute(text(f"{_HOLDERS} UNION SELECT pg_backend_pid()"))]
+        assert len(backends) == 2
+        for pid in backends:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(OperationalError, match="closed"):
+                used.execute(text("SELECT 1"))
+            with pytest.raises(LockLost, match=r"no answer within 0\.5 s"):
+                engine.connect()
+        finally:
+            for pid in backends:
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_a_server_that_goes_away_is_one_line_and_loses_nothing(make, server):
