@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -16,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import printable
-from hwbench.studies.advisory_lock import advisory_lock
+from hwbench.studies.advisory_lock import ANSWER_S, advisory_lock
 from hwbench.studies.stored_settings import MARKER as MARKER
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class StudyStorage:
     @contextmanager
     def _proxy(self) -> Iterator[BaseStorage]:
         _require("grpc", "grpc")
-        from optuna.exceptions import ExperimentalWarning
+        from optuna.exceptions import ExperimentalWarning, StorageInternalError
         from optuna.storages import GrpcStorageProxy
 
         assert self.url.host is not None
@@ -133,7 +134,11 @@ class StudyStorage:
             warnings.simplefilter("ignore", ExperimentalWarning)
             storage = GrpcStorageProxy(host=self.url.host, port=self.url.port)
         try:
-            storage.wait_server_ready(timeout=_TIMEOUT_S)
+            try:
+                storage.wait_server_ready(timeout=_TIMEOUT_S)
+            except ConnectionError:  # so Optuna calls a time-out
+                raise StorageInternalError(f"no answer within {_TIMEOUT_S} s") from None
+            _limit(storage._stub)
             yield storage
         finally:
             storage.close()
@@ -155,8 +160,6 @@ class StudyStorage:
     def _reason(self, error: BaseException) -> str:
         while error.__cause__ is not None:
             error = error.__cause__
-        if type(error).__name__ == "FutureTimeoutError":
-            return f"no answer within {_TIMEOUT_S} s"
         details = getattr(error, "details", None)
         text = str(details()) if callable(details) else str(error)
         for secret in filter(None, [self.url.password, *self.url.normalized_query.get("password", ())]):
@@ -191,8 +194,25 @@ def _is_of_storage(error: Exception) -> bool:
     with contextlib.suppress(ImportError):
         import grpc
 
-        grpc_error = (grpc.RpcError, grpc.FutureTimeoutError)
+        grpc_error = (grpc.RpcError,)
     return isinstance(error, (SQLAlchemyError, StorageInternalError, *grpc_error))
+
+
+def _limit(stub: object) -> None:
+    """Ends every call of a stub of gRPC that is not answered; by itself gRPC waits for ever."""
+    import grpc
+    from optuna.exceptions import StorageInternalError
+
+    def limited(call: Callable[..., object], request: object) -> object:
+        try:
+            return call(request, timeout=ANSWER_S)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                raise
+            raise StorageInternalError(f"no answer within {ANSWER_S:g} s") from None
+
+    for name, call in list(vars(stub).items()):
+        setattr(stub, name, partial(limited, call))
 
 
 def _require(module: str, extra: str) -> None:

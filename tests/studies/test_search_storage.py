@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -259,6 +260,51 @@ def test_a_server_that_goes_away_is_one_line_and_loses_nothing(make, server):
         server.start()
     result = make(server.url, "outage", sampler="random").run(trials=10, measure=1)
     assert result.trials == len({c.architecture for c in result.history}) == 10
+
+
+def test_a_grpc_server_that_is_not_there_is_one_line(make, monkeypatch):
+    pytest.importorskip("grpc", reason="pip install 'hwbench[grpc]'")
+    monkeypatch.setattr("hwbench.studies.storage._TIMEOUT_S", 0.2)
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # nobody listens
+        address = f"grpc://127.0.0.1:{unused.getsockname()[1]}"
+        with pytest.raises(WorkspaceError, match=rf"study 'down': {address}: no answer within 0\.2 s; .*repeat"):
+            make(address, "down").run(trials=2, measure=1)
+
+
+_PROXY = """
+import sys
+import optuna
+optuna.storages.run_grpc_proxy_server(optuna.storages.InMemoryStorage(), host="127.0.0.1", port=int(sys.argv[1]))
+"""
+
+
+def test_a_grpc_server_that_stops_answering_is_one_line_and_loses_nothing(make, monkeypatch):
+    class Hang(SearchWatch):
+        def evaluated(self, candidate):
+            if candidate.trial == 4:
+                proxy.send_signal(signal.SIGSTOP)
+
+    pytest.importorskip("grpc", reason="pip install 'hwbench[grpc]'")
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    proxy = subprocess.Popen([sys.executable, "-W", "ignore", "-c", _PROXY, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        monkeypatch.setattr("hwbench.studies.storage._TIMEOUT_S", 60)  # until the process has loaded everything
+        make(f"grpc://127.0.0.1:{port}", "hung", sampler="random").run(trials=2, measure=1)
+        monkeypatch.setattr("hwbench.studies.storage.ANSWER_S", 2.0)
+        search = make(f"grpc://127.0.0.1:{port}", "hung", sampler="random")
+        search.watch = Hang()
+        with pytest.raises(WorkspaceError, match=r"study 'hung': grpc://.*: no answer within 2 s; .*repeat"):
+            search.run(trials=10, measure=1)
+        proxy.send_signal(signal.SIGCONT)
+        monkeypatch.setattr("hwbench.studies.storage.ANSWER_S", 60.0)
+        result = make(f"grpc://127.0.0.1:{port}", "hung", sampler="random").run(trials=10, measure=1)
+        assert result.trials == len({c.architecture for c in result.history}) == 10
+    finally:
+        proxy.kill()
+        proxy.wait()
 
 
 _LIMITED = """
