@@ -26,6 +26,7 @@ from hwbench.studies.worker_pool import STARTS, thread_variables
 
 # Starts Ray on this machine instead of joining a cluster.
 LOCAL = "local"
+_AUTH_MODE = "RAY_AUTH_MODE"
 # How often the head of the cluster is looked for while nothing happens.
 _LOOK_S = 5.0
 
@@ -130,12 +131,13 @@ class RayPool:
             return
         options: dict[str, Any] = {"include_dashboard": False} if self._plan.address == LOCAL else {}
         try:
-            with _undisturbed(), safe_children():
+            with _undisturbed(), safe_children(), _token_tried(self._plan.address):
                 self._ray.init(self._plan.address, **options, log_to_driver=False, configure_logging=False)
         except Exception as error:  # of Ray, of gRPC, of the system
             raise InvalidValue(
                 f"--ray {self._plan.address}: no cluster answers: {printable(str(error), 200)}; start one: "
-                "ray start --head, or search with --ray local"
+                "ray start --head, or search with --ray local; a cluster with token authentication takes "
+                "RAY_AUTH_MODE=token and its token in ~/.ray/auth_token"
             ) from None
         self._is_ours = True
 
@@ -238,6 +240,31 @@ class _Actor:
     def assign(self, assignment: Assignment) -> None:
         self.assigned = assignment
         self.answer = self.handle.score.remote(assignment)
+
+
+@contextmanager
+def _token_tried(address: str) -> Iterator[None]:
+    """Token authentication with the user's token, where there is one and RAY_AUTH_MODE says nothing.
+
+    ``ray start --head`` demands a token since Ray 2.60, and ``ray.init`` sends one by itself only to ``auto``. Clusters
+    without authentication take no notice. What failed to connect leaves the process as it was.
+    """
+    if address in ("auto", LOCAL) or _AUTH_MODE in os.environ:
+        yield
+        return
+    try:
+        from ray._private.authentication.authentication_token_setup import maybe_enable_token_auth_if_token_available
+        from ray._raylet import Config
+    except ImportError:  # of before, when no cluster asked for a token by itself
+        yield
+        return
+    try:
+        maybe_enable_token_auth_if_token_available(warn_if_disabled=False)
+        yield
+    except BaseException:
+        if os.environ.pop(_AUTH_MODE, None) is not None:
+            Config.initialize("")
+        raise
 
 
 @contextmanager

@@ -192,3 +192,29 @@ def test_the_same_command_goes_on_after_a_kill_of_search_or_head(workspace, head
     head.start()
     search = begin(24)
     assert search.communicate(timeout=90)[0] == "24 24\n"
+
+
+@pytest.mark.long
+@needs_ray
+def test_the_address_of_a_head_that_demands_a_token_suffices(workspace, head):
+    head.start()
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    command = [sys.executable, "-c", _SEARCH, str(workspace.root), head.address, "2"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+    assert done.stdout == "2 2\n", done
+
+
+@pytest.mark.long
+@needs_ray
+def test_a_head_that_refuses_the_token_is_told_and_the_mode_is_left_alone(workspace, head, tmp_path):
+    head.start()
+    other = tmp_path / "other-token"
+    other.write_text(secrets.token_hex(32))
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_AUTH_MODE"}
+    environment["RAY_AUTH_TOKEN_PATH"] = str(other)
+    code = _SEARCH + "finally:\n    print('RAY_AUTH_MODE' in sys.modules['os'].environ, file=sys.stderr)\n"
+    command = [sys.executable, "-c", code, str(workspace.root), head.address, "2"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=90)
+    assert done.stdout.startswith(f"--ray {head.address}: no cluster answers: "), done
+    assert "RAY_AUTH_MODE=token" in done.stdout
+    assert done.stderr.endswith("False\n")
