@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
@@ -198,7 +199,18 @@ class SearchRequest:
                 f"--evaluator {LEARNED} needs --learn-from: a study of curve or short-train, or a folder of ground "
                 "truth"
             )
-        _ = self.study_storage
+        self._check_storage()
+
+    def _check_storage(self) -> None:
+        """Raises InvalidValue where the storage does not parse, or Ray would keep its password with the job."""
+        storage = self.study_storage
+        if storage is None or self.ray is None or not storage.secrets:
+            return
+        if any(str(self.storage) in word for word in sys.orig_argv):
+            raise InvalidValue(
+                f"--storage {storage.shown}: with --ray, leave the password out of the URL: Ray shows the command line "
+                "in the cluster's list of jobs; set PGPASSWORD, or keep the password in ~/.pgpass"
+            )
 
     def _check_pruner(self) -> None:
         """Raises InvalidValue where nothing can be given up."""

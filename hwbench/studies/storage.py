@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 EXPECTED = "sqlite:///FILE, postgresql://USER@HOST/DATABASE or grpc://HOST:PORT"
 _DRIVER = "postgresql+psycopg"
+# Parameters of libpq that are secret: password, sslpassword, oauth_client_secret, scram_client_key, scram_server_key.
+_SECRET = re.compile("password|passphrase|secret|token|^scram_", re.IGNORECASE)
 # Of a connection that is not answered.
 _TIMEOUT_S = 10
 # Of libpq: a machine that is gone is noticed after a minute, whether it was sent anything or not. A URL can set others.
@@ -72,8 +75,15 @@ class StudyStorage:
 
     @property
     def shown(self) -> str:
-        """The URL without a password."""
-        return self.url._replace(password=None).difference_update_query(["password"]).render_as_string()
+        """The URL without passwords."""
+        secret = [name for name in self.url.query if _SECRET.search(name)]
+        return self.url._replace(password=None).difference_update_query(secret).render_as_string()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What ``shown`` leaves out."""
+        values = [v for name, several in self.url.normalized_query.items() if _SECRET.search(name) for v in several]
+        return tuple(str(value) for value in [self.url.password, *values] if value)
 
     @contextmanager
     def opened(self, study: str, *, alone: bool = True) -> Iterator[BaseStorage]:
@@ -162,8 +172,8 @@ class StudyStorage:
             error = error.__cause__
         details = getattr(error, "details", None)
         text = str(details()) if callable(details) else str(error)
-        for secret in filter(None, [self.url.password, *self.url.normalized_query.get("password", ())]):
-            text = text.replace(str(secret), "***")
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
         return printable(text, 300)
 
 

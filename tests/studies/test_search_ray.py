@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+import hwbench
 from hwbench.errors import InvalidValue, MissingDependency
 from hwbench.studies.ray_workers import RayWorkers
 from hwbench.studies.trials import SearchWatch
@@ -98,6 +99,20 @@ def test_without_ray_its_extra_is_named(make, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingDependency, match=r"pip install 'hwbench\[ray\]'"):
         make("none", Sleep(), RayWorkers("auto", 2)).run(trials=2, measure=1)
+
+
+def test_a_password_on_the_command_line_is_refused_since_ray_keeps_that(monkeypatch):
+    url = "postgresql://me:s3cret@127.0.0.1/studies"
+    words = ["search", "--budget", "5ms", "--ray", "auto", "--storage", url]
+    ended = subprocess.run([sys.executable, "-m", "hwbench", *words], capture_output=True, text=True)
+    assert ended.returncode == InvalidValue.exit_status
+    assert "leave the password out of the URL" in ended.stderr
+    assert "PGPASSWORD" in ended.stderr
+    assert "s3cret" not in ended.stderr
+    hwbench.SearchRequest(budget="5ms", ray="auto", storage=url)  # which stands in no command line
+    monkeypatch.setattr(sys, "orig_argv", ["hwbench", *words])
+    hwbench.SearchRequest(budget="5ms", storage=url)
+    hwbench.SearchRequest(budget="5ms", ray="auto", storage=url.replace(":s3cret", ""))
 
 
 _SEARCH = """

@@ -13,6 +13,7 @@ from pathlib import Path
 import optuna
 import pytest
 from optuna.trial import TrialState
+from sqlalchemy.exc import SQLAlchemyError
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
@@ -377,6 +378,22 @@ def test_a_refused_url_shows_no_password():
         with pytest.raises(InvalidValue) as caught:
             StudyStorage.parse(text)
         assert "s3cret" not in str(caught.value)
+
+
+def test_no_secret_of_a_url_is_shown(monkeypatch):
+    secrets = {"sslpassword": "s3cret-1", "password": "s3cret-2", "scram_client_key": "s3cret-3"}
+    query = "&".join(["sslmode=require", "passfile=/etc/pass", *(f"{name}={value}" for name, value in secrets.items())])
+    storage = StudyStorage.parse(f"postgresql://me:{PASSWORD.replace('/', '%2F')}@h/d?{query}")
+    assert storage.shown == "postgresql://me@h/d?passfile=%2Fetc%2Fpass&sslmode=require"
+    assert {*storage.secrets} == {PASSWORD, *secrets.values()}
+
+    def refuse(url, **_):
+        raise SQLAlchemyError(f"no {url}")
+
+    monkeypatch.setattr("optuna.storages.RDBStorage", refuse)
+    with pytest.raises(WorkspaceError, match=r"no sqlite:///.*one\.db\?sslpassword=\*\*\*; what it") as caught:
+        StudyStorage.parse("sqlite:///one.db?sslpassword=s3cret").opened("mine").__enter__()
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_missing_package_is_named_with_its_extra(make, monkeypatch):
