@@ -59,12 +59,12 @@ def open_study(
             _take(lock.fileno(), folder.name)
             check_marker(folder, storage, folder / JOURNAL)
             with _journal(folder / JOURNAL) if storage is None else storage.opened(folder.name) as opened:
+                with nullcontext() if storage else damage_told(folder / JOURNAL):
+                    study = _load(opened, folder.name, settings, sampler)
+                    _agree(study, settings, folder.name)
                 if storage is not None:
                     write_text(folder / MARKER, storage.shown + "\n")
-                place = str(folder / JOURNAL) if storage is None else storage.shown
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
-                    study = _load(opened, place, folder.name, settings, sampler)
-                    _agree(study, settings, folder.name)
                     _reclaim(study, num_choices)
                 yield study
 
@@ -104,18 +104,10 @@ class _Journal(JournalFileBackend):
             raise
 
 
-def _load(
-    storage: BaseStorage, place: str, name: str, settings: Settings, sampler: optuna.samplers.BaseSampler | None
-) -> Study:
+def _load(storage: BaseStorage, name: str, settings: Settings, sampler: optuna.samplers.BaseSampler | None) -> Study:
     if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
-        study = optuna.load_study(study_name=name, storage=storage, sampler=sampler)
-    else:
-        study = optuna.create_study(study_name=name, storage=storage, sampler=sampler, directions=settings.directions)
-    if study.user_attrs or not study.get_trials(deepcopy=False):
-        return study
-    raise InvalidFile(
-        f"study {name!r}: what is kept under its name is none of a search; choose another one with --study"
-    )
+        return optuna.load_study(study_name=name, storage=storage, sampler=sampler)
+    return optuna.create_study(study_name=name, storage=storage, sampler=sampler, directions=settings.directions)
 
 
 @contextmanager
@@ -133,11 +125,23 @@ def damage_told(path: Path) -> Iterator[None]:
 
 
 def _agree(study: Study, settings: Settings, name: str) -> None:
-    stored = study.user_attrs.get(SETTINGS)
-    if stored is not None and (differences := settings.differences(stored, name)):
-        raise InvalidValue(
-            f"study {name!r} exists with other settings: {'; '.join(differences)}; "
-            f"repeat it as it was, or choose another name: --study {name}-2"
+    """Refuses a study of other settings, and one that another program made, before anything is written to it."""
+    attributes, directions = study.user_attrs, [direction.name.lower() for direction in study.directions]
+    stored = attributes.get(SETTINGS)
+    if isinstance(stored, dict):
+        if differences := settings.differences(stored, name):
+            raise InvalidValue(
+                f"study {name!r} exists with other settings: {'; '.join(differences)}; "
+                f"repeat it as it was, or choose another name: --study {name}-2"
+            )
+    elif attributes or study.get_trials(deepcopy=False):
+        raise InvalidFile(
+            f"study {name!r}: what is kept under its name is none of a search; choose another one with --study"
+        )
+    if directions != settings.directions:
+        raise InvalidFile(
+            f"study {name!r}: expected one to {' and '.join(settings.directions)}, what is kept under its name is to "
+            f"{' and '.join(directions)}; choose another one with --study"
         )
     if stored is None or not stored.keys() >= settings.as_dict().keys():  # from now on, all of it is compared
         study.set_user_attr(SETTINGS, settings.as_dict())

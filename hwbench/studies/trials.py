@@ -194,7 +194,7 @@ class Trials:
         if math.isfinite(score):
             trial.set_user_attr("score", score)
             values = [score, running.predicted_s][: len(self.settings.directions)]
-            self.study.tell(trial, values)
+            self.study.tell(trial, values, TrialState.COMPLETE)  # without the state Optuna fails what it does not take
         else:
             trial.set_user_attr(UNSCORED, True)
             self.study.tell(trial, state=TrialState.FAIL)

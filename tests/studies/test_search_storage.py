@@ -15,9 +15,10 @@ import pytest
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
 
-from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
 from hwbench.studies.journal import open_study
+from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage
 from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
@@ -115,6 +116,55 @@ def test_a_study_with_other_settings_or_at_another_place_is_refused(make, url, t
     make(None, "plain").run(trials=2, measure=1)
     with pytest.raises(InvalidValue, match=r"was begun without --storage; repeat it so, or .*--study plain-2"):
         make(url, "plain").run(trials=2, measure=1)
+
+
+def foreign(url, name, **changes):
+    """A study that another program made."""
+    return optuna.create_study(study_name=name, storage=url, **changes)
+
+
+def refused(make, url, name, **changes):
+    """What a search says of a study, whose attributes it leaves as they are."""
+    before = optuna.load_study(study_name=name, storage=url).user_attrs
+    search = make(url, name, **changes)
+    with pytest.raises(InvalidFile) as caught:
+        search.run(trials=2, measure=1)
+    assert optuna.load_study(study_name=name, storage=url).user_attrs == before
+    assert not (search.workspace.studies / name / MARKER).exists()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("directions", [["minimize"], ["maximize", "minimize"]])
+def test_an_empty_study_of_other_directions_is_refused(make, tmp_path, directions):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    foreign(url, "other", directions=directions)
+    message = refused(make, url, "other")
+    assert f"expected one to maximize, what is kept under its name is to {' and '.join(directions)}; " in message
+    foreign(url, "alike", direction="maximize")
+    assert make(url, "alike").run(trials=2, measure=1).trials == 2
+
+
+@pytest.mark.parametrize(("attributes", "trials"), [({"owner": "me"}, 3), ({"owner": "me"}, 0), ({}, 3)])
+def test_a_study_that_is_none_of_a_search_is_refused(make, tmp_path, attributes, trials):
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    study = foreign(url, "other", direction="maximize")
+    for name, value in attributes.items():
+        study.set_user_attr(name, value)
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=trials)
+    assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
+    study.set_user_attr("settings", "those of mine")
+    assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
+
+
+def test_a_score_that_the_study_does_not_take_ends_the_search(make, monkeypatch):
+    class Turns(SearchWatch):
+        def started(self, trials, finished, best):
+            monkeypatch.setattr(Settings, "directions", ["maximize"])
+
+    search = make(name="two", objective="score,latency")
+    search.watch = Turns()
+    with pytest.raises(ValueError, match="did not match the number of the objectives"):
+        search.run(trials=2, measure=1)
 
 
 def test_trials_under_way_run_again_and_workers_share_the_study(make, url):
