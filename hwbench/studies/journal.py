@@ -161,16 +161,25 @@ def runs_again(trial: FrozenTrial) -> bool:
 
 
 def _reclaim(study: Study, num_choices: int) -> None:
-    """Closes the trial that an ended process left open, and queues networks that were chosen but never scored."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        study.tell(trial.number, state=TrialState.FAIL)
+    """Closes trials that an ended process left open, and queues networks that were chosen but never scored.
+
+    A trial that was queued and ended among its choices is queued with all of them; the sampler repeats any other one.
+    """
+    close_open_trials(study)
     trials = study.get_trials(deepcopy=False)
     queued = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
     settled = queued + [t.params for t in finished_trials(study)]
     for trial in trials:
-        if trial.state is TrialState.FAIL and len(trial.params) == num_choices and trial.params not in settled:
-            study.enqueue_trial(trial.params)
-            settled.append(trial.params)
+        chosen = trial.params if len(trial.params) == num_choices else trial.system_attrs.get(FIXED_PARAMS)
+        if trial.state is TrialState.FAIL and chosen is not None and chosen not in settled:
+            study.enqueue_trial(chosen)
+            settled.append(chosen)
+
+
+def close_open_trials(study: Study) -> None:
+    """Closes all trials under way as failed."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        study.tell(trial.number, state=TrialState.FAIL)
 
 
 def _take(descriptor: int, name: str) -> None:

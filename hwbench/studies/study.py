@@ -36,7 +36,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.first_networks import DRAWS_ONLY, first_networks
 from hwbench.studies.fitted_scores import FittedScores
 from hwbench.studies.front import FrontPoint, FrontSampler
-from hwbench.studies.journal import finished_trials, open_study
+from hwbench.studies.journal import FIXED_PARAMS, finished_trials, open_study
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.over_budget import over_budget
 from hwbench.studies.pruning import Pruning
@@ -54,6 +54,8 @@ from hwbench.workspace import Workspace
 _STARTUP = 12
 # What a study keeps of ``ReferenceNetworks``.
 _REFERENCE = "reference"
+# Choices of the networks that a study tries first, kept before they are queued one by one.
+_FIRST = "first_networks"
 
 
 @dataclass(frozen=True)
@@ -225,8 +227,7 @@ class Search:
         )
         setup = EvaluatorSetup(make, context)
         sums = self._score_sums(make, context)
-        if not study.get_trials(deepcopy=False):
-            self._enqueue(study, first_networks(self._sets, self.settings, sums, self.earlier)[:trials])
+        self._enqueue_first(study, sums, trials)
         self._run_trials(study, setup, trials)
         if self.replaces:
             scored = scored_candidates(study)
@@ -236,6 +237,21 @@ class Search:
             fresh = [one for one in optima if one.key not in known][: 2 * trials - done]
             self._enqueue(study, fresh)
             self._run_trials(study, setup, min(max(trials + len(lost), done + len(fresh)), 2 * trials))
+
+    def _enqueue_first(self, study: Study, sums: NetworkSums | None, trials: int) -> None:
+        """Queues what a study tries first, at most ``trials`` networks; where a process ended meanwhile, the rest."""
+        tried = study.get_trials(deepcopy=False)
+        first = study.user_attrs.get(_FIRST)
+        if first is None:
+            if tried:  # begun before this was kept
+                return
+            networks = first_networks(self._sets, self.settings, sums, self.earlier)[:trials]
+            first = [self.feasible.space.params(architecture) for architecture in networks]
+            study.set_user_attr(_FIRST, first)
+        queued = [trial.system_attrs.get(FIXED_PARAMS) for trial in tried]
+        for choices in first:
+            if choices not in queued:
+                study.enqueue_trial(choices)
 
     def _enqueue(self, study: Study, architectures: Iterable[Architecture]) -> None:
         for architecture in architectures:

@@ -15,7 +15,7 @@ from hwbench.spaces.protocols import NetworkSet, NetworkSums
 from hwbench.specs import Architecture
 from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
-from hwbench.studies.journal import UNSCORED, finished_trials
+from hwbench.studies.journal import UNSCORED, close_open_trials, finished_trials
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.pruning import Pruning
 from hwbench.studies.settings import Settings
@@ -201,10 +201,11 @@ class Trials:
         del self._running[trial.number]
 
     def _abandon(self) -> None:
-        """Closes the trials under way; where the storage fails, whoever opens the study next does it."""
+        """Closes the trials under way, and the one that is making its choices; where the storage fails, whoever opens
+        the study next does it.
+        """
         with contextlib.suppress(Exception):
-            for running in self._running.values():
-                self.study.tell(running.trial, state=TrialState.FAIL)
+            close_open_trials(self.study)
 
 
 class _TrialsOf(Mapping[int, Trial]):

@@ -1,9 +1,13 @@
 """Studies that go on: with more trials, with newer rows of a table, after an interruption, over networks alike."""
 
+import itertools
 import math
 from dataclasses import replace
 
+import optuna
 import pytest
+from optuna.study import Study
+from optuna.trial import Trial, TrialState
 
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import StudySupernet
@@ -12,11 +16,15 @@ from hwbench.spaces import load_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Precision
+from hwbench.studies.dashboard import opened_for_reading
 from hwbench.studies.evaluators.base import evaluators
+from hwbench.studies.journal import open_study
 from hwbench.studies.latencies import choices_digest, feasible_set, row_positions
 from hwbench.studies.pruning import PRUNERS, Pruning
+from hwbench.studies.sampler import FeasibleSampler
+from hwbench.studies.storage import StudyStorage
 from hwbench.studies.study import Search
-from hwbench.studies.trials import SearchWatch
+from hwbench.studies.trials import SearchWatch, Trials
 from hwbench.testing.tables import space_table
 from hwbench.workspace import Workspace
 
@@ -201,6 +209,73 @@ def test_proposals_are_no_draws_however_many_trials_follow(make_search):
     with pytest.raises(KeyboardInterrupt):
         run(24, stop=8)
     assert set(run(24).course.draws) == {0, 1, 2, 6, 7, 10, 11, 12}  # 8 was queued again, as 9
+
+
+@pytest.fixture(params=["journal", "sqlite"])
+def optima(request, make_search, tmp_path):
+    """Makes a search that begins with four optima; the first one has the best score."""
+
+    def make():
+        search = make_search("optima", sampler="random", budget_s=7e-3)
+        if request.param == "sqlite":
+            search.storage = StudyStorage.parse(f"sqlite:///{tmp_path / 'studies.db'}")
+        return search
+
+    return make
+
+
+# What is under way when a search ends (a network is queued, a trial begins, choices are made), and whether the process
+# is killed.
+MOMENTS = [
+    (Study, "enqueue_trial", 3, False),
+    (FeasibleSampler, "before_trial", 1, False),
+    (Trial, "suggest_categorical", 5, False),
+    (Trial, "suggest_categorical", 5, True),
+]
+
+
+@pytest.mark.parametrize(("owner", "method", "call", "killed"), MOMENTS)
+def test_a_queued_network_survives_whatever_ends_the_search(
+    optima, make_search, monkeypatch, owner, method, call, killed
+):
+    whole = make_search("whole", sampler="random", budget_s=7e-3).run(trials=4, measure=1)
+    calls = itertools.count(1)
+    original = getattr(owner, method)
+
+    def interrupted(*arguments, **named):
+        if next(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, interrupted)
+        if killed:
+            patch.setattr(Trials, "_abandon", lambda self: None)
+        with pytest.raises(KeyboardInterrupt):
+            optima().run(trials=4, measure=1)
+    assert (TrialState.RUNNING in [trial.state for trial in stored_trials(optima())]) == killed
+    result = optima().run(trials=4, measure=1)
+    assert result.best.score == whole.best.score == max(one.score for one in whole.history)
+    assert {one.architecture for one in result.history} == {one.architecture for one in whole.history}
+
+
+def test_a_study_of_before_does_not_get_its_first_networks_again(optima):
+    search = optima()
+    search.run(trials=2, measure=1)
+    folder, num_choices = search.workspace.studies / "optima", len(search.feasible.space.choices)
+    with open_study(folder, search.settings, None, num_choices, search.storage) as study:
+        assert len(study.user_attrs["first_networks"]) == 2
+        study.set_user_attr("first_networks", None)
+    result = optima().run(trials=4, measure=1)
+    assert len({one.architecture for one in result.history}) == 4
+    assert [trial.number for trial in stored_trials(optima()) if "fixed_params" in trial.system_attrs] == [0, 1]
+
+
+def stored_trials(search):
+    """The trials as they are stored; nothing is written."""
+    folder = search.workspace.studies / search.name
+    with opened_for_reading(folder, search.storage) as storage:
+        return optuna.load_study(study_name=search.name, storage=storage).trials
 
 
 class Falling:
