@@ -12,7 +12,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
-from hwbench.studies.journal import Unlocked, damage_told
+from hwbench.studies.journal import Unlocked, damage_told, opened_again
 from hwbench.studies.storage import MARKER, StudyStorage
 from hwbench.studies.stored_settings import JOURNAL
 
@@ -68,7 +68,7 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
         storage: The same place with a password, where it needs one; None: as the folder says.
 
     Raises:
-        InvalidFile: The folder holds no study, or a damaged one.
+        InvalidFile: The folder holds no study, or a damaged one, or its storage has lost the study.
         InvalidValue: ``storage`` is another place.
         MissingDependency: The package that speaks to the storage is not installed.
         WorkspaceError: The storage cannot be reached.
@@ -79,7 +79,7 @@ def opened_for_reading(folder: Path, storage: StudyStorage | None = None) -> Ite
         place = "in its folder" if kept is None else f"in {kept.shown}"
         raise InvalidValue(f"study {folder.name!r} is kept {place}, not in {storage.shown}")
     if kept is not None:
-        with (storage or kept).opened(folder.name, alone=False) as database:
+        with opened_again(folder, storage or kept, alone=False) as database:
             yield database
     elif journal.is_file():
         with damage_told(journal):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage, check_marker
-from hwbench.studies.stored_settings import JOURNAL, SETTINGS
+from hwbench.studies.stored_settings import JOURNAL, SETTINGS, is_missing
 from hwbench.workspace import write_text, writing
 
 # Marks a closed trial whose network has no score; Optuna keeps such trials as failed.
@@ -50,7 +50,7 @@ def open_study(
 
     Raises:
         InvalidValue: The study exists with other settings or in another storage, or another process is at work on it.
-        InvalidFile: The journal is damaged.
+        InvalidFile: The journal is damaged, or the storage has lost the study, or has one that is none of a search.
         WorkspaceError: The folder cannot be written, or the storage not be reached.
     """
     with writing(folder):
@@ -58,7 +58,7 @@ def open_study(
         with (folder / ".lock").open("w") as lock, _quiet():
             _take(lock.fileno(), folder.name)
             check_marker(folder, storage, folder / JOURNAL)
-            with _journal(folder / JOURNAL) if storage is None else storage.opened(folder.name) as opened:
+            with _opened(folder, storage) as opened:
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
                     study = _load(opened, folder.name, settings, sampler)
                     _agree(study, settings, folder.name)
@@ -67,6 +67,40 @@ def open_study(
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
                     _reclaim(study, num_choices)
                 yield study
+
+
+def _opened(folder: Path, storage: StudyStorage | None) -> AbstractContextManager[BaseStorage]:
+    if storage is None:
+        return _journal(folder / JOURNAL)
+    return opened_again(folder, storage) if (folder / MARKER).is_file() else storage.opened(folder.name)
+
+
+@contextmanager
+def opened_again(folder: Path, storage: StudyStorage, *, alone: bool = True) -> Iterator[BaseStorage]:
+    """The storage that the folder of a study names, as ``StudyStorage.opened``.
+
+    Raises:
+        InvalidFile: The storage has lost the study.
+    """
+    if is_missing(storage):
+        raise _lost(folder, storage, "that file is gone")
+    with storage.opened(folder.name, alone=alone) as opened:
+        if not _holds(opened, folder.name):
+            raise _lost(folder, storage, "it holds none of that name")
+        yield opened
+
+
+def _holds(storage: BaseStorage, name: str) -> bool:
+    return name in [study.study_name for study in storage.get_all_studies()]
+
+
+def _lost(folder: Path, storage: StudyStorage, how: str) -> InvalidFile:
+    name = folder.name
+    return InvalidFile(
+        f"study {name!r}: {folder / MARKER} says that the study was begun in {storage.shown}, but {how}; bring it back "
+        f"and repeat the same command, remove {folder} to start the study again, or choose another name: "
+        f"--study {name}-2"
+    )
 
 
 @contextmanager
@@ -105,7 +139,7 @@ class _Journal(JournalFileBackend):
 
 
 def _load(storage: BaseStorage, name: str, settings: Settings, sampler: optuna.samplers.BaseSampler | None) -> Study:
-    if name in [known.study_name for known in storage.get_all_studies()]:  # else Optuna writes before it looks
+    if _holds(storage, name):  # else Optuna writes before it looks
         return optuna.load_study(study_name=name, storage=storage, sampler=sampler)
     return optuna.create_study(study_name=name, storage=storage, sampler=sampler, directions=settings.directions)
 

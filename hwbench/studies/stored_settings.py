@@ -54,7 +54,7 @@ def _in_journal(path: Path) -> object:
 
 def _in_storage(folder: Path, storage: StudyStorage) -> object:
     """The settings in the storage that the folder of a study names."""
-    if not (folder / MARKER).is_file():
+    if not (folder / MARKER).is_file() or is_missing(storage):
         return None
     name = folder.name
     with storage.opened(name, alone=False) as opened:
@@ -62,3 +62,8 @@ def _in_storage(folder: Path, storage: StudyStorage) -> object:
             if study.study_name == name:
                 return study.user_attrs.get(SETTINGS)
     return None
+
+
+def is_missing(storage: StudyStorage) -> bool:
+    """Whether a storage is a file of SQLite that does not exist; whoever opens it makes an empty one."""
+    return storage.url.drivername == "sqlite" and not Path(storage.url.database or "").exists()

@@ -17,9 +17,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
+from hwbench.studies.dashboard import opened_for_reading
 from hwbench.studies.journal import open_study
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage
+from hwbench.studies.stored_settings import stored_settings
 from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
 from hwbench.testing import postgres
@@ -154,6 +156,34 @@ def test_a_study_that_is_none_of_a_search_is_refused(make, tmp_path, attributes,
     assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
     study.set_user_attr("settings", "those of mine")
     assert "what is kept under its name is none of a search; choose another one" in refused(make, url, "other")
+
+
+def test_a_storage_that_lost_the_study_is_told_and_begins_nothing(make, tmp_path):
+    database = tmp_path / "studies.db"
+    search = make(f"sqlite:///{database}", "lost")
+    search.run(trials=2, measure=1)
+    folder = search.workspace.studies / "lost"
+    database.rename(tmp_path / "away.db")
+    _is_lost(search, "that file is gone")
+    with pytest.raises(InvalidFile, match="that file is gone"), opened_for_reading(folder):
+        pass
+    assert stored_settings(folder, search.storage) == {}
+    assert not database.exists()
+    make(f"sqlite:///{database}", "other").run(trials=2, measure=1)
+    _is_lost(search, "it holds none of that name")
+    with pytest.raises(InvalidFile, match="it holds none of that name"), opened_for_reading(folder):
+        pass
+    (tmp_path / "away.db").replace(database)
+    assert search.run(trials=3, measure=1).trials == 3
+
+
+def _is_lost(search, how):
+    """The search says how its study was lost, and leaves its result."""
+    folder = search.workspace.studies / search.name
+    result = (folder / "result.json").read_bytes()
+    with pytest.raises(InvalidFile, match=rf"storage\.txt says that the study was begun in sqlite:.*, but {how}; bring"):
+        search.run(trials=3, measure=1)
+    assert (folder / "result.json").read_bytes() == result
 
 
 def test_a_score_that_the_study_does_not_take_ends_the_search(make, monkeypatch):
