@@ -173,13 +173,16 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
         listener: Hears which study there is besides.
 
     Raises:
-        InvalidValue: The evaluator of the study does not go with the rest of the request.
+        InvalidValue: The study cannot be called so, or its evaluator does not go with the rest of the request.
     """
+    from hwbench.studies.settings import check_name
     from hwbench.studies.stored_settings import stored_settings
 
+    name = request.study or settings.default_study
+    check_name(name)
     if request.evaluator is not None and request.epochs is not None:
         return request
-    stored = stored_settings(workspace.studies / (request.study or settings.default_study), request.study_storage)
+    stored = stored_settings(workspace.studies / name, request.study_storage)
     going, default = going_on(request, stored), request.plan.evaluator
     if going.plan.evaluator != default:
         listener.say(
@@ -327,12 +330,11 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
 
     Raises:
         UnknownName: No such evaluator, sampler or data.
-        InvalidValue: The study cannot be called so, or the evaluator says nothing that a pruner could go by.
+        InvalidValue: The evaluator says nothing that a pruner could go by.
         InvalidFile: The data are not laid out as their reader expects.
     """
     from hwbench.studies.evaluators import describe, get, judgement
     from hwbench.studies.sampler import samplers
-    from hwbench.studies.settings import check_name
 
     evaluator = get(request.plan.evaluator)
     if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
@@ -341,8 +343,6 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
             "curve or short-train"
         )
     samplers.get(request.sampler)
-    if request.study is not None:
-        check_name(request.study)
     if request.reads or request.plan.finalists:
         from hwbench.data import SYNTHETIC, open_splits
         from hwbench.data.decoders import get as get_decoder

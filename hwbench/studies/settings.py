@@ -13,6 +13,8 @@ from hwbench.units import format_bytes, format_duration
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = ("zoo",)
+# Names of files have 255 bytes; temporary ones and pages add to the name of a study.
+_LONGEST_NAME = 230
 # What ``hwbench.api.learning`` says that a study begins from.
 _LEARNED = re.compile(r"learned from [0-9]+ networks of (.+) \([0-9a-f]+\)")
 
@@ -254,3 +256,8 @@ def check_name(study: str) -> None:
     """
     if _NAME.fullmatch(study) is None or study in _RESERVED:
         raise InvalidValue(f"study: expected a name of letters, digits, '.', '_' and '-', got {study!r}")
+    if len(study) > _LONGEST_NAME:
+        raise InvalidValue(
+            f"study: expected a name of at most {_LONGEST_NAME} letters, got {len(study)}: {study[:40]}...; "
+            "choose another one with --study"
+        )

@@ -189,6 +189,7 @@ OTHERS = [
     (("test", PROGRAM), 2, ("model/model.pte: damaged, or another kind of file", "hwbench train ARCHITECTURE")),
     (("test", VIDEOS), 2, ("videos: Is a directory", "hwbench train ARCHITECTURE")),
     ((*SEARCH, "--study", "../x"), 2, ("study: expected a name of letters", "'../x'")),
+    ((*SEARCH, "--study", 300 * "n"), 2, ("study: expected a name of at most 230 letters, got 300", "nnn...")),
     ((*SEARCH, "--study", STUDY), 2, ("exists with other settings: budget_ms was 4.2, now 4.0", "--study done-2")),
     # names are looked up before networks are counted, which tells that none is within the budget
     ((*SEARCH, "--budget", "1 us", "--evaluator", "entropie"), 2, ("unknown evaluator", "did you mean 'entropy'")),
