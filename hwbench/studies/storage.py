@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    IntegrityError,
+    InternalError,
+    OperationalError,
+    ProgrammingError,
+    SQLAlchemyError,
+)
 
 from hwbench.errors import InvalidValue, MissingDependency, WorkspaceError
 from hwbench.printable import printable
@@ -39,6 +47,9 @@ _CONNECTION = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,  # ms
 }
+# Two processes that begin on a new database make its tables at once: one of them fails, and looks again.
+_PATIENCE_S = 3
+_PAUSE_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,8 @@ class StudyStorage:
 
         Raises:
             MissingDependency: The package that speaks to it is not installed.
-            WorkspaceError: It cannot be reached, or written, at the beginning or at any time.
+            WorkspaceError: It cannot be reached, or written, at the beginning or at any time, or its tables are of
+                another version of Optuna.
             InvalidValue: Another process is at work on the study.
         """
         try:
@@ -115,14 +127,12 @@ class StudyStorage:
 
     @contextmanager
     def _database(self) -> Iterator[RDBStorage]:
-        from optuna.storages import RDBStorage
-
         url, options = self.url, dict[str, int]()
         if url.drivername == "postgresql":
             _require("psycopg", "postgres")
             url = url.set(drivername=_DRIVER)
             options = {name: value for name, value in _CONNECTION.items() if name not in url.query}
-        storage = RDBStorage(
+        storage = self._constructed(
             url.render_as_string(hide_password=False),
             engine_kwargs={"pool_pre_ping": True, "connect_args": options},
         )
@@ -131,6 +141,23 @@ class StudyStorage:
         finally:
             storage.remove_session()
             storage.engine.dispose()
+
+    def _constructed(self, url: str, **options: Any) -> RDBStorage:
+        """An open database, whose tables are made where it is new.
+
+        Raises:
+            WorkspaceError: The tables are of another version of Optuna.
+        """
+        patient_until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                return _with_tables(url, options)
+            except RuntimeError as error:
+                raise WorkspaceError(f"--storage {self.shown}: {self._reason(error)}") from None
+            except Exception as error:
+                if not _is_of_tables(error) or time.monotonic() > patient_until:
+                    raise
+            time.sleep(_PAUSE_S)
 
     @contextmanager
     def _proxy(self) -> Iterator[BaseStorage]:
@@ -195,6 +222,26 @@ def check_marker(folder: Path, storage: StudyStorage | None, journal: Path) -> N
         return
     how = "without --storage" if kept is None else f"with --storage {printable(kept, 300)}"
     raise InvalidValue(f"study {name!r} was begun {how}; repeat it so, or choose another name: --study {name}-2")
+
+
+def _with_tables(url: str, options: dict[str, Any]) -> RDBStorage:
+    from optuna.storages import RDBStorage
+
+    storage = RDBStorage.__new__(RDBStorage)
+    try:
+        RDBStorage.__init__(storage, url, **options)
+    except Exception:
+        if hasattr(storage, "engine"):  # its connections would stay open
+            storage.engine.dispose()
+        raise
+    return storage
+
+
+def _is_of_tables(error: BaseException) -> bool:
+    """Whether a statement failed, as where another process makes the same tables, and not the connection."""
+    failed = error if isinstance(error, SQLAlchemyError) else error.__cause__
+    kinds = (IntegrityError, ProgrammingError, OperationalError, InternalError)
+    return isinstance(failed, kinds) and failed.statement is not None
 
 
 def _is_of_storage(error: Exception) -> bool:

@@ -1,8 +1,10 @@
 """Studies in SQLite, in a real PostgreSQL and behind Optuna's gRPC proxy: the same study, wherever it is kept."""
 
+import contextlib
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -12,8 +14,10 @@ from pathlib import Path
 
 import optuna
 import pytest
+from alembic.runtime.migration import HeadMaintainer
 from optuna.trial import TrialState
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.sql.ddl import SchemaGenerator
 
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, WorkspaceError
 from hwbench.studies.advisory_lock import LockLost, advisory_lock
@@ -181,7 +185,7 @@ def _is_lost(search, how):
     """The search says how its study was lost, and leaves its result."""
     folder = search.workspace.studies / search.name
     result = (folder / "result.json").read_bytes()
-    with pytest.raises(InvalidFile, match=rf"storage\.txt says that the study was begun in sqlite:.*, but {how}; bring"):
+    with pytest.raises(InvalidFile, match=rf"storage\.txt says .* begun in sqlite:.*, but {how}; bring"):
         search.run(trials=3, measure=1)
     assert (folder / "result.json").read_bytes() == result
 
@@ -432,6 +436,54 @@ def test_a_full_disk_under_sqlite_is_one_line_and_loses_nothing(workspace, tmp_p
     assert ended.stdout.count("\n") == 1
     assert ended.stderr == ""
     assert run(0, 12).stdout == "12 12\n"
+
+
+def test_tables_of_another_version_of_optuna_are_told(make, tmp_path):
+    url = f"sqlite:///{tmp_path / 'old.db'}"
+    with StudyStorage.parse(url).opened("made"):
+        pass
+    _change(tmp_path / "old.db", "UPDATE alembic_version SET version_num = 'v3.0.0.d'")
+    with pytest.raises(WorkspaceError, match=r"--storage sqlite:.*old\.db: .*optuna storage upgrade") as caught:
+        make(url, "aged").run(trials=1, measure=1)
+    assert caught.value.exit_status == 2
+    _change(tmp_path / "old.db", "UPDATE alembic_version SET version_num = 'v99'")
+    with pytest.raises(WorkspaceError, match="pip install -U optuna"):
+        make(url, "aged").run(trials=1, measure=1)
+
+
+def _change(database, statement):
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("moment", ["create_all", "stamp"])
+def test_two_searches_begin_on_a_new_database(tmp_path, monkeypatch, moment):
+    """The second one makes its tables between a look of the first one and what that makes after it."""
+    storage = StudyStorage.parse(f"sqlite:///{tmp_path / 'new.db'}")
+    owner, method = {
+        "create_all": (SchemaGenerator, "visit_table"),
+        "stamp": (HeadMaintainer, "_insert_version"),
+    }[moment]
+    original, others = getattr(owner, method), []
+
+    def overtaken(*arguments, **named):
+        if not others:
+            others.append("begun")
+            with storage.opened("other") as opened:
+                others.append(opened.get_all_studies())
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(owner, method, overtaken)
+    with storage.opened("mine") as opened:
+        assert opened.get_all_studies() == []
+    assert others == ["begun", []]
+
+
+def test_a_database_that_cannot_be_opened_is_told_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail(f"waits for {seconds} s"))
+    storage = StudyStorage.parse(f"sqlite:///{tmp_path / 'missing' / 'new.db'}")
+    with pytest.raises(WorkspaceError, match="unable to open database file"), storage.opened("mine"):
+        pass
 
 
 @pytest.mark.parametrize(
