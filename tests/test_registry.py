@@ -134,6 +134,7 @@ WRONG = [
     ("hwbench.devices.base:transports", "function", "expected a TransportKind, got a function"),
     ("hwbench.spaces.family:families", "Nothing", "expected a Family, got the class Nothing"),
     ("hwbench.specs.kind:block_kinds", "Nothing", "expected a BlockKind, got the class Nothing"),
+    ("hwbench.runtimes.base:runtimes", "Nothing", "got the class Nothing without name, capabilities and build"),
     ("hwbench.studies.evaluators:evaluators", "NoUnit", "got the class NoUnit without unit"),
     ("hwbench.studies.evaluators:evaluators", "scores", "expected a class with name, unit and score, got a Scores"),
     ("hwbench.data.readers:readers", "function", "expected a class with read, got a function"),

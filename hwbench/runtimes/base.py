@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
-from hwbench.registry import Registry, package_of
+from hwbench.registry import Registry, class_with, package_of
 from hwbench.runtimes.capabilities import Capabilities
 from hwbench.specs import STREAM, Artifact, Precision, Workload
 
@@ -149,7 +149,9 @@ def single(example: Example, what: str) -> torch.Tensor:
     return example
 
 
-runtimes: Registry[type[Runtime]] = Registry("runtime", entry_points="hwbench.runtimes")
+runtimes: Registry[type[Runtime]] = Registry(
+    "runtime", entry_points="hwbench.runtimes", expects=class_with("name", "capabilities", "build")
+)
 
 
 def loading() -> dict[str, Capabilities]:
