@@ -519,10 +519,10 @@ def test_no_secret_of_a_url_is_shown(monkeypatch):
     assert storage.shown == "postgresql://me@h/d?passfile=%2Fetc%2Fpass&sslmode=require"
     assert {*storage.secrets} == {PASSWORD, *secrets.values()}
 
-    def refuse(url, **_):
+    def refuse(self, url, **_):
         raise SQLAlchemyError(f"no {url}")
 
-    monkeypatch.setattr("optuna.storages.RDBStorage", refuse)
+    monkeypatch.setattr("optuna.storages.RDBStorage.__init__", refuse)
     with pytest.raises(WorkspaceError, match=r"no sqlite:///.*one\.db\?sslpassword=\*\*\*; what it") as caught:
         StudyStorage.parse("sqlite:///one.db?sslpassword=s3cret").opened("mine").__enter__()
     assert "s3cret" not in str(caught.value)
