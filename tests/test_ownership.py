@@ -177,7 +177,8 @@ def test_19_02_the_checkout_that_runs_is_as_good_as_its_code(tmp_path):
     code = tmp_path / "checkout"
     package = code / "hwbench"
     package.mkdir(parents=True)
-    for name in ("__init__.py", "durable.py", "errors.py", "ownership.py", "registry.py", "workspace.py"):
+    for module in ("__init__", "durable", "errors", "ownership", "printable", "registry", "workspace"):
+        name = f"{module}.py"
         (package / name).write_bytes(Path(ownership.__file__).with_name(name).read_bytes())
     (package / "api").mkdir()
     (package / "api" / "__init__.py").write_bytes(

@@ -151,17 +151,18 @@ def test_19_12_a_line_is_waited_for_as_long_as_it_was_said(transport, monkeypatc
 
 def test_19_12_bytes_that_are_always_there_hold_nobody(tmp_path, soon):
     class Busy(ShellLink):
-        """Has some stderr at every look, once a line came."""
+        """Has some stderr at every look, once a line came and stderr has begun: what comes before that is a banner."""
 
         def open(self, command):
             channel = super().open(command)
-            read, lines = channel.read, []
+            read, begun = channel.read, set()
 
             def busy(timeout_s):
-                if lines:
+                if begun == set(Stream):
                     return Chunk(Stream.STDERR, b"x")
                 chunk = read(timeout_s)
-                lines.extend([chunk] if b"up\n" in chunk.data else [])
+                if chunk.stream is Stream.STDERR or b"up\n" in chunk.data:
+                    begun.add(chunk.stream)
                 return chunk
 
             channel.read = busy
