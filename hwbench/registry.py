@@ -115,8 +115,7 @@ class Registry(Generic[T]):
         self._expects = expects
         self._modules: dict[str, str] = {}
         self._items: dict[str, T] = {}
-        self._offered: list[tuple[T, str]] = []  # of the items those of other packages, with what messages call each
-        self._from_packages: set[str] = set()
+        self._offered: dict[str, tuple[T, str]] = {}  # items of other packages, with what messages call each
         self._broken: set[str] = set()
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -171,7 +170,7 @@ class Registry(Generic[T]):
 
     def point(self, name: str) -> EntryPoint | None:
         """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
-        own = name in self._modules or (name in self._items and name not in self._from_packages)
+        own = name in self._modules or (name in self._items and name not in self._offered)
         return None if own else self._points.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -179,7 +178,7 @@ class Registry(Generic[T]):
 
     def origin(self, item: object) -> str:
         """``KIND 'NAME' of the package P``, for messages; empty where no other package has offered the thing here."""
-        return next((title for offered, title in self._offered if offered is item), "")
+        return next((title for offered, title in self._offered.values() if offered is item), "")
 
     def blaming(self, item: object, on: str = "") -> AbstractContextManager[None]:
         """``blaming`` where another package has offered the thing; errors of hwbench's own things pass as they are."""
@@ -212,5 +211,4 @@ class Registry(Generic[T]):
         if self._expects is not None and (wrong := self._expects(item)):
             raise MissingDependency(f"{title} ({point.value}): {wrong}; {mend}")
         self._items[name] = item
-        self._offered.append((item, title))
-        self._from_packages.add(name)
+        self._offered[name] = item, title

@@ -37,4 +37,5 @@ def offer(
     monkeypatch.delitem(sys.modules, MODULE, raising=False)
     of_now = dict(vars(registry))
     of_now.pop("_points", None)
-    monkeypatch.setattr(registry, "__dict__", {**of_now, "_items": dict(registry._items), "_offered": []})
+    fresh = {"_items": dict(registry._items), "_offered": {}, "_broken": set()}
+    monkeypatch.setattr(registry, "__dict__", of_now | fresh)

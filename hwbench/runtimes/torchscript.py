@@ -120,7 +120,7 @@ def _refused_by_kernels() -> Iterator[None]:
     """Operations on int8 that torch has no kernel for are refused by name; torch's own text is a page of advice."""
     try:
         yield
-    except (RuntimeError, NotImplementedError) as error:
+    except RuntimeError as error:  # or NotImplementedError, which is one
         lines = str(error).strip().splitlines() or [type(error).__name__]
         named = re.search(r"aten::\w+", lines[0])
         what = f"{named[0]} on int8" if named else f"the network in int8 ({printable(lines[0], 120)})"
