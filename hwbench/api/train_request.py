@@ -135,7 +135,7 @@ class TrainRequest:
         """
         from hwbench.training.recipe_files import RecipeFile, parse_settings
 
-        tuning = {"epochs": QAT_EPOCHS, "learning_rate": QAT_RATE} if self.qat else {}
+        tuning = {"epochs": QAT_EPOCHS, "optimizer": "sgd", "learning_rate": QAT_RATE} if self.qat else {}
         file = RecipeFile.of(tuning) if self.recipe is None else RecipeFile.named(self.recipe)
         typed = {
             "epochs": self.epochs,

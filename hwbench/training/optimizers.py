@@ -1,4 +1,4 @@
-"""Optimizers of a recipe: those of torch, and LAMB and LARS of timm."""
+"""Optimizers of a recipe: Muon, those of torch, and LAMB and LARS of timm."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from hwbench.errors import MissingDependency
+from hwbench.training.muon import Muon
 from hwbench.training.parts import rate_scales
 from hwbench.training.recipe import Recipe
 
@@ -23,6 +24,8 @@ def make_optimizer(module: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
         MissingDependency: LAMB or LARS without timm.
     """
     groups = _groups(module, recipe)
+    if recipe.optimizer == "muon":
+        return Muon(groups, lr=recipe.learning_rate, momentum=recipe.momentum)
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.learning_rate)
     if recipe.optimizer == "sgd":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -10,9 +11,18 @@ from hwbench.errors import InvalidValue
 from hwbench.registry import suggest
 from hwbench.training import schedules
 
-OPTIMIZERS = ("adamw", "lamb", "lars", "sgd")
+OPTIMIZERS = ("adamw", "lamb", "lars", "muon", "sgd")
 PRECISIONS = ("bf16", "fp16", "fp32")
 LOSSES = ("auto", "bce", "cross-entropy")
+# What goes with an optimizer where nobody says it; of the others, the defaults of ``Recipe``.
+USUAL: Mapping[str, Mapping[str, float]] = {
+    "adamw": {"learning_rate": 1e-3},
+    # Wightman et al. 2021 (arXiv:2110.00476), recipe A2
+    "lamb": {"learning_rate": 5e-3, "weight_decay": 0.02},
+    "lars": {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5},
+    # Feichtenhofer 2020 (arXiv:2004.04730); the rate is that of small batches
+    "sgd": {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5},
+}
 # Names that ``freeze`` takes beside a number of blocks.
 FREEZE = ("all-but-head", "stem")
 MULTIGRIDS = ("long",)
@@ -28,8 +38,9 @@ class Recipe:
         epochs: Passes over the training videos, one random clip of each per pass, or ``repeats``.
         batch_size: Clips per step, of all processes together.
         learning_rate: Peak rate. It rises linearly over ``warmup_share`` of all steps and falls along ``schedule``.
-        optimizer: ``sgd`` (Nesterov momentum) or ``adamw``; ``lamb`` or ``lars`` of timm.
-        momentum: Of SGD and LARS.
+        optimizer: ``muon`` (``hwbench.training.muon``), ``sgd`` (Nesterov momentum) or ``adamw``; ``lamb`` or ``lars``
+            of timm. Of short trainings Muon gives by far the best networks (experiments/031-recipes).
+        momentum: Of Muon, SGD and LARS.
         weight_decay: On weights of two and more axes; biases and normalisation have none.
         warmup_share: Share of all steps, 0 to 1.
         label_smoothing: Share of the target spread over all classes; with ``bce`` share moved towards one half.
@@ -80,10 +91,10 @@ class Recipe:
 
     epochs: int = 16
     batch_size: int = 16
-    learning_rate: float = 0.1
-    optimizer: str = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 5e-5
+    learning_rate: float = 0.02
+    optimizer: str = "muon"
+    momentum: float = 0.95
+    weight_decay: float = 0.05
     warmup_share: float = 0.15
     label_smoothing: float = 0.05
     ema_decay: float = 0.98

@@ -14,7 +14,7 @@ from typing import Any
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
 from hwbench.toml_fields import Fields
-from hwbench.training.recipe import Recipe
+from hwbench.training.recipe import USUAL, Recipe
 
 _SHIPPED = Path(__file__).with_name("recipes")
 # A list of texts, as the kind of a field.
@@ -81,9 +81,13 @@ class RecipeFile:
         return replace(self, values={**values, **self.values})
 
     def recipe(self, overrides: Mapping[str, Any] | None = None) -> Recipe:
-        """The recipe, some fields of it replaced; a rate that is not among these follows the batch."""
+        """The recipe, some fields of it replaced; a rate that is not among these follows the batch.
+
+        Rate, momentum and decay that nobody gives are what is usual for the optimizer.
+        """
         overrides = overrides or {}
-        recipe = replace(Recipe(), **{**self.values, **overrides})
+        values = {**self.values, **overrides}
+        recipe = replace(Recipe(), **{**USUAL.get(values.get("optimizer", ""), {}), **values})
         if self.base_batch and "learning_rate" not in overrides:
             recipe = replace(recipe, learning_rate=recipe.learning_rate * recipe.batch_size / self.base_batch)
         return recipe
