@@ -1,8 +1,8 @@
 """What optimizers make of short trainings of small networks of all families. See README.md.
 
 python experiments/031-recipes/run.py draw                    # networks.json: the first 48 of 018
-python experiments/031-recipes/run.py train                   # rows/, families/: in a workspace; as many processes as
-                                                              # there are cores share the work; or --device cuda
+python experiments/031-recipes/run.py train                   # rows/, families/, short/: in a workspace; as many
+                                                              # processes as there are cores share the work
 python experiments/031-recipes/run.py summary                 # results.json, in seconds
 """
 
@@ -12,21 +12,27 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from scipy.stats import kendalltau
 
+from hwbench.studies.ground_truth import GroundTruth
 from hwbench.training import Recipe
+from hwbench.training.recipe_files import RecipeFile
 
 HERE = Path(__file__).resolve().parent
-ROWS, FAMILIES, NETWORKS, RESULTS = HERE / "rows", HERE / "families", HERE / "networks.json", HERE / "results.json"
+ROWS, FAMILIES, SHORT = HERE / "rows", HERE / "families", HERE / "short"
+NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
 # The networks of 018 that are trained with every optimizer, and the seeds of all of them.
 JUDGED, SEEDS = 48, (0, 1)
-EPOCHS, FAMILY_EPOCHS = 12, 4
+EPOCHS, FAMILY_EPOCHS, SHORT_EPOCHS = 12, 4, 6
+# Optimizers at their usual rates, without dropout, in trainings as a search makes them, of two networks.
+OPTIMIZERS, COMPARED = ("muon", "sgd", "adamw"), ("edge-00", "middle-05")
 # Of 014, those of 4 ms: one of each family.
 OF_FAMILIES = (
     *("csn-4ms-0", "mvit-4ms-1", "slow-4ms-1", "i3d-4ms-0"),
@@ -49,16 +55,22 @@ truth = neighbour("018-ground-truth")
 
 @dataclass(frozen=True)
 class Job:
-    """A training with the default recipe; its row is that of 018."""
+    """A training with the default recipe, or that of another optimizer; its row is as those of 018."""
 
     network: dict[str, Any]
     seed: int
     epochs: int
     rows: Path
+    optimizer: str = "muon"
 
     @property
     def name(self) -> str:
-        return f"{self.network['name']}-seed{self.seed}"
+        told = f"-{self.optimizer}" if self.rows == SHORT else ""
+        return f"{self.network['name']}{told}-seed{self.seed}"
+
+    @property
+    def recipe(self) -> Recipe:
+        return RecipeFile.of({"optimizer": self.optimizer}).recipe({"epochs": self.epochs, "seed": self.seed})
 
     @property
     def row(self) -> Path:
@@ -76,13 +88,13 @@ def draw() -> None:
 
 
 def jobs() -> Iterator[Job]:
-    """All networks with one seed, the families, and all with the next."""
+    """All networks with one seed, the families, all with the next, and other optimizers."""
     networks = json.loads(NETWORKS.read_text())["networks"]
     first, *others = ([Job(network, seed, EPOCHS, ROWS) for network in networks] for seed in SEEDS)
     yield from first
     known = {
         network["name"]: network
-        for path in sorted((HERE.parent / "014-families" / "networks").glob("*.json"))
+        for path in sorted((OF_014 / "networks").glob("*.json"))
         for budget in json.loads(path.read_text())["budgets"]
         for network in budget["networks"]
     }
@@ -90,6 +102,8 @@ def jobs() -> Iterator[Job]:
         yield Job({"name": name, "architecture": known[name]["architecture"]}, 0, FAMILY_EPOCHS, FAMILIES)
     for jobs in others:
         yield from jobs
+    for optimizer in OPTIMIZERS:
+        yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
 
 
 def train_all(device: str, until: float) -> None:
@@ -100,9 +114,75 @@ def train_all(device: str, until: float) -> None:
             return
         with truth.claimed(job.folder) as ours:
             if ours and not job.row.exists():
-                row = truth.trained(job, Recipe(epochs=job.epochs, seed=job.seed), device=device)
+                row = truth.trained(job, job.recipe, device=device)
                 truth.write(job.row, row)
                 print(job.name, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
+
+
+def summary() -> None:
+    """What both optimizers give the 48 networks, how seeds agree, and the families after four epochs."""
+    before, now = (GroundTruth.read(path.parent) for path in (truth.ROWS, ROWS))
+    names = [network.name for network in now.networks]
+    results: dict[str, Any] = {
+        "networks": {"sgd, dropout 0.2": of_all(before, names), "muon": of_all(now, names)},
+        "agree": {
+            band: round(tau([top1(before, names, band), top1(now, names, band)]), 3) for band in ("edge", "middle")
+        },
+        "families": {name: of_family(name) for name in OF_FAMILIES},
+        "short": {
+            f"{name}, {optimizer}": round(json.loads(path.read_text())["validation"][-1]["top1"], 3)
+            for name in COMPARED
+            for optimizer in OPTIMIZERS
+            if (path := SHORT / f"{name}-{optimizer}-seed0.json").is_file()
+        },
+    }
+    truth.write(RESULTS, results)
+    print(json.dumps(results, indent=1))
+
+
+def top1(ground: GroundTruth, names: Sequence[str], band: str) -> list[float]:
+    known = {network.name: network.top1 for network in ground.networks}
+    return [known[name] for name in names if name.startswith(band)]
+
+
+def of_all(ground: GroundTruth, names: Sequence[str]) -> dict[str, Any]:
+    """Means over networks and the first seeds; deviations and agreement within bands."""
+    networks = [network for network in ground.networks if network.name in names]
+    trainings = {n.name: [one for one in n.trainings if one.seed in SEEDS] for n in networks}
+    curves = [one.curve for every in trainings.values() for one in every]
+    spread: dict[str, list[float]] = {"seeds": [], "networks": [], "tau": []}
+    for band in sorted({network.band for network in networks}):
+        pairs = [[one.top1 for one in trainings[n.name]] for n in networks if n.band == band]
+        noise = statistics.fmean((one - other) ** 2 / 2 for one, other in pairs)
+        spread["seeds"].append(noise)
+        spread["networks"].append(statistics.variance(statistics.fmean(pair) for pair in pairs) - noise / 2)
+        spread["tau"].append(tau(list(zip(*pairs, strict=True))))
+    return {
+        "top1": round(statistics.fmean(one.top1 for every in trainings.values() for one in every), 4),
+        "top1_by_epoch": [round(statistics.fmean(epoch), 3) for epoch in zip(*curves, strict=True)],
+        "best": max((round(statistics.fmean(o.top1 for o in every), 4), n) for n, every in trainings.items()),
+        "deviation_of_seeds": round(statistics.fmean(spread["seeds"]) ** 0.5, 4),
+        "deviation_of_networks": round(max(0.0, statistics.fmean(spread["networks"])) ** 0.5, 4),
+        "tau_of_two_seeds": round(statistics.fmean(spread["tau"]), 3),
+    }
+
+
+def tau(both: Sequence[Sequence[float]]) -> float:
+    return float(kendalltau(*both).statistic)
+
+
+def of_family(name: str) -> dict[str, Any]:
+    """Top-1 of the last evaluation, and that of 014's trainings with SGD and a dropout of 0.2."""
+
+    def last(path: Path) -> float | None:
+        return round(json.loads(path.read_text())["validation"][-1]["top1"], 3) if path.is_file() else None
+
+    rows = OF_014 / "rows"
+    return {
+        "muon, 4 epochs": last(FAMILIES / f"{name}-seed0.json"),
+        "sgd, 4 epochs": last(rows / f"{name}-epochs4-seed0.json"),
+        "sgd, 12 epochs": [last(rows / f"{name}-epochs12-seed{seed}.json") for seed in SEEDS],
+    }
 
 
 def main() -> None:

@@ -100,9 +100,12 @@ class StudyFinalists:
         return StudyFinalists, tuple(getattr(self, one.name) for one in fields(self) if one.name != "listener")
 
     def run_dir(self, architecture: str, number: int) -> Path:
-        """The folder of a training: other data, seeds or lengths have another one."""
+        """The folder of a training: other data, seeds, lengths or optimizers have another one."""
         facts = json.dumps(
-            [architecture, self.data.source, self.seed, self.epochs, *self._modality, *self._span(architecture)]
+            [
+                *(architecture, self.data.source, self.seed, self.epochs, *self._modality, *self._span(architecture)),
+                self.data.recipe(self.seed).optimizer,
+            ]
         )
         return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
 

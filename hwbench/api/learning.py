@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Networks that are left out one by one, at most, to say what the model is worth: each is a fit of its own.
 _LEFT_OUT = 64
 _TOP1 = "top-1"
+# The version of scores of short trainings whose default recipe had SGD; they are far below those of Muon.
+_WITH_SGD = 1
 _GIVEN_UP = frozenset(("architecture", "score", "epochs"))
 
 
@@ -104,7 +106,9 @@ class Learned:
         Raises:
             InvalidValue: They are.
         """
-        if (wanted := _unit_of(evaluator)) != self.unit:
+        from hwbench.studies.evaluators import get, scoring_of
+
+        if (wanted := _unit_of(evaluator, scoring_of(get(evaluator)))) != self.unit:
             raise InvalidValue(
                 f"--learn-from {', '.join(self.sources)}: scores there are {self.unit}, those of --evaluator "
                 f"{evaluator} are {wanted}; what is learned from together is of one unit"
@@ -202,9 +206,10 @@ def _amount(fidelity: Fidelity) -> float:
     return fidelity.epochs * fidelity.frames_share * fidelity.resolution_share**2
 
 
-def _unit_of(evaluator: str) -> str:
+def _unit_of(evaluator: str, scoring: int) -> str:
     """What scores of an evaluator are; those of one unit are learned from together."""
-    return evaluator if evaluator == "curve" else _TOP1
+    unit = evaluator if evaluator == "curve" else _TOP1
+    return unit if scoring > _WITH_SGD else f"{unit} of trainings with SGD"
 
 
 def _of_folder(folder: Path, spaces: Set[str], first: int) -> list[_Trained]:
@@ -256,4 +261,4 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     for architecture, score, length, how in trainings:
         if architecture.partition(":")[0] in same:
             rows.append(_Trained(architecture, score, length, first + len(rows), how))
-    return _unit_of(evaluator), rows
+    return _unit_of(evaluator, result.settings.scoring), rows

@@ -137,6 +137,7 @@ class StudySupernet:
             "epochs": str(self.epochs),
             "seed": str(self.seed),
             "sharing": SHARING,
+            "recipe": repr(sorted(self._recipe.facts().items())),
         }
 
     @cached_property

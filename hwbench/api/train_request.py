@@ -59,9 +59,13 @@ class TrainRequest:
     accumulate: int | None = option(
         default=None, min=1, help="Parts that a batch is computed in, for less memory; default: 1."
     )
-    lr: float | None = option(default=None, help="Peak learning rate; default: 0.1, with --qat 0.01.")
+    lr: float | None = option(
+        default=None, help="Peak learning rate; default: by the optimizer (0.02 of muon, 0.1 of sgd), with --qat 0.01."
+    )
     optimizer: str | None = option(
-        default=None, choices=("adamw", "lamb", "lars", "sgd"), help="sgd (default), adamw, lamb or lars."
+        default=None,
+        choices=("adamw", "lamb", "lars", "muon", "sgd"),
+        help="muon (default), adamw, lamb, lars or sgd (default with --qat).",
     )
     precision: str | None = option(
         default=None, choices=("bf16", "fp16", "fp32"), help="Arithmetic: fp32 (default), bf16 or fp16."

@@ -9,6 +9,7 @@ Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks" (k
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -56,19 +57,19 @@ class Muon(torch.optim.Optimizer):
                 loss = closure()
         for group in self.param_groups:
             given = [parameter for parameter in group["params"] if parameter.grad is not None]
-            self._step_matrices([parameter for parameter in given if is_matrix(parameter)], group)
-            self._step_others([parameter for parameter in given if not is_matrix(parameter)], group)
+            if matrices := [parameter for parameter in given if is_matrix(parameter)]:
+                self._step_matrices(matrices, group)
+            if others := [parameter for parameter in given if not is_matrix(parameter)]:
+                self._step_others(others, group)
         return loss
 
-    def _step_matrices(self, parameters: Sequence[torch.Tensor], group: dict[str, Any]) -> None:
-        if not parameters:
-            return
-        rate, beta = group["lr"], group["momentum"]
-        gradients = [parameter.grad for parameter in parameters]
+    def _step_matrices(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
+        rate, beta, decay = float(group["lr"]), float(group["momentum"]), float(group["weight_decay"])
+        gradients = _gradients(parameters)
         moments = [self._kept(parameter, "momentum") for parameter in parameters]
         torch._foreach_lerp_(moments, gradients, 1 - beta)
         looked_ahead = torch._foreach_lerp(gradients, moments, beta)
-        torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        torch._foreach_mul_(parameters, 1 - rate * decay)
         # Matrices of one shape go together: of small ones, a GPU spends its time on starting kernels.
         alike: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, parameter in enumerate(parameters):
@@ -83,14 +84,12 @@ class Muon(torch.optim.Optimizer):
             ]
             torch._foreach_add_([parameters[number] for number in numbers], steps, alpha=-rate)
 
-    def _step_others(self, parameters: Sequence[torch.Tensor], group: dict[str, Any]) -> None:
-        if not parameters:
-            return
+    def _step_others(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
         for parameter in parameters:
             self.state[parameter].setdefault("step", torch.zeros(()))
         adamw(
-            list(parameters),
-            [parameter.grad for parameter in parameters],
+            parameters,
+            _gradients(parameters),
             [self._kept(parameter, "exp_avg") for parameter in parameters],
             [self._kept(parameter, "exp_avg_sq") for parameter in parameters],
             [],
@@ -124,11 +123,15 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
 
     Values below about a thousandth of the norm of a matrix stay small, and zeros stay zeros.
     """
-    x = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
+    x: torch.Tensor = matrices / matrices.norm(dim=(1, 2), keepdim=True).clamp_min(1e-7)
     for a, b, c in COEFFICIENTS:
         square = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(square, square, square, beta=b, alpha=c), x, beta=a)
     return x
+
+
+def _gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return [parameter.grad for parameter in parameters if parameter.grad is not None]
 
 
 def _is_tall(matrix: torch.Tensor) -> bool:
@@ -137,4 +140,4 @@ def _is_tall(matrix: torch.Tensor) -> bool:
 
 def _length(matrix: torch.Tensor) -> float:
     """Of the step of a matrix (outputs, inputs), in learning rates: more outputs need a longer one."""
-    return max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+    return math.sqrt(max(1.0, matrix.shape[0] / matrix.shape[1]))

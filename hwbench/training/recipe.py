@@ -16,9 +16,9 @@ PRECISIONS = ("bf16", "fp16", "fp32")
 LOSSES = ("auto", "bce", "cross-entropy")
 # What goes with an optimizer where nobody says it; of the others, the defaults of ``Recipe``.
 USUAL: Mapping[str, Mapping[str, float]] = {
-    "adamw": {"learning_rate": 1e-3},
+    "adamw": {"learning_rate": 1e-3, "momentum": 0.9},
     # Wightman et al. 2021 (arXiv:2110.00476), recipe A2
-    "lamb": {"learning_rate": 5e-3, "weight_decay": 0.02},
+    "lamb": {"learning_rate": 5e-3, "momentum": 0.9, "weight_decay": 0.02},
     "lars": {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5},
     # Feichtenhofer 2020 (arXiv:2004.04730); the rate is that of small batches
     "sgd": {"learning_rate": 0.1, "momentum": 0.9, "weight_decay": 5e-5},

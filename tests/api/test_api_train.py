@@ -221,7 +221,7 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
         ({"lr": 0.0}, InvalidValue, "--lr: learning_rate must be more than 0, got 0"),
         ({"lr": math.nan}, InvalidValue, "learning_rate"),
         ({"lr": math.inf}, InvalidValue, "learning_rate"),
-        ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars or sgd, got 'adam'"),
+        ({"optimizer": "adam"}, InvalidValue, "--optimizer: expected adamw, lamb, lars, muon or sgd, got 'adam'"),
         ({"precision": "int8"}, InvalidValue, "--precision: expected bf16, fp16 or fp32"),
         ({"loss": "mse"}, InvalidValue, "--loss: expected auto, bce or cross-entropy"),
         ({"crops": 2}, InvalidValue, "--crops: expected 1 or 3, got 2"),

@@ -156,7 +156,7 @@ OTHERS = [
     *[((*c, "--data", "nodata"), 2, ("no data at nodata", "PATH or READER:PATH"))
       for c in (("train", f"{STUDY}:best"), TEST, EXPORT, (*SEARCH, "--evaluator", "short-train"))],
     ((*TEST, "--data", "videos/train/grow"), 2, ("videos/train/grow",)),
-    ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars or sgd, got 'sdg'",)),
+    ((*TRAIN, "--optimizer", "sdg"), 2, ("--optimizer: expected adamw, lamb, lars, muon or sgd, got 'sdg'",)),
     ((*TRAIN, "--precision", "fp17"), 2, ("--precision: expected bf16, fp16 or fp32, got 'fp17'",)),
     ((*TRAIN, "--lr", "nan"), 2, ("learning_rate must be more than 0, got nan",)),
     ((*TRAIN, "--span", "2"), 2, ("--span: '2' has no unit",)),

@@ -170,7 +170,7 @@ def test_what_looks_at_data_needs_some(name):
 def test_evaluators_say_what_a_score_rests_on(name):
     evaluator = get(name)
     assert describe(evaluator) == f"{evaluator.unit}; {evaluator.basis}"
-    assert scoring_of(evaluator) == (2 if name in ("entropy", "zero-cost") else 1)
+    assert scoring_of(evaluator) == (1 if name == "fitted" else 2)
 
 
 def test_an_evaluator_of_others_says_as_little_as_it_must():

@@ -85,6 +85,7 @@ def test_an_interrupted_run_ends_as_if_nothing_had_happened(clips: Clips, tmp_pa
 
 
 @pytest.mark.parametrize("recipe", [replace(RECIPE, optimizer="adamw", learning_rate=0.01),
+                                    replace(RECIPE, optimizer="sgd", momentum=0.9),
                                     replace(RECIPE, ema_decay=0.0, eval_every=2)])  # fmt: skip
 def test_other_recipes_resume_alike(clips: Clips, tmp_path: Path, recipe: Recipe) -> None:
     whole, _ = run(clips, recipe=recipe)

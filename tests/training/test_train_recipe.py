@@ -1,6 +1,6 @@
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -8,7 +8,9 @@ from torch import nn
 
 from hwbench.errors import InvalidValue, MissingDependency
 from hwbench.training import Recipe, Resources
+from hwbench.training.muon import Muon
 from hwbench.training.optimizers import make_optimizer, set_rate
+from hwbench.training.recipe_files import RecipeFile
 
 
 def test_the_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
@@ -19,7 +21,7 @@ def test_the_rate_rises_to_its_peak_and_falls_to_nothing() -> None:
     assert all(a >= b for a, b in zip(rates[10:], rates[11:]))  # noqa: RUF007
     assert rates[55] == pytest.approx(0.2)
     assert 0 < rates[-1] < 0.001
-    assert Recipe(warmup_share=0.0).rate(0, 1) == pytest.approx(0.1)
+    assert Recipe(learning_rate=0.1, warmup_share=0.0).rate(0, 1) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,7 @@ def test_impossible_recipes_are_refused_by_name(wrong: dict[str, object]) -> Non
 
 def test_only_matrices_are_decayed() -> None:
     module = nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4), nn.Linear(4, 2))
-    for name, kind in (("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW)):
+    for name, kind in (("sgd", torch.optim.SGD), ("adamw", torch.optim.AdamW), ("muon", Muon)):
         optimizer = make_optimizer(module, Recipe(optimizer=name, weight_decay=0.3))
         assert isinstance(optimizer, kind)
         decays = {p.dim() > 1: group["weight_decay"] for group in optimizer.param_groups for p in group["params"]}
@@ -125,9 +127,12 @@ FIRST_FACTS = {
 }
 
 
-def test_a_default_recipe_has_the_facts_of_before() -> None:
-    assert Recipe().facts() == FIRST_FACTS
-    changed = Recipe(accumulate=2, decay_at=(0.5, 0.9), repeats=2, multigrid="long", zero_init_final_bn=True).facts()
+def test_the_default_recipe_of_before_has_the_facts_of_before() -> None:
+    before = RecipeFile.of({"optimizer": "sgd"}).recipe()
+    assert before.facts() == FIRST_FACTS
+    changed = replace(
+        before, accumulate=2, decay_at=(0.5, 0.9), repeats=2, multigrid="long", zero_init_final_bn=True
+    ).facts()
     later = {
         "accumulate": "2",
         "decay_at": "(0.5, 0.9)",

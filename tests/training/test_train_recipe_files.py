@@ -50,6 +50,25 @@ def test_the_recipes_whose_sources_do_begin_branches_at_zero(name: str) -> None:
     assert not request(recipe=name, settings=("zero_init_final_bn=false",)).zero_init_final_bn
 
 
+def test_an_optimizer_brings_its_usual_rate_momentum_and_decay() -> None:
+    default, sgd, adamw = request(), request(optimizer="sgd"), request(optimizer="adamw")
+    assert (default.optimizer, default.learning_rate, default.momentum, default.weight_decay) == (
+        "muon",
+        0.02,
+        0.95,
+        0.05,
+    )
+    assert (sgd.learning_rate, sgd.momentum, sgd.weight_decay) == (0.1, 0.9, 5e-5)
+    assert (adamw.learning_rate, adamw.weight_decay) == (1e-3, 0.05)
+    given = request(optimizer="sgd", lr=0.3, settings=("momentum=0.5",))
+    assert (given.learning_rate, given.momentum, given.weight_decay) == (0.3, 0.5, 5e-5)
+    assert request(settings=("optimizer=sgd",)) == sgd
+    # that of a file stays
+    assert request(recipe="finetune", optimizer="sgd").learning_rate == pytest.approx(5e-4)
+    tuned = request(qat=True)
+    assert (tuned.optimizer, tuned.learning_rate, tuned.momentum) == ("sgd", 0.01, 0.9)
+
+
 def test_options_override_settings_and_these_the_file() -> None:
     recipe = request(recipe="x3d", epochs=3, settings=("epochs=9", "dropout=0.1"), batch_size=16)
     assert (recipe.epochs, recipe.dropout, recipe.precise_bn) == (3, 0.1, 200)

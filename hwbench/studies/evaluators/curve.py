@@ -31,6 +31,8 @@ class Curve:
     name: ClassVar[str] = "curve"
     unit: ClassVar[str] = "minus the training loss (nats), late epochs first"
     basis: ClassVar[str] = "a short training of each network, without a test"
+    # 2: trained with Muon
+    scoring: ClassVar[int] = 2
 
     def __init__(self, context: Context) -> None:
         if context.losses is None:

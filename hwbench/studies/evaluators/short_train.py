@@ -19,6 +19,8 @@ class ShortTrain:
     name: ClassVar[str] = "short-train"
     unit: ClassVar[str] = "top-1 after short training"
     basis: ClassVar[str] = "a short training and a test of each network"
+    # 2: trained with Muon
+    scoring: ClassVar[int] = 2
 
     def __init__(self, context: Context) -> None:
         if context.trainer is None:

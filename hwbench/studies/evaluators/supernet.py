@@ -22,6 +22,8 @@ class SupernetScore:
     name: ClassVar[str] = "supernet"
     unit: ClassVar[str] = "top-1 with inherited weights"
     basis: ClassVar[str] = "one training for all networks within the budget, then a test of each"
+    # 2: trained with Muon
+    scoring: ClassVar[int] = 2
     judged: ClassVar[str] = (
         "48 trained networks of one budget were ranked no better than by chance (tau 0.03, 95 % -0.16 to 0.22)"
     )
