@@ -1,5 +1,8 @@
 """``--learn-from`` of a study that trains: what others trained is proposed, learned from, and not trained again."""
 
+import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +15,8 @@ from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
 from hwbench.specs import Architecture
 from hwbench.studies.earlier import BEST, EarlierTrainings
+from hwbench.studies.evaluators import scoring_of
+from hwbench.studies.evaluators.short_train import ShortTrain
 from hwbench.studies.fidelities import ScoreObservation
 from hwbench.studies.first_networks import first_networks
 from hwbench.studies.posterior import Posterior
@@ -176,4 +181,23 @@ def test_what_was_learned_says_how_it_was_trained(run, workspace, space, make_se
     assert {one.fidelity for one in learned.at(Fidelity(2))} == {()}
     assert {one.fidelity for one in learned.at(Fidelity(8))} == {(-2.0, 0.0, 0.0)}
     settings = make_search(evaluator="short-train", effort="2 epochs", data="synthetic").settings
+    settings = replace(settings, scoring=scoring_of(ShortTrain))
     assert len(learned.same_as(settings)) == 12
+    assert not learned.same_as(replace(settings, scoring=1))  # those of trainings with SGD
+
+
+def test_scores_of_trainings_with_sgd_are_of_another_unit(run, workspace, space):
+    run("4.2 ms", "first")
+    path = workspace.studies / "first" / "result.json"
+    stored = json.loads(path.read_text())
+    assert stored["settings"]["scoring"] == 2
+    stored["settings"]["scoring"] = 1
+    path.write_text(json.dumps(stored))
+    run("4.4 ms", "second")
+    learned = learn_from(workspace, space, ["first"])
+    with pytest.raises(
+        InvalidValue, match=r"scores there are top-1 of trainings with SGD, those of .* are top-1; what"
+    ):
+        learned.check_unit("short-train")
+    with pytest.raises(InvalidValue, match="first: top-1 of trainings with SGD, second: top-1"):
+        learn_from(workspace, space, ["first", "second"])
