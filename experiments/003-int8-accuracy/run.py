@@ -17,6 +17,7 @@ from hwbench.deploy import DeployedModel, Int8
 from hwbench.spaces import resolve
 from hwbench.specs import Network, Precision
 from hwbench.training import FineTuning, Recipe, Resources, open_data, train
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.workspace import Workspace
 
 # The architecture of the quickstart's experiment, 001: depths 1, 3, 4; widths 32, 64, 96; separable blocks.
@@ -27,6 +28,8 @@ WINNER = (
 )
 # What was the default when the networks were trained.
 DROPOUT = 0.2
+# The default when these networks were trained.
+SGD = RecipeFile.of({"optimizer": "sgd"}).recipe()
 CLASSES = 8
 JOBS = (
     "winner/relu/0", "winner/relu/1", "winner/relu/2", "x3d-xs/swish/0", "winner/swish/0", "winner/hswish/0",
@@ -64,8 +67,8 @@ class Job:
 
     def recipe(self) -> Recipe:
         if self.model == "x3d-xs":
-            return Recipe(epochs=64, seed=self.seed, eval_every=8, dropout=DROPOUT)
-        return Recipe(epochs=14, seed=self.seed, eval_every=14, dropout=DROPOUT)
+            return replace(SGD, epochs=64, seed=self.seed, eval_every=8, dropout=DROPOUT)
+        return replace(SGD, epochs=14, seed=self.seed, eval_every=14, dropout=DROPOUT)
 
     def tuning_epochs(self) -> int:
         return 1 if self.model == "x3d-xs" else QAT_EPOCHS
@@ -95,7 +98,7 @@ class Bench:
         trained = self.train(job, job.recipe(), job.name)
         # Each block alone is one pass of everything for each of them: hours for the 26 of X3D-XS.
         after = self.export(trained, f"{job.name}/ptq", Int8(inspect=job.model == "winner")).manifest
-        recipe = Recipe(epochs=job.tuning_epochs(), learning_rate=QAT_RATE, seed=job.seed, dropout=DROPOUT)
+        recipe = replace(SGD, epochs=job.tuning_epochs(), learning_rate=QAT_RATE, seed=job.seed, dropout=DROPOUT)
         tuned = self.train(job, recipe, f"{job.name}-qat", FineTuning.of(trained))
         aware = self.export(tuned, f"{job.name}/qat").manifest
         assert after.quantization is not None

@@ -18,7 +18,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -43,7 +43,6 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.studies.latencies import space_latencies
-from hwbench.training import Recipe
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -308,7 +307,7 @@ def train_one(job: Training, device: str) -> bool:
     with truth.claimed(job.folder) as ours:
         if not ours or job.result is not None:
             return False
-        recipe = Recipe(epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY, dropout=truth.DROPOUT)
+        recipe = replace(truth.SGD, epochs=job.epochs, seed=job.seed, eval_every=EVAL_EVERY, dropout=truth.DROPOUT)
         row = truth.trained(job, recipe, last=1, device=device)
         truth.write(job.row, row)
         print(job.label, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)

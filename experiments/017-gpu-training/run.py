@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -20,12 +21,15 @@ from hwbench.data.loading import Loader, shuffled
 from hwbench.spaces.resolve import resolve
 from hwbench.specs import Network
 from hwbench.training import Recipe, open_data
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.training.run import initial
 from hwbench.training.state import TrainState
 from hwbench.training.steps import TrainingStep
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).parent
+# The default when these networks were trained.
+SGD = RecipeFile.of({"optimizer": "sgd"}).recipe()
 CLASSES = 400
 Step = Callable[[torch.Tensor, torch.Tensor], object]
 
@@ -54,7 +58,7 @@ class Given:
 
 def ours(network: Network, device: torch.device, **changes: object) -> Step:
     """The step of ``hwbench train``."""
-    recipe = Recipe(label_smoothing=0.0, loss="cross-entropy", **changes)  # type: ignore[arg-type]
+    recipe = replace(SGD, label_smoothing=0.0, loss="cross-entropy", **changes)  # type: ignore[arg-type]
     module = initial(network, recipe).to(device).train()
     if recipe.compile:
         module.compile()

@@ -15,7 +15,7 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.specs import Architecture, Network, Outcome, Precision
 from hwbench.studies.latencies import space_latencies
 from hwbench.training import Recipe, Resources, Scores, open_data, train
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.units import parse_duration
 from hwbench.workspace import Workspace
 
@@ -43,6 +44,8 @@ DATA, CLASSES, DEVICE = "synthetic:motion48:small", 48, "local"
 EPOCHS = 12
 # What was the default when the first networks were trained.
 DROPOUT = 0.2
+# The default when these networks were trained.
+SGD = RecipeFile.of({"optimizer": "sgd"}).recipe()
 # What is averaged: the last evaluations of a run.
 LAST = 3
 # Shares of the budget.
@@ -195,7 +198,7 @@ def claimed(folder: Path) -> Iterator[bool]:
 def trained(job: Job, recipe: Recipe | None = None, last: int = LAST, device: str = "cpu") -> dict[str, Any]:
     """The row of a training on a device of torch; its accuracy is the mean of so many last evaluations."""
     network = network_of(job.network["architecture"])
-    recipe = recipe or Recipe(epochs=EPOCHS, seed=job.seed, dropout=DROPOUT)
+    recipe = recipe or replace(SGD, epochs=EPOCHS, seed=job.seed, dropout=DROPOUT)
     size = (network.input.t, network.input.h, network.input.w)
     data = open_data(Workspace.find(), DATA, size, recipe, reading=Reading(decoded_cache_bytes=4 << 30))
     job.folder.mkdir(parents=True, exist_ok=True)

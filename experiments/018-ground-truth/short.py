@@ -10,18 +10,17 @@ the mean top-1 of the other trainings of the network.
 
 import argparse
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 import torch
-from run import DROPOUT, LAST, Job, claimed, trained, write
+from run import DROPOUT, LAST, SGD, Job, claimed, trained, write
 
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.studies.ranking import rank_correlation, regret
-from hwbench.training import Recipe
 from hwbench.workspace import Workspace, write_text
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +46,7 @@ def train_all() -> None:
         job = ShortJob({"name": one.name, "band": one.band, "architecture": one.architecture}, 0)
         with claimed(job.folder) as ours:
             if ours and not job.row.exists():
-                row = trained(job, Recipe(epochs=EPOCHS, seed=job.seed, dropout=DROPOUT), last=1)
+                row = trained(job, replace(SGD, epochs=EPOCHS, seed=job.seed, dropout=DROPOUT), last=1)
                 write(job.row, row)
                 print(job.name, row["top1"], row["cpu_s"], flush=True)
 

@@ -13,7 +13,7 @@ import resource
 import statistics
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from string import Template
 
@@ -27,9 +27,12 @@ from hwbench.data.transforms import Normalisation, Size, TestTransform, TrainTra
 from hwbench.spaces.resolve import resolve
 from hwbench.specs import Network
 from hwbench.training import Data, Recipe, Resources, build, load_checkpoint, open_data, train
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
+# The default when these networks were trained.
+SGD = RecipeFile.of({"optimizer": "sgd"}).recipe()
 ROWS = HERE / "rows"
 SMALL = "synthetic:motion48:small"
 # Depth, expansion, kernels and last width of members of x3d-tiny; ``narrow`` has half the channels of ``small``,
@@ -153,7 +156,7 @@ class OneFrame:
 def run(name: str, seed: int, epochs: int, one_frame: bool, changes: list[str]) -> None:
     workspace = Workspace.find()
     changed = {key: json.loads(value) for key, _, value in (change.partition("=") for change in changes)}
-    recipe = Recipe(**{"epochs": epochs, "seed": seed, "eval_every": epochs, "dropout": 0.2, **changed})
+    recipe = replace(SGD, **{"epochs": epochs, "seed": seed, "eval_every": epochs, "dropout": 0.2, **changed})
     data = open_data(workspace, SMALL, (8, 64, 64), recipe)
     if one_frame:
         for part in (data.training, data.validation):

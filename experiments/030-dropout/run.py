@@ -9,13 +9,14 @@ import json
 import math
 import statistics
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hwbench.data.sources import Reading
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture
-from hwbench.training import Recipe, Resources, Scores, open_data, train
+from hwbench.training import Resources, Scores, open_data, train
+from hwbench.training.recipe_files import RecipeFile
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -34,6 +35,8 @@ SYNTHETIC = {
 # Networks of 018, which has their trainings with 0.2.
 MOTION48 = ("edge-00", "edge-04", "edge-08", "edge-12")
 DROPOUTS, SEEDS = (0.0, 0.2), (0, 1, 2)
+# The default when these networks were trained.
+SGD = RecipeFile.of({"optimizer": "sgd"}).recipe()
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Job:
     def run(self, workspace: Workspace) -> dict[str, object]:
         architecture = Architecture.parse(self.architecture)
         network = load_space(workspace, architecture.space).network(architecture, 1)
-        recipe = Recipe(epochs=self.epochs, seed=self.seed, dropout=self.dropout)
+        recipe = replace(SGD, epochs=self.epochs, seed=self.seed, dropout=self.dropout)
         size = (network.input.t, network.input.h, network.input.w)
         data = open_data(workspace, self.data, size, recipe, reading=Reading(decoded_cache_bytes=4 << 30))
         top1: list[float] = []

@@ -26,7 +26,10 @@ from hwbench.training import Recipe
 from hwbench.training.recipe_files import RecipeFile
 
 HERE = Path(__file__).resolve().parent
-ROWS, FAMILIES, SHORT = HERE / "rows", HERE / "families", HERE / "short"
+ROWS, FAMILIES, SHORT, FOUND = HERE / "rows", HERE / "families", HERE / "short", HERE / "found"
+# What a search of this kind of trainings found (README.md), and the band of networks that its budgets are for.
+SEARCH, BAND_OF = HERE / "search-int8.json", {0.16: "middle", 0.22: "edge"}
+FOUND_SEEDS = (0, 1, 2)
 NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
 # The networks of 018 that are trained with every optimizer, and the seeds of all of them.
 JUDGED, SEEDS = 48, (0, 1)
@@ -102,8 +105,16 @@ def jobs() -> Iterator[Job]:
         yield Job({"name": name, "architecture": known[name]["architecture"]}, 0, FAMILY_EPOCHS, FAMILIES)
     for jobs in others:
         yield from jobs
+    for budget_ms, best in found().items():
+        network = {"name": f"search-{budget_ms:g}ms", "architecture": best["architecture"]}
+        yield from (Job(network, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
     for optimizer in OPTIMIZERS:
         yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
+
+
+def found() -> dict[float, dict[str, Any]]:
+    """The winner within each budget of the search."""
+    return {one["budget_ms"]: one["best"] for one in json.loads(SEARCH.read_text())["front"]}
 
 
 def train_all(device: str, until: float) -> None:
@@ -129,6 +140,7 @@ def summary() -> None:
             band: round(tau([top1(before, names, band), top1(now, names, band)]), 3) for band in ("edge", "middle")
         },
         "families": {name: of_family(name) for name in OF_FAMILIES},
+        "search": {f"{budget_ms:g} ms": of_search(budget_ms, now) for budget_ms in found()},
         "short": {
             f"{name}, {optimizer}": round(json.loads(path.read_text())["validation"][-1]["top1"], 3)
             for name in COMPARED
@@ -164,6 +176,23 @@ def of_all(ground: GroundTruth, names: Sequence[str]) -> dict[str, Any]:
         "deviation_of_seeds": round(statistics.fmean(spread["seeds"]) ** 0.5, 4),
         "deviation_of_networks": round(max(0.0, statistics.fmean(spread["networks"])) ** 0.5, 4),
         "tau_of_two_seeds": round(statistics.fmean(spread["tau"]), 3),
+    }
+
+
+def of_search(budget_ms: float, ground: GroundTruth) -> dict[str, Any]:
+    """Top-1 of what the search found, beside the networks of its band, the best of which is the best by luck as well.
+
+    ``best, by the other seed``: the mean over both seeds of what the best by one seed has with the other.
+    """
+    rows = [json.loads(path.read_text()) for path in sorted(FOUND.glob(f"search-{budget_ms:g}ms-seed*.json"))]
+    pairs = [[t.top1 for t in n.trainings] for n in ground.networks if n.band == BAND_OF[budget_ms]]
+    other = statistics.fmean(max(pairs, key=lambda pair, k=seed: pair[k])[1 - seed] for seed in SEEDS)
+    return {
+        "found": round(statistics.fmean(row["top1"] for row in rows), 4) if rows else None,
+        "seeds": [round(row["top1"], 4) for row in rows],
+        "random, mean": round(statistics.fmean(map(statistics.fmean, pairs)), 4),
+        "best, by both seeds": round(max(map(statistics.fmean, pairs)), 4),
+        "best, by the other seed": round(other, 4),
     }
 
 
