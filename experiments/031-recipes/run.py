@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import torch
 from scipy.stats import kendalltau
 
@@ -30,6 +31,13 @@ ROWS, FAMILIES, SHORT, FOUND = HERE / "rows", HERE / "families", HERE / "short",
 # What a search of this kind of trainings found (README.md), and the band of networks that its budgets are for.
 SEARCH, BAND_OF = HERE / "search-int8.json", {0.16: "middle", 0.22: "edge"}
 FOUND_SEEDS = (0, 1, 2)
+# Ways to spend trainings on random networks: the epochs after which one in so many goes on.
+HALVINGS = {
+    "3, 6: a half": ((3, 6), 2),
+    "4: a third": ((4,), 3),
+    "1, 3, 9: a third": ((1, 3, 9), 3),
+}
+DRAWS = 600
 NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
 # The networks of 018 that are trained with every optimizer, and the seeds of all of them.
 JUDGED, SEEDS = 48, (0, 1)
@@ -141,6 +149,11 @@ def summary() -> None:
         },
         "families": {name: of_family(name) for name in OF_FAMILIES},
         "search": {f"{budget_ms:g} ms": of_search(budget_ms, now) for budget_ms in found()},
+        "halving": {
+            f"{way}; {count} networks": halving(now, rungs, kept, count)
+            for way, (rungs, kept) in {"whole trainings": ((), 1), **HALVINGS}.items()
+            for count in (12, 24)
+        },
         "short": {
             f"{name}, {optimizer}": round(json.loads(path.read_text())["validation"][-1]["top1"], 3)
             for name in COMPARED
@@ -194,6 +207,36 @@ def of_search(budget_ms: float, ground: GroundTruth) -> dict[str, Any]:
         "best, by both seeds": round(max(map(statistics.fmean, pairs)), 4),
         "best, by the other seed": round(other, 4),
     }
+
+
+def halving(ground: GroundTruth, rungs: Sequence[int], kept: int, count: int) -> dict[str, float]:
+    """Asynchronous successive halving of random networks by one training each, as Optuna does it; by band.
+
+    What is told is the top-1 of the winner in its other training, and the epochs that were trained; means over draws.
+    """
+    rng, told = np.random.default_rng(31), dict[str, float]()
+    for band in ("edge", "middle"):
+        networks = [network for network in ground.networks if network.band == band]
+        top, epochs = [], []
+        for _ in range(DRAWS):
+            seed = int(rng.integers(2))
+            best, spent, seen = (-1.0, 0.0), 0, dict[int, list[float]]()
+            for number in rng.permutation(len(networks))[:count]:
+                this, other = (networks[number].trainings[s] for s in (seed, 1 - seed))
+                for rung in rungs:
+                    at = seen.setdefault(rung, [])
+                    at.append(this.curve[rung - 1])
+                    if sorted(at, reverse=True)[max(len(at) // kept - 1, 0)] > at[-1]:
+                        spent += rung
+                        break
+                else:
+                    spent += EPOCHS
+                    best = max(best, (this.top1, other.top1))
+            top.append(best[1])
+            epochs.append(spent)
+        told[f"{band}, top1"] = round(statistics.fmean(top), 3)
+        told[f"{band}, epochs"] = round(statistics.fmean(epochs))
+    return told
 
 
 def tau(both: Sequence[Sequence[float]]) -> float:
