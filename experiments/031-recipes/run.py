@@ -28,8 +28,9 @@ from hwbench.training.recipe_files import RecipeFile
 
 HERE = Path(__file__).resolve().parent
 ROWS, FAMILIES, SHORT, FOUND = HERE / "rows", HERE / "families", HERE / "short", HERE / "found"
-# What a search of this kind of trainings found (README.md), and the band of networks that its budgets are for.
-SEARCH, BAND_OF = HERE / "search-int8.json", {0.16: "middle", 0.22: "edge"}
+# What searches found (README.md), and the band of networks that their budgets are for.
+SEARCHES = {"search": HERE / "search-int8.json", "halving": HERE / "halving-int8.json"}
+BAND_OF = {0.16: "middle", 0.22: "edge"}
 FOUND_SEEDS = (0, 1, 2)
 # Ways to spend trainings on random networks: the epochs after which one in so many goes on.
 HALVINGS = {
@@ -113,16 +114,20 @@ def jobs() -> Iterator[Job]:
         yield Job({"name": name, "architecture": known[name]["architecture"]}, 0, FAMILY_EPOCHS, FAMILIES)
     for jobs in others:
         yield from jobs
-    for budget_ms, best in found().items():
-        network = {"name": f"search-{budget_ms:g}ms", "architecture": best["architecture"]}
-        yield from (Job(network, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
+    for name, architecture in found().items():
+        yield from (Job({"name": name, "architecture": architecture}, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
     for optimizer in OPTIMIZERS:
         yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
 
 
-def found() -> dict[float, dict[str, Any]]:
-    """The winner within each budget of the search."""
-    return {one["budget_ms"]: one["best"] for one in json.loads(SEARCH.read_text())["front"]}
+def found() -> dict[str, str]:
+    """The winner within each budget of each search: name -> architecture."""
+    return {
+        f"{name}-{one['budget_ms']:g}ms": one["best"]["architecture"]
+        for name, path in SEARCHES.items()
+        if path.is_file()
+        for one in json.loads(path.read_text())["front"]
+    }
 
 
 def train_all(device: str, until: float) -> None:
@@ -148,7 +153,7 @@ def summary() -> None:
             band: round(tau([top1(before, names, band), top1(now, names, band)]), 3) for band in ("edge", "middle")
         },
         "families": {name: of_family(name) for name in OF_FAMILIES},
-        "search": {f"{budget_ms:g} ms": of_search(budget_ms, now) for budget_ms in found()},
+        "search": {f"{budget_ms:g} ms": of_searches(budget_ms, now) for budget_ms in BAND_OF},
         "halving": {
             f"{way}; {count} networks": halving(now, rungs, kept, count)
             for way, (rungs, kept) in {"whole trainings": ((), 1), **HALVINGS}.items()
@@ -192,17 +197,22 @@ def of_all(ground: GroundTruth, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def of_search(budget_ms: float, ground: GroundTruth) -> dict[str, Any]:
-    """Top-1 of what the search found, beside the networks of its band, the best of which is the best by luck as well.
+def of_searches(budget_ms: float, ground: GroundTruth) -> dict[str, Any]:
+    """Top-1 of what each search found, beside the networks of its band, the best of which is the best by luck as well.
 
     ``best, by the other seed``: the mean over both seeds of what the best by one seed has with the other.
     """
-    rows = [json.loads(path.read_text()) for path in sorted(FOUND.glob(f"search-{budget_ms:g}ms-seed*.json"))]
+    seeds = {
+        name: [
+            round(json.loads(path.read_text())["top1"], 4) for path in sorted(FOUND.glob(f"{name}-{budget_ms:g}ms-*"))
+        ]
+        for name in SEARCHES
+    }
     pairs = [[t.top1 for t in n.trainings] for n in ground.networks if n.band == BAND_OF[budget_ms]]
     other = statistics.fmean(max(pairs, key=lambda pair, k=seed: pair[k])[1 - seed] for seed in SEEDS)
     return {
-        "found": round(statistics.fmean(row["top1"] for row in rows), 4) if rows else None,
-        "seeds": [round(row["top1"], 4) for row in rows],
+        "seeds": seeds,
+        "found": {name: round(statistics.fmean(top), 4) for name, top in seeds.items() if top},
         "random, mean": round(statistics.fmean(map(statistics.fmean, pairs)), 4),
         "best, by both seeds": round(max(map(statistics.fmean, pairs)), 4),
         "best, by the other seed": round(other, 4),

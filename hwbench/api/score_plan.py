@@ -16,8 +16,11 @@ WITH_DATA, WITHOUT_DATA = "short-train", "entropy"
 # With trainings to begin from and no data: 018 found that what is learned from them is better than the closed form.
 LEARNED = "fitted"
 SYNTHETIC_DATA = "synthetic"
-# What experiment 019 did: 24 networks, six epochs each, and a race of the best four.
-TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 6, 4
+# Networks, epochs of one, and how many race. Half of the epochs are trained: the rest of them would be of networks that
+# are behind after a quarter or a half. As many whole trainings of half as many networks find less, and whole trainings
+# of half the length find those that learn fast (experiment 031).
+TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 4
+ASHA, NO_PRUNER = "asha", "none"
 # Of evaluators that train nothing, whose networks cost a second at most.
 TRIALS = 64
 
@@ -32,6 +35,7 @@ class ScorePlan:
         trials: Networks to score in all.
         epochs: Of a training, for evaluators that train.
         finalists: Networks that race in the end; 0: none.
+        pruner: Which networks are given up on the way (``hwbench.studies.pruning``), or ``none``.
     """
 
     evaluator: str
@@ -39,6 +43,7 @@ class ScorePlan:
     trials: int
     epochs: int
     finalists: int
+    pruner: str = NO_PRUNER
 
     @classmethod
     def of(cls, request: SearchRequest) -> ScorePlan:
@@ -46,13 +51,16 @@ class ScorePlan:
         from hwbench.studies.evaluators import TRAINING
 
         evaluator = request.evaluator or _default(request)
-        trains = evaluator in TRAINING
+        trains, epochs = evaluator in TRAINING, request.epochs or TRAINED_EPOCHS
+        # a front has no network behind; workers of Ray are not asked on the way
+        prunes = trains and epochs > 1 and request.objective == "score" and request.ray is None
         return cls(
             evaluator,
             SYNTHETIC_DATA if request.data is None else request.data,
             request.trials or (TRAINED_TRIALS if trains else TRIALS),
-            request.epochs or TRAINED_EPOCHS,
+            epochs,
             (TRAINED_FINALISTS if trains else 0) if request.finalists is None else request.finalists,
+            request.pruner or (ASHA if prunes else NO_PRUNER),
         )
 
     @property
@@ -77,7 +85,7 @@ def _default(request: SearchRequest) -> str:
 
 
 def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequest:
-    """A request, with the evaluator and the epochs of a stored study where it leaves them open.
+    """A request, with the evaluator, the epochs and the pruner of a stored study where it leaves them open.
 
     Args:
         request: What is asked for.
@@ -92,4 +100,6 @@ def going_on(request: SearchRequest, stored: Mapping[str, object]) -> SearchRequ
     epochs = re.match(r"([1-9][0-9]{0,5}) epochs", str(effort))
     if request.epochs is None and request.trains and epochs:
         request = replace(request, epochs=int(epochs[1]))
+    if request.pruner is None and stored:
+        request = replace(request, pruner=str(stored.get("pruner") or NO_PRUNER))
     return request

@@ -9,9 +9,9 @@ from hwbench.api.learning import learn_from
 from hwbench.api.listener import SILENT, Listener
 from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
-from hwbench.api.score_plan import WITH_DATA, WITHOUT_DATA, going_on
+from hwbench.api.score_plan import NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
-from hwbench.api.search_request import NO_PRUNER, SUPERNET, SearchRequest
+from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
@@ -305,7 +305,8 @@ def _pruning(request: SearchRequest) -> Pruning | None:
     """How networks are given up; None: none is."""
     from hwbench.studies.pruning import Pruning
 
-    return None if request.pruner == NO_PRUNER else Pruning(request.pruner, request.plan.epochs)
+    plan = request.plan
+    return None if plan.pruner == NO_PRUNER else Pruning(plan.pruner, plan.epochs)
 
 
 def _check_spelling(request: SearchRequest) -> None:
@@ -337,9 +338,9 @@ def _check_names(workspace: Workspace, request: SearchRequest, listener: Listene
     from hwbench.studies.sampler import samplers
 
     evaluator = get(request.plan.evaluator)
-    if request.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
+    if request.plan.pruner != NO_PRUNER and not hasattr(evaluator, "score_reporting"):
         raise InvalidValue(
-            f"--pruner {request.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
+            f"--pruner {request.plan.pruner}: evaluator {request.plan.evaluator!r} tells no score before its end; take "
             "curve or short-train"
         )
     samplers.get(request.sampler)

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from hwbench.api.prediction import INTERPOLATE, INTERPOLATE_FLAGS, TRANSFER, check_filling
 from hwbench.api.reading import DECODER, DECODER_HELP, MODALITY_HELP, RGB
 from hwbench.api.requests import option, request
-from hwbench.api.score_plan import LEARNED, TRAINED_EPOCHS, TRAINED_FINALISTS, TRAINED_TRIALS, TRIALS, ScorePlan
+from hwbench.api.score_plan import (
+    LEARNED,
+    NO_PRUNER,
+    TRAINED_EPOCHS,
+    TRAINED_FINALISTS,
+    TRAINED_TRIALS,
+    TRIALS,
+    ScorePlan,
+)
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidValue
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
 SUPERNET = "supernet"
 # Passes of the one training of all networks within a budget.
 SUPERNET_EPOCHS = 30
-NO_PRUNER = "none"
 # Evaluators that look at pictures, whatever a network is trained on later.
 PICTURES_ALONE = (SUPERNET, "zero-cost")
 # Its networks are predicted from trainings of others.
@@ -65,10 +72,11 @@ class SearchRequest:
         "with --learn-from alone, else entropy; a study that exists goes on with its own.",
     )
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
-    pruner: str = option(
-        default=NO_PRUNER,
+    pruner: str | None = option(
+        default=None,
         choices=(NO_PRUNER, "asha", "hyperband"),
-        help="For curve and short-train: give up networks that are behind after some epochs.",
+        help="For curve and short-train: give up networks that are behind after a quarter or a half of the epochs: "
+        "asha (default, but with --ray and a front), hyperband or none; a study that exists goes on with its own.",
     )
     objective: str = option(
         default="score",
@@ -129,7 +137,9 @@ class SearchRequest:
         f"default: {TRAINED_FINALISTS} with curve and short-train, else 0.",
     )
     finalist_epochs: int = option(
-        default=8, min=1, help="With --finalists: epochs of the first round; each further one has twice as many."
+        default=TRAINED_EPOCHS,
+        min=1,
+        help="With --finalists: epochs of the first round; each further one has twice as many.",
     )
     finalist_score: str = option(
         default="fp32",
@@ -186,7 +196,7 @@ class SearchRequest:
             raise InvalidValue("--finalists: expected 2 or more networks to race, or 0 for none, got 1")
         if self.ray is None and self.worker_gpus:
             raise InvalidValue("--worker-gpus goes with --ray; elsewhere workers share what this machine has")
-        if self.pruner != NO_PRUNER:
+        if self.plan.pruner != NO_PRUNER:
             self._check_pruner()
         if self.modality != RGB:
             self._check_modality()
@@ -393,7 +403,7 @@ class SearchRequest:
             further_budgets_ms={other.key: milliseconds(self.budgets_s[other.device]) for other in further},
             max_file_bytes=self.max_file_bytes,
             max_activation_bytes=self.max_activation_bytes,
-            pruner="" if self.pruner == NO_PRUNER else self.pruner,
+            pruner="" if self.plan.pruner == NO_PRUNER else self.plan.pruner,
             begun_from=learned if self.trains else "",
             modality="" if self.modality == RGB else self.modality,
         )

@@ -333,7 +333,7 @@ def test_a_place_that_cannot_be_written_is_named(workspace, tmp_path):
 
 
 def test_the_training_command_is_that_of_the_recipe(workspace, parse, make_export):
-    recipe = {"epochs": 14, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "dropout": 0.5, "momentum": 0.9}
+    recipe = {"epochs": 14, "batch_size": 8, "learning_rate": 0.05, "seed": 3, "dropout": 0.5, "momentum": 0.95}
     recipe |= {"transforms": ["flip:0.5", "rand-augment:2,9"], "compile": True}
     weights, accuracy = {"kind": "checkpoint", "recipe": recipe}, {"source": "../my videos"}
     shown = parse(page(gather(workspace, "mine", [make_export(weights=weights, accuracy=accuracy)])))

@@ -210,7 +210,7 @@ def test_several_runs_share_their_curves(root, run, parse):
     for name in ("tiny", "other"):
         assert shown.trace("loss", name)["x"] == list(range(8))
         assert shown.trace("accuracy", f"{name}, top-1")
-    assert re.search(r"learning_rate\s+0\.1\s+0\.025", shown.text)
+    assert re.search(r"learning_rate\s+0\.02\s+0\.025", shown.text)
     assert "label_smoothing 0.05 0.05" not in shown.text
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -46,7 +47,7 @@ def search(workspace, make_search, monkeypatch, trained):
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
 
     def search(listener=None, **options):
-        request = SearchRequest(**{"budget": "4.2 ms"} | options)
+        request = SearchRequest(**{"budget": "4.2 ms", "pruner": "none"} | options)
         return hwbench.search(request, listener or Listener(), workspace=workspace)
 
     return search
@@ -55,16 +56,20 @@ def search(workspace, make_search, monkeypatch, trained):
 @pytest.mark.parametrize(
     ("asked", "plan"),
     [
-        ({}, ScorePlan("entropy", "synthetic", 64, 6, 0)),
-        ({"data": "clips"}, ScorePlan("short-train", "clips", 24, 6, 4)),
-        ({"data": "synthetic"}, ScorePlan("short-train", "synthetic", 24, 6, 4)),
-        ({"data": "clips", "evaluator": "entropy"}, ScorePlan("entropy", "clips", 64, 6, 0)),
-        ({"evaluator": "curve"}, ScorePlan("curve", "synthetic", 24, 6, 4)),
-        ({"evaluator": "zero-cost"}, ScorePlan("zero-cost", "synthetic", 64, 6, 0)),
+        ({}, ScorePlan("entropy", "synthetic", 64, 12, 0)),
+        ({"data": "clips"}, ScorePlan("short-train", "clips", 24, 12, 4, "asha")),
+        ({"data": "synthetic"}, ScorePlan("short-train", "synthetic", 24, 12, 4, "asha")),
+        ({"data": "clips", "evaluator": "entropy"}, ScorePlan("entropy", "clips", 64, 12, 0)),
+        ({"evaluator": "curve"}, ScorePlan("curve", "synthetic", 24, 12, 4, "asha")),
+        ({"evaluator": "zero-cost"}, ScorePlan("zero-cost", "synthetic", 64, 12, 0)),
         (
             {"data": "clips", "trials": 5, "epochs": 2, "finalists": 0},
-            ScorePlan("short-train", "clips", 5, 2, 0),
+            ScorePlan("short-train", "clips", 5, 2, 0, "asha"),
         ),
+        ({"data": "clips", "epochs": 1}, ScorePlan("short-train", "clips", 24, 1, 4)),
+        ({"data": "clips", "ray": "local"}, ScorePlan("short-train", "clips", 24, 12, 4)),
+        ({"data": "clips", "objective": "score,latency"}, ScorePlan("short-train", "clips", 24, 12, 4)),
+        ({"data": "clips", "pruner": "none"}, ScorePlan("short-train", "clips", 24, 12, 4)),
     ],
 )
 def test_what_is_left_open_follows_from_the_data_and_the_evaluator(asked, plan):
@@ -78,11 +83,11 @@ def test_with_data_networks_are_trained_and_it_is_told_how_long_before(search, t
     assert (result.settings.evaluator, result.settings.data, result.settings.effort) == (
         "short-train",
         "synthetic",
-        "6 epochs",
+        "12 epochs",
     )
     assert len(trained) == 3
-    told = [line for line in keeper.lines if line.startswith("3 trainings of 6 epochs take about 3 min 10 s")]
-    assert len(told) == 1  # 3 times 6 epochs of 10 s and a test of a third
+    told = [line for line in keeper.lines if line.startswith("3 trainings of 12 epochs take about 6 min 10 s")]
+    assert len(told) == 1  # 3 times 12 epochs of 10 s and a test of a third
     assert "race" not in told[0]
     keeper = Keeper()
     search(keeper, data="synthetic", **SHORT)
@@ -119,8 +124,8 @@ def test_a_study_goes_on_with_trainings_of_its_length(search):
     search(evaluator="short-train", epochs=2, **SHORT)
     assert search(evaluator="short-train", **SHORT).settings.effort == "2 epochs"
     assert search(data="synthetic", **SHORT).settings.effort == "2 epochs"
-    with pytest.raises(InvalidValue, match="effort was '2 epochs', now '6 epochs'"):
-        search(data="synthetic", epochs=6, **SHORT)
+    with pytest.raises(InvalidValue, match="effort was '2 epochs', now '12 epochs'"):
+        search(data="synthetic", epochs=12, **SHORT)
 
 
 def test_who_has_searched_by_entropy_before_is_told_how_that_goes_on(search):
@@ -145,16 +150,18 @@ def test_the_best_trained_networks_race(search, trained, monkeypatch):
     result = search(keeper, data="synthetic", trials=8)
     assert raced == [4]
     assert result.best.architecture == result.race.winner
-    assert [line for line in keeper.lines if "and the race of the best 4 at most 10 min 40 s" in line]
+    assert [line for line in keeper.lines if "and the race of the best 4 at most 16 min 00 s" in line]
 
 
 def test_what_a_damaged_study_holds_is_open():
     request = SearchRequest(budget="5ms")
     assert going_on(request, {}) is request
-    assert going_on(request, {"evaluator": 3, "effort": "2 epochs"}) == request
-    assert going_on(request, {"evaluator": "curve", "effort": "many"}).plan.epochs == 6
+    assert going_on(request, {"evaluator": 3, "effort": "2 epochs"}) == replace(request, pruner="none")
+    assert going_on(request, {"evaluator": "curve", "effort": "many"}).plan.epochs == 12
     assert going_on(request, {"evaluator": "curve", "effort": "3 epochs, frames-share 0.5"}).plan.epochs == 3
     assert going_on(SearchRequest(budget="5ms", epochs=4), {"evaluator": "curve", "effort": "3 epochs"}).epochs == 4
+    assert going_on(request, {"evaluator": "curve", "pruner": "hyperband"}).plan.pruner == "hyperband"
+    assert going_on(SearchRequest(budget="5ms", pruner="asha"), {"evaluator": "curve"}).plan.pruner == "asha"
     with pytest.raises(InvalidValue, match="--evaluator fitted needs --learn-from"):
         going_on(request, {"evaluator": "fitted"})
 
@@ -180,7 +187,7 @@ def test_the_command_of_a_report_races_no_network_that_did_not(search, workspace
     result = search(data="synthetic", **SHORT)
     command = commands.search(read_result(workspace, result.study))
     assert "--evaluator short-train" in command
-    assert "--epochs 6" in command
+    assert "--epochs 12" in command
     assert "--finalists 0" in command
     assert "--finalists" not in commands.search(read_result(workspace, search(trials=4).study))
 
@@ -196,14 +203,15 @@ def test_epochs_of_a_race():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "24 trainings of 6 epochs take about 25 min 20 s, and the race of the best 4 at most 10 min 40 s"),
-        ({"workers": 2, "finalists": 0}, "24 trainings of 6 epochs take about 12 min 40 s, by the first steps of 3"),
-        ({"workers": 8, "finalists": 0, "trials": 3}, "3 trainings of 6 epochs take about 1 min 03 s, by"),
-        ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 6 epochs take about 2 min 06 s, by"),
-        ({"evaluator": "curve", "finalists": 0}, "24 trainings of 6 epochs take about 24 min 00 s, by"),
-        ({"pruner": "asha", "finalists": 0}, "24 trainings of 6 epochs take at most 32 min 00 s, by"),
-        ({"budget": "4ms,5ms"}, "the race of the best 4 within each of 2 budgets at most 21 min 20 s"),
-        ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 10 min 40 s"),
+        ({}, "24 trainings of 12 epochs take about 33 min 55 s, and the race of the best 4 at most 16 min 00 s"),
+        ({"pruner": "none"}, "24 trainings of 12 epochs take about 49 min 20 s, and the race of the best 4 at most 16"),
+        ({"workers": 2, "finalists": 0}, "24 trainings of 12 epochs take about 16 min 57 s, by the first steps of 3"),
+        ({"workers": 8, "finalists": 0, "trials": 3}, "3 trainings of 12 epochs take about 1 min 24 s, by"),
+        ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 12 epochs take about 2 min 49 s, by"),
+        ({"evaluator": "curve", "finalists": 0}, "24 trainings of 12 epochs take about 25 min 26 s, by"),
+        ({"pruner": "hyperband", "finalists": 0}, "24 trainings of 12 epochs take at most 1 h 04 min, by"),
+        ({"budget": "4ms,5ms"}, "the race of the best 4 within each of 2 budgets at most 32 min 00 s"),
+        ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 16 min 00 s"),
     ],
 )
 def test_the_forecast_is_of_what_is_asked(make_search, workspace, trained, options, told):

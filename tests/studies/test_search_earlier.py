@@ -55,7 +55,14 @@ def run(workspace, make_search, monkeypatch, trained):
 
     def run(budget, study, *sources, listener=None, **changes):
         request = SearchRequest(
-            **{"budget": budget, "study": study, "evaluator": "short-train", "trials": 12, "learn_from": sources}
+            **{
+                "budget": budget,
+                "study": study,
+                "evaluator": "short-train",
+                "trials": 12,
+                "pruner": "none",
+                "learn_from": sources,
+            }
             | {"finalists": 0, "epochs": 2}
             | changes
         )
