@@ -148,7 +148,7 @@ def train(result: StoredResult, model: ExportedModel | None = None) -> str:
     causal = _modality(result) + (["--causal"] if result.settings.streaming else [])
     options = [f"--{option} {shlex.quote(str(recipe[key]))}" for option, key in _RECIPE.items() if key in recipe]
     others = {name: value for name, value in recipe.items() if name not in _RECIPE.values()}
-    options += [f"--set {shlex.quote(text)}" for text in setting_texts(others)]
+    options += [f"--set {shlex.quote(text)}" for text in setting_texts(others, str(recipe.get("optimizer", "")))]
     return " ".join(
         [f"hwbench train {_best(result)} --data {_data(result, model)}", *causal, *options, f"--out {_run(result)}"]
     )

@@ -120,14 +120,16 @@ def _setting(text: str) -> tuple[str, Any]:
         raise InvalidValue(f"--set: {name}: expected {_EXPECTED[_KINDS[name]]}, got {value!r}") from None
 
 
-def setting_texts(values: Mapping[str, object]) -> list[str]:
-    """The texts ``NAME=VALUE`` of those values that are not those of the default recipe; ``parse_settings`` reads them.
+def setting_texts(values: Mapping[str, object], optimizer: str = Recipe.optimizer) -> list[str]:
+    """The texts ``NAME=VALUE`` of those values that are not the usual ones; ``parse_settings`` reads them.
 
     Args:
         values: By field, lists in the place of tuples as JSON has them; what is no field is passed over.
+        optimizer: What is said of it elsewhere; it brings its usual values.
     """
+    usual = RecipeFile.of({"optimizer": optimizer} if optimizer in USUAL else {}).recipe()
     known = {name: _plain(value) for name, value in values.items() if name in _KINDS}
-    return [f"{name}={_text(name, value)}" for name, value in known.items() if value != getattr(Recipe, name)]
+    return [f"{name}={_text(name, value)}" for name, value in known.items() if value != getattr(usual, name)]
 
 
 def _plain(value: object) -> object:

@@ -11,6 +11,7 @@ from hwbench.latency import LatencyTable
 from hwbench.reports import commands, gather, page, write
 from hwbench.reports.page import _resource
 from hwbench.specs import Precision
+from hwbench.training.recipe_files import RecipeFile
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> & <a href='http://evil.example'>me</a>"
 FIGURES = ("pareto", "history", "importance", "predicted", "blocks", "precisions")
@@ -330,6 +331,16 @@ def test_a_place_that_cannot_be_written_is_named(workspace, tmp_path):
         with pytest.raises(WorkspaceError, match="cannot write"):
             write(workspace, "mine", out)
     assert not list(tmp_path.parent.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize(("name", "told"), [("muon", ""), ("sgd", ""), ("lamb", "--set weight_decay=0.05 ")])
+def test_the_training_command_says_what_its_optimizer_does_not(workspace, parse, make_export, name, told):
+    decay = {"weight_decay": 0.05} if name == "lamb" else {}
+    usual = RecipeFile.of({"optimizer": name, "epochs": 3} | decay).recipe()
+    weights = {"kind": "checkpoint", "recipe": usual.to_plain()}
+    shown = parse(page(gather(workspace, "mine", [make_export(weights=weights, accuracy={"source": "videos"})])))
+    options = f"--epochs 3 --batch-size 16 --lr {usual.learning_rate:g} --optimizer {name} --precision fp32 --seed 0"
+    assert f"hwbench train mine:best --data videos {options} {told}--out runs/mine" in shown.commands
 
 
 def test_the_training_command_is_that_of_the_recipe(workspace, parse, make_export):
