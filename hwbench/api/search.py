@@ -140,7 +140,7 @@ def search(
             storage=request.study_storage,
             smaller=smaller,
             race=race,
-            pruning=_pruning(request),
+            pruning=_pruning(request, settings),
             channels=data.channels,
             named=request.named,
         )
@@ -301,12 +301,12 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
     return Workers(request.workers) if request.workers > 1 else None
 
 
-def _pruning(request: SearchRequest) -> Pruning | None:
+def _pruning(request: SearchRequest, settings: Settings) -> Pruning | None:
     """How networks are given up; None: none is."""
     from hwbench.studies.pruning import Pruning
 
-    plan = request.plan
-    return None if plan.pruner == NO_PRUNER else Pruning(plan.pruner, plan.epochs)
+    plan, smaller_s = request.plan, tuple(limit / 1e3 for limit in settings.smaller_budgets_ms)
+    return None if plan.pruner == NO_PRUNER else Pruning(plan.pruner, plan.epochs, smaller_s)
 
 
 def _check_spelling(request: SearchRequest) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import copy
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from hwbench.studies.journal import runs_again
 
+# The attribute of a trial that has what its network is predicted to take.
+PREDICTED = "predicted_s"
 # Hears the trial, the epoch from 0 and the score so far of a network under way; True: it is to be given up.
 Judge = Callable[[int, int, float], bool]
 
@@ -32,10 +35,13 @@ class Pruning:
     Attributes:
         pruner: Name of the pruner.
         epochs: Of a whole training; what has come so far is not given up.
+        smaller_s: Budgets of a front below the largest, ascending. The fast networks within one of them would be behind
+            slower ones of the next, and are not compared with these.
     """
 
     pruner: str
     epochs: int
+    smaller_s: tuple[float, ...] = ()
 
     def judge(self, study: Study, trials: Mapping[int, Trial]) -> Judge:
         """Tells Optuna of each epoch, and asks its pruner.
@@ -45,27 +51,38 @@ class Pruning:
             trials: By number, those under way.
         """
         pruner = PRUNERS[self.pruner](self.epochs)
-        seen = Study(study.study_name, _Uninterrupted(study._storage))  # type: ignore[arg-type]
 
         def behind(number: int, epoch: int, score: float) -> bool:
             trials[number].report(score, epoch + 1)
             if epoch + 1 >= self.epochs:
                 return False
-            position = sum(not runs_again(trial) for trial in study.get_trials(deepcopy=False)[:number])
-            return pruner.prune(seen, seen.get_trials(deepcopy=False)[position])
+            all_trials = study.get_trials(deepcopy=False)
+            slot = self._slot(all_trials[number])
+            competes = [not runs_again(trial) and self._slot(trial) == slot for trial in all_trials]
+            seen = Study(study.study_name, _Competing(study._storage, competes))  # type: ignore[arg-type]
+            return pruner.prune(seen, seen.get_trials(deepcopy=False)[sum(competes[:number])])
 
         return behind
 
+    def _slot(self, trial: FrozenTrial) -> int:
+        """The smallest budget that a network is within, by its place."""
+        return bisect.bisect_left(self.smaller_s, float(trial.user_attrs.get(PREDICTED, 0.0)))
 
-class _Uninterrupted:
-    """An Optuna storage as if no trial had ever been interrupted, so that a study goes on as it would have.
 
-    A trial that runs again is left out, else its network would compete with itself; the numbers of those behind it,
-    from which Hyperband takes the bracket, close up.
+class _Competing:
+    """An Optuna storage as if a study had the trials that compete with one, and no other.
+
+    Trials of another budget are left out, and those that run again, whose networks would compete with themselves; so a
+    study that was interrupted goes on as it would have. The numbers of those behind them, from which Hyperband takes
+    the bracket, close up.
+
+    Args:
+        storage: Has all of them.
+        competes: Whether a trial is one of them, by its number; later ones are not.
     """
 
-    def __init__(self, storage: BaseStorage) -> None:
-        self._storage = storage
+    def __init__(self, storage: BaseStorage, competes: Sequence[bool]) -> None:
+        self._storage, self._competes = storage, competes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._storage, name)
@@ -74,7 +91,7 @@ class _Uninterrupted:
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         trials = self._storage.get_all_trials(study_id, deepcopy=deepcopy)
-        found = [copy.copy(trial) for trial in trials if not runs_again(trial)]
+        found = [copy.copy(trial) for trial, competes in zip(trials, self._competes, strict=False) if competes]
         for number, trial in enumerate(found):
             trial.number = number
         return found if states is None else [trial for trial in found if trial.state in states]

@@ -17,7 +17,7 @@ from hwbench.studies.candidates import Candidate
 from hwbench.studies.evaluations import Assignment, Died, Evaluations, GaveUp, JudgedEvaluations
 from hwbench.studies.journal import UNSCORED, close_open_trials, finished_trials
 from hwbench.studies.latencies import WorstLatency
-from hwbench.studies.pruning import Pruning
+from hwbench.studies.pruning import PREDICTED, Pruning
 from hwbench.studies.settings import Settings
 
 # A network during which so many workers died has no score: a fourth one would go the same way.
@@ -144,6 +144,8 @@ class Trials:
         architecture = self.feasible.space.sample(trial)
         running = _Running(trial, architecture, self.latencies.total(architecture))
         self._running[trial.number] = running
+        if self.pruning is not None:
+            trial.set_user_attr(PREDICTED, running.predicted_s)  # by which it competes while it is trained
         if architecture.key in self._scores:
             self._tell(running, self._scores[architecture.key])
         elif architecture.key in self._given_up:
@@ -183,7 +185,7 @@ class Trials:
 
     def _describe(self, running: _Running) -> None:
         running.trial.set_user_attr("architecture", running.architecture.key)
-        running.trial.set_user_attr("predicted_s", running.predicted_s)
+        running.trial.set_user_attr(PREDICTED, running.predicted_s)
         running.trial.set_constraint("latency", running.predicted_s - self.settings.budget_s)
 
     def _tell(self, running: _Running, score: float) -> None:

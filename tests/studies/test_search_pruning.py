@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import optuna
 import pytest
@@ -153,6 +153,26 @@ def test_rungs_are_at_a_quarter_and_a_half(epochs, asked):
         behind(0, epoch, 1.0)
         behind(1, epoch, 0.9)
     assert [epoch + 1 for epoch in range(epochs) if behind(2, epoch, 0.1)] == asked
+
+
+@pytest.mark.parametrize(
+    ("smaller_s", "behind"), [((), [False, True, False, True, False, True]), ((1e-3,), [False] * 6)]
+)
+def test_networks_of_a_front_compete_within_their_budget(smaller_s, behind):
+    """Slow networks are better than all fast ones, and each one is better than the one before of its kind."""
+    study = optuna.create_study(direction="maximize")
+    trials = {number: study.ask() for number in range(6)}
+    for number, trial in trials.items():
+        trial.set_user_attr("predicted_s", 1e-3 if number % 2 else 3e-3)
+    judge = Pruning("asha", 4, smaller_s).judge(study, trials)
+    assert [judge(number, 0, number / 10 + (0 if number % 2 else 1)) for number in trials] == behind
+
+
+def test_a_search_tells_its_pruner_of_the_budgets_of_a_front(make):
+    request = SearchRequest(budget="3 ms, 7 ms", data="clips")
+    settings = replace(make("front").settings, smaller_budgets_ms=(3.0,))
+    assert hwbench.api.search._pruning(request, settings) == Pruning("asha", 12, (3e-3,))
+    assert hwbench.api.search._pruning(replace(request, pruner="none"), settings) is None
 
 
 def test_a_pruner_asks_only_within_the_training():
