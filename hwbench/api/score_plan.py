@@ -52,7 +52,7 @@ class ScorePlan:
 
         evaluator = request.evaluator or _default(request)
         trains, epochs = evaluator in TRAINING, request.epochs or TRAINED_EPOCHS
-        # a front has no network behind; workers of Ray are not asked on the way
+        # of score and latency no network is behind; workers of Ray are not asked on the way
         prunes = trains and epochs > 1 and request.objective == "score" and request.ray is None
         return cls(
             evaluator,
