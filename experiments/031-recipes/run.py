@@ -1,6 +1,6 @@
 """What optimizers make of short trainings of small networks of all families. See README.md.
 
-python experiments/031-recipes/run.py draw                    # networks.json: the first 48 of 018
+python experiments/031-recipes/run.py draw                    # networks.json: those of 018
 python experiments/031-recipes/run.py train                   # rows/, families/, short/: in a workspace; as many
                                                               # processes as there are cores share the work
 python experiments/031-recipes/run.py summary                 # results.json, in seconds
@@ -40,8 +40,8 @@ HALVINGS = {
 }
 DRAWS = 600
 NETWORKS, RESULTS, OF_014 = HERE / "networks.json", HERE / "results.json", HERE.parent / "014-families"
-# The networks of 018 that are trained with every optimizer, and the seeds of all of them.
-JUDGED, SEEDS = 48, (0, 1)
+# The networks of 018 that are trained with all seeds; the later ones are trained with the first.
+JUDGED, SEEDS = 48, (0, 1, 2, 3)
 EPOCHS, FAMILY_EPOCHS, SHORT_EPOCHS = 12, 4, 6
 # Optimizers at their usual rates, without dropout, in trainings as a search makes them, of two networks.
 OPTIMIZERS, COMPARED = ("muon", "sgd", "adamw"), ("edge-00", "middle-05")
@@ -96,13 +96,14 @@ class Job:
 
 def draw() -> None:
     drawn = json.loads(truth.NETWORKS.read_text())
-    truth.write(NETWORKS, {**drawn, "networks": drawn["networks"][:JUDGED]})
+    truth.write(NETWORKS, {**drawn, "networks": [one for one in drawn["networks"] if one["band"] in truth.BANDS]})
 
 
 def jobs() -> Iterator[Job]:
-    """All networks with one seed, the families, all with the next, and other optimizers."""
-    networks = json.loads(NETWORKS.read_text())["networks"]
-    first, *others = ([Job(network, seed, EPOCHS, ROWS) for network in networks] for seed in SEEDS)
+    """Of 48 networks two trainings, the families, winners of searches, other optimizers, later networks, more seeds."""
+    drawn = json.loads(NETWORKS.read_text())["networks"]
+    networks, later = drawn[:JUDGED], drawn[JUDGED:]
+    first, second, *others = ([Job(network, seed, EPOCHS, ROWS) for network in networks] for seed in SEEDS)
     yield from first
     known = {
         network["name"]: network
@@ -112,12 +113,14 @@ def jobs() -> Iterator[Job]:
     }
     for name in OF_FAMILIES:
         yield Job({"name": name, "architecture": known[name]["architecture"]}, 0, FAMILY_EPOCHS, FAMILIES)
-    for jobs in others:
-        yield from jobs
+    yield from second
     for name, architecture in found().items():
         yield from (Job({"name": name, "architecture": architecture}, seed, EPOCHS, FOUND) for seed in FOUND_SEEDS)
     for optimizer in OPTIMIZERS:
         yield from (Job(n, 0, SHORT_EPOCHS, SHORT, optimizer) for n in networks if n["name"] in COMPARED)
+    yield from (Job(network, SEEDS[0], EPOCHS, ROWS) for network in later)
+    for jobs in others:
+        yield from jobs
 
 
 def found() -> dict[str, str]:

@@ -16,10 +16,10 @@ WITH_DATA, WITHOUT_DATA = "short-train", "entropy"
 # With trainings to begin from and no data: 018 found that what is learned from them is better than the closed form.
 LEARNED = "fitted"
 SYNTHETIC_DATA = "synthetic"
-# Networks, epochs of one, and how many race. Half of the epochs are trained: the rest of them would be of networks that
-# are behind after a quarter or a half. As many whole trainings of half as many networks find less, and whole trainings
-# of half the length find those that learn fast (experiment 031).
-TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 4
+# Networks, epochs of one, and how many race. All are trained to the end: the sampler learns more from whole trainings than
+# from as many epochs of more networks that are given up on the way, and more networks are worth more than a longer race
+# (experiment 032). Whole trainings of half the length find what learns fast (experiment 031).
+TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 2
 ASHA, NO_PRUNER = "asha", "none"
 # Of evaluators that train nothing, whose networks cost a second at most.
 TRIALS = 64
@@ -51,16 +51,14 @@ class ScorePlan:
         from hwbench.studies.evaluators import TRAINING
 
         evaluator = request.evaluator or _default(request)
-        trains, epochs = evaluator in TRAINING, request.epochs or TRAINED_EPOCHS
-        # of score and latency no network is behind; workers of Ray are not asked on the way
-        prunes = trains and epochs > 1 and request.objective == "score" and request.ray is None
+        trains = evaluator in TRAINING
         return cls(
             evaluator,
             SYNTHETIC_DATA if request.data is None else request.data,
             request.trials or (TRAINED_TRIALS if trains else TRIALS),
-            epochs,
+            request.epochs or TRAINED_EPOCHS,
             (TRAINED_FINALISTS if trains else 0) if request.finalists is None else request.finalists,
-            request.pruner or (ASHA if prunes else NO_PRUNER),
+            request.pruner or NO_PRUNER,
         )
 
     @property

@@ -76,7 +76,7 @@ class SearchRequest:
         default=None,
         choices=(NO_PRUNER, "asha", "hyperband"),
         help="For curve and short-train: give up networks that are behind after a quarter or a half of the epochs: "
-        "asha (default; none with --ray or score,latency), hyperband or none. A study that exists keeps its own.",
+        "asha, hyperband or none (default). A study that exists keeps its own.",
     )
     objective: str = option(
         default="score",

@@ -52,8 +52,8 @@ def search(result: StoredResult) -> str:
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
     words += _modality(result)
-    if s.pruner or s.evaluator in TRAINING:
-        words.append(f"--pruner {shlex.quote(s.pruner or 'none')}")
+    if s.pruner:
+        words.append(f"--pruner {shlex.quote(s.pruner)}")
     if result.storage is not None:
         words.append(f"--storage {shlex.quote(result.storage)}")
     words += [f"--learn-from {shlex.quote(source)}" for source in s.sources]

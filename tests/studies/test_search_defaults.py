@@ -47,7 +47,7 @@ def search(workspace, make_search, monkeypatch, trained):
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
 
     def search(listener=None, **options):
-        request = SearchRequest(**{"budget": "4.2 ms", "pruner": "none"} | options)
+        request = SearchRequest(**{"budget": "4.2 ms"} | options)
         return hwbench.search(request, listener or Listener(), workspace=workspace)
 
     return search
@@ -57,19 +57,19 @@ def search(workspace, make_search, monkeypatch, trained):
     ("asked", "plan"),
     [
         ({}, ScorePlan("entropy", "synthetic", 64, 12, 0)),
-        ({"data": "clips"}, ScorePlan("short-train", "clips", 24, 12, 4, "asha")),
-        ({"data": "synthetic"}, ScorePlan("short-train", "synthetic", 24, 12, 4, "asha")),
+        ({"data": "clips"}, ScorePlan("short-train", "clips", 24, 12, 2)),
+        ({"data": "synthetic"}, ScorePlan("short-train", "synthetic", 24, 12, 2)),
         ({"data": "clips", "evaluator": "entropy"}, ScorePlan("entropy", "clips", 64, 12, 0)),
-        ({"evaluator": "curve"}, ScorePlan("curve", "synthetic", 24, 12, 4, "asha")),
+        ({"evaluator": "curve"}, ScorePlan("curve", "synthetic", 24, 12, 2)),
         ({"evaluator": "zero-cost"}, ScorePlan("zero-cost", "synthetic", 64, 12, 0)),
         (
             {"data": "clips", "trials": 5, "epochs": 2, "finalists": 0},
-            ScorePlan("short-train", "clips", 5, 2, 0, "asha"),
+            ScorePlan("short-train", "clips", 5, 2, 0),
         ),
-        ({"data": "clips", "epochs": 1}, ScorePlan("short-train", "clips", 24, 1, 4)),
-        ({"data": "clips", "ray": "local"}, ScorePlan("short-train", "clips", 24, 12, 4)),
-        ({"data": "clips", "objective": "score,latency"}, ScorePlan("short-train", "clips", 24, 12, 4)),
-        ({"data": "clips", "pruner": "none"}, ScorePlan("short-train", "clips", 24, 12, 4)),
+        ({"data": "clips", "epochs": 1}, ScorePlan("short-train", "clips", 24, 1, 2)),
+        ({"data": "clips", "ray": "local"}, ScorePlan("short-train", "clips", 24, 12, 2)),
+        ({"data": "clips", "objective": "score,latency"}, ScorePlan("short-train", "clips", 24, 12, 2)),
+        ({"data": "clips", "pruner": "asha"}, ScorePlan("short-train", "clips", 24, 12, 2, "asha")),
     ],
 )
 def test_what_is_left_open_follows_from_the_data_and_the_evaluator(asked, plan):
@@ -148,9 +148,9 @@ def test_the_best_trained_networks_race(search, trained, monkeypatch):
     monkeypatch.setattr(Race, "run", run)
     keeper = Keeper()
     result = search(keeper, data="synthetic", trials=8)
-    assert raced == [4]
+    assert raced == [2]
     assert result.best.architecture == result.race.winner
-    assert [line for line in keeper.lines if "and the race of the best 4 at most 16 min 00 s" in line]
+    assert [line for line in keeper.lines if "and the race of the best 2 at most 4 min 00 s" in line]
 
 
 def test_what_a_damaged_study_holds_is_open():
@@ -203,14 +203,14 @@ def test_epochs_of_a_race():
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({}, "24 trainings of 12 epochs take about 33 min 55 s, and the race of the best 4 at most 16 min 00 s"),
-        ({"pruner": "none"}, "24 trainings of 12 epochs take about 49 min 20 s, and the race of the best 4 at most 16"),
-        ({"workers": 2, "finalists": 0}, "24 trainings of 12 epochs take about 16 min 57 s, by the first steps of 3"),
-        ({"workers": 8, "finalists": 0, "trials": 3}, "3 trainings of 12 epochs take about 1 min 24 s, by"),
-        ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 12 epochs take about 2 min 49 s, by"),
-        ({"evaluator": "curve", "finalists": 0}, "24 trainings of 12 epochs take about 25 min 26 s, by"),
+        ({}, "24 trainings of 12 epochs take about 49 min 20 s, and the race of the best 2 at most 4 min 00 s"),
+        ({"pruner": "asha", "finalists": 4}, "take about 33 min 55 s, and the race of the best 4 at most 16 min 00 s"),
+        ({"workers": 2, "finalists": 0}, "24 trainings of 12 epochs take about 24 min 40 s, by the first steps of 3"),
+        ({"workers": 8, "finalists": 0, "trials": 3}, "3 trainings of 12 epochs take about 2 min 03 s, by"),
+        ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 12 epochs take about 4 min 06 s, by"),
+        ({"evaluator": "curve", "finalists": 0}, "24 trainings of 12 epochs take about 48 min 00 s, by"),
         ({"pruner": "hyperband", "finalists": 0}, "24 trainings of 12 epochs take at most 1 h 04 min, by"),
-        ({"budget": "4ms,5ms"}, "the race of the best 4 within each of 2 budgets at most 32 min 00 s"),
+        ({"budget": "4ms,5ms"}, "the race of the best 2 within each of 2 budgets at most 8 min 00 s"),
         ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 16 min 00 s"),
     ],
 )

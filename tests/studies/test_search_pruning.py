@@ -169,7 +169,7 @@ def test_networks_of_a_front_compete_within_their_budget(smaller_s, behind):
 
 
 def test_a_search_tells_its_pruner_of_the_budgets_of_a_front(make):
-    request = SearchRequest(budget="3 ms, 7 ms", data="clips")
+    request = SearchRequest(budget="3 ms, 7 ms", data="clips", pruner="asha")
     settings = replace(make("front").settings, smaller_budgets_ms=(3.0,))
     assert hwbench.api.search._pruning(request, settings) == Pruning("asha", 12, (3e-3,))
     assert hwbench.api.search._pruning(replace(request, pruner="none"), settings) is None
