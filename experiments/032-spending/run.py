@@ -227,9 +227,9 @@ def write(path: Path, value: object) -> None:
 def rounded(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: rounded(one) for key, one in value.items()}
-    return [rounded(one) for one in value] if isinstance(value, list) else (
-        round(float(value), 4) if isinstance(value, float) else value
-    )
+    if isinstance(value, list):
+        return [rounded(one) for one in value]
+    return round(float(value), 4) if isinstance(value, float) else value
 
 
 def main() -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 # Networks that are left out one by one, at most, to say what the model is worth: each is a fit of its own.
 _LEFT_OUT = 64
 _TOP1 = "top-1"
+# Of the recipe that trainings have unless somebody says otherwise; ``Recipe`` is in a package that loads torch.
+DEFAULT_OPTIMIZER = "muon"
 # The version of scores of short trainings whose default recipe had SGD; they are far below those of Muon.
 _WITH_SGD = 1
 _GIVEN_UP = frozenset(("architecture", "score", "epochs"))
@@ -174,8 +176,8 @@ def learn_from(workspace: Workspace, space: SearchedSpace, sources: Sequence[str
     for source in sources:
         folder = Path(source)
         if (folder / NETWORKS).is_file():
-            units[source] = _TOP1
-            trained += _of_folder(folder, {one.name for one in space.members}, len(trained))
+            units[source], rows = _of_folder(folder, {one.name for one in space.members}, len(trained))
+            trained += rows
         else:
             units[source], rows = _of_study(workspace, space, source, len(trained))
             trained += rows
@@ -209,20 +211,38 @@ def _amount(fidelity: Fidelity) -> float:
 def _unit_of(evaluator: str, scoring: int) -> str:
     """What scores of an evaluator are; those of one unit are learned from together."""
     unit = evaluator if evaluator == "curve" else _TOP1
-    return unit if scoring > _WITH_SGD else f"{unit} of trainings with SGD"
+    return unit if scoring > _WITH_SGD else _with_optimizer(unit, "sgd")
 
 
-def _of_folder(folder: Path, spaces: Set[str], first: int) -> list[_Trained]:
+def _with_optimizer(unit: str, optimizer: str) -> str:
+    """A unit of trainings with an optimizer; that of the default recipe goes without saying, and one not known."""
+    names = {"": "", DEFAULT_OPTIMIZER: "", "sgd": "SGD"}
+    name = names.get(optimizer, printable(optimizer, 60))
+    return f"{unit} of trainings with {name}" if name else unit
+
+
+def _of_folder(folder: Path, spaces: Set[str], first: int) -> tuple[str, list[_Trained]]:
+    """The unit of the scores of a ground truth, and its trainings.
+
+    Raises:
+        InvalidValue: Its networks were trained with several optimizers.
+        InvalidFile: A file is damaged.
+    """
     from hwbench.specs import Architecture
     from hwbench.studies.ground_truth import GroundTruth
 
-    found = list[_Trained]()
+    found, units = list[_Trained](), set[str]()
     for network in GroundTruth.read(folder).networks:
         for training in network.trainings:
             if Architecture.parse(network.architecture).space in spaces:
                 fidelity = Fidelity(len(training.curve))
                 found.append(_Trained(network.architecture, training.top1, fidelity, first + len(found)))
-    return found
+                units.add(_with_optimizer(_TOP1, training.optimizer))
+    if len(units) > 1:
+        raise InvalidValue(
+            f"--learn-from {folder}: scores of one unit are learned from together, got {', '.join(sorted(units))}"
+        )
+    return next(iter(units), _TOP1), found
 
 
 def _given_up(workspace: Workspace, name: str) -> list[dict[str, Any]]:

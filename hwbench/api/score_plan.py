@@ -16,9 +16,9 @@ WITH_DATA, WITHOUT_DATA = "short-train", "entropy"
 # With trainings to begin from and no data: 018 found that what is learned from them is better than the closed form.
 LEARNED = "fitted"
 SYNTHETIC_DATA = "synthetic"
-# Networks, epochs of one, and how many race. All are trained to the end: the sampler learns more from whole trainings than
-# from as many epochs of more networks that are given up on the way, and more networks are worth more than a longer race
-# (experiment 032). Whole trainings of half the length find what learns fast (experiment 031).
+# Networks, epochs of one, and how many race. All are trained to the end: the sampler learns as much from whole
+# trainings as from as many epochs of more networks that are given up on the way, and more networks are worth more than
+# a longer race (experiment 032). Whole trainings of half the length find what learns fast (experiment 031).
 TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 2
 ASHA, NO_PRUNER = "asha", "none"
 # Of evaluators that train nothing, whose networks cost a second at most.

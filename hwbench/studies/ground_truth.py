@@ -42,6 +42,7 @@ class Training:
         losses: Training loss, means over quarters of epochs.
         cost_s: CPU time in seconds; None where a GPU did the work.
         int8_top1: Of the int8 file of the final weights; None: not known.
+        optimizer: As ``hwbench train --optimizer`` takes it; empty: not known.
     """
 
     seed: int
@@ -52,10 +53,12 @@ class Training:
     losses: tuple[float, ...]
     cost_s: float | None
     int8_top1: float | None
+    optimizer: str = ""
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Training:
         """From a row; raises KeyError, TypeError or ValueError where it is none."""
+        recipe = row.get("recipe")
         return cls(
             seed=int(row["seed"]),
             top1=float(row["top1"]),
@@ -65,6 +68,7 @@ class Training:
             losses=tuple(float(one) for one in row["training_loss"]),
             cost_s=None if "gpu" in row else float(row["cpu_s"]),
             int8_top1=float(row["int8"]["top1"]) if "int8" in row else None,
+            optimizer=str(recipe.get("optimizer", "")) if isinstance(recipe, Mapping) else "",
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import learn_from
+from hwbench.api.learning import DEFAULT_OPTIMIZER, learn_from
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.api.study_data import Fidelity
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
@@ -24,6 +24,7 @@ from hwbench.studies.posterior_union import layout_of
 from hwbench.studies.pruning import Pruning
 from hwbench.testing.evaluators import EvaluatorConformance
 from hwbench.testing.listeners import Keeper
+from hwbench.training import Recipe
 
 NETWORKS = 40
 
@@ -166,6 +167,38 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     (folder / "rows" / "n00-seed0.json").write_text("{")
     with pytest.raises(InvalidFile, match="n00-seed0"):
         learn_from(workspace, space, [str(folder)])
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "unit"),
+    [
+        (("muon", "muon"), "top-1"),
+        ((None, None), "top-1"),
+        (("sgd", "sgd"), "top-1 of trainings with SGD"),
+        (("adamw", "adamw"), "top-1 of trainings with adamw"),
+        (("sgd", "muon"), None),
+    ],
+)
+def test_a_ground_truth_is_of_one_optimizer(workspace, folder, space, optimizers, unit):
+    paths = sorted((folder / "rows").glob("*.json"))
+    for number, path in enumerate(paths):
+        if (optimizer := optimizers[number % 2]) is not None:
+            path.write_text(json.dumps(json.loads(path.read_text()) | {"recipe": {"optimizer": optimizer}}))
+    if unit is None:
+        with pytest.raises(InvalidValue, match="got top-1, top-1 of trainings with SGD"):
+            learn_from(workspace, space, [str(folder)])
+        return
+    learned = learn_from(workspace, space, [str(folder)])
+    assert learned.unit == unit
+    if unit == "top-1":
+        learned.check_unit("short-train")
+    else:
+        with pytest.raises(InvalidValue, match=f"scores there are {unit}, those of --evaluator short-train are top-1"):
+            learned.check_unit("short-train")
+
+
+def test_the_optimizer_that_goes_without_saying_is_that_of_the_default_recipe():
+    assert Recipe().optimizer == DEFAULT_OPTIMIZER
 
 
 @pytest.mark.parametrize(
