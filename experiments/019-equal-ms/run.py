@@ -346,9 +346,16 @@ def mean_top1(row: dict[str, Any], seeds: Sequence[int]) -> float:
 
 
 def difference(winners: Sequence[dict[str, Any]], other: dict[str, Any]) -> tuple[float, float, float]:
-    """Top-1 of the winners less the other's, and a 95 % interval: studies, videos and all seeds are drawn again."""
+    """Top-1 of the winners less the other's, and a 95 % interval."""
+    return apart([hits(one) for one in winners], hits(other))
+
+
+def apart(ours: Sequence[np.ndarray], theirs: np.ndarray) -> tuple[float, float, float]:
+    """Mean of the hits of studies less those of a network, shape (seeds, videos) each, and a 95 % interval.
+
+    Studies, videos and all seeds are drawn again.
+    """
     rng = np.random.default_rng(19)
-    ours, theirs = [hits(one) for one in winners], hits(other)
     draws = np.empty(RESAMPLES)
     for number in range(RESAMPLES):
         videos = rng.integers(theirs.shape[1], size=theirs.shape[1])

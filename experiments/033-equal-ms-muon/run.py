@@ -1,0 +1,192 @@
+"""Winners of searches with the recipe of today against other networks of the same latency. See README.md.
+
+python experiments/033-equal-ms-muon/run.py train      # rows/: as many processes as there are cores share the work
+python experiments/033-equal-ms-muon/run.py summary    # results.json, in seconds
+"""
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+
+HERE = Path(__file__).resolve().parent
+ROWS, RESULTS = HERE / "rows", HERE / "results.json"
+# What searches said, by role: a study in int8 each, and what its model says in fp32.
+SEARCHES = {"int8": "search-int8-*.json", "fp32": "fitted-fp32-*.json"}
+BUDGETS = {"int8": (0.16, 0.22), "fp32": (0.21, 0.3)}
+SEEDS = (0, 1, 2)
+# What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
+STUDY_TRAININGS = 14
+
+
+def neighbour(name: str) -> ModuleType:
+    """The ``run.py`` of another experiment."""
+    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+before, recipes = neighbour("019-equal-ms"), neighbour("031-recipes")
+truth = recipes.truth
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A network that is compared at a budget (``int8-0.16``), and as what."""
+
+    at: str
+    role: str
+    name: str
+    architecture: str
+
+    @property
+    def trainings(self) -> list[dict[str, Any]]:
+        """Its rows, by seed; those of 031 count as well."""
+        paths = [folder / f"{self.name}-seed{seed}.json" for seed in SEEDS for folder in (ROWS, recipes.ROWS)]
+        return [json.loads(path.read_text()) for path in paths if path.is_file()]
+
+    @property
+    def hits(self) -> Any:
+        """Share of the last evaluations in which each video was right: (seeds, videos)."""
+        return np.array([[int(digit) for digit in one["hits"]] for one in self.trainings]) / truth.LAST
+
+    @property
+    def top1(self) -> float:
+        return statistics.fmean(one["top1"] for one in self.trainings)
+
+
+@cache
+def compared() -> list[Compared]:
+    """Winners of searches; X3D's shapes, the largest entropy and random networks are those of 019."""
+    found, names = [], dict[str, str]()
+    for precision, pattern in SEARCHES.items():
+        for path in sorted(HERE.glob(pattern)):
+            for point in json.loads(path.read_text())["front"]:
+                at, role = f"{precision}-{point['budget_ms']:g}", path.stem.rpartition("-")[0].partition("-")[0]
+                architecture = point["best"]["architecture"]
+                name = names.setdefault(architecture, f"{path.stem}-{point['budget_ms']:g}ms")
+                found.append(Compared(at, role, name, architecture))
+    for one in json.loads(before.NETWORKS.read_text())["networks"]:
+        if one["role"] in ("x3d", "entropy", "random"):
+            name = names.setdefault(one["architecture"], one["name"])
+            found.append(Compared(one["at"], one["role"], name, one["architecture"]))
+    return found
+
+
+def jobs() -> Iterator[Any]:
+    """Winners, shapes and entropies with all seeds; of random networks those that were chosen."""
+    for seed in SEEDS:
+        wanted = [one for one in compared() if one.role != "random"] + [best for _, best in best_random()]
+        for one in {one.name: one for one in wanted}.values():
+            if not (recipes.ROWS / f"{one.name}-seed{seed}.json").is_file():
+                yield recipes.Job({"name": one.name, "architecture": one.architecture}, seed, recipes.EPOCHS, ROWS)
+
+
+def best_random() -> list[tuple[str, Compared]]:
+    """By budget, the best random network by its first training."""
+    found = []
+    for at in dict.fromkeys(one.at for one in compared()):
+        random = [one for one in compared() if (one.at, one.role) == (at, "random") and one.trainings]
+        found.append((at, max(random, key=lambda one: one.trainings[0]["top1"])))
+    return found
+
+
+def train_all(device: str, until: float) -> None:
+    """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds."""
+    start = time.monotonic()
+    for job in jobs():
+        if time.monotonic() - start > until:
+            return
+        with truth.claimed(job.folder) as ours:
+            if ours and not job.row.exists():
+                row = truth.trained(job, job.recipe, device=device)
+                truth.write(job.row, row)
+                print(job.name, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
+
+
+def summary() -> None:
+    """Winners by study, and the mean over studies less each of the others; what guessing would have found."""
+    results = {}
+    for at, random in best_random():
+        here = [one for one in compared() if one.at == at]
+        winners = [one for one in here if one.role in ("search", "fitted") and len(one.trainings) == len(SEEDS)]
+        if not winners:
+            continue
+        others = {"best random": random, **{role: best(here, role) for role in ("x3d", "entropy")}}
+        pool = [one for one in here if one.role == "random" and one.trainings]
+        again = [one for one in pool if len(one.trainings) > 1]
+        results[at] = {
+            "studies": {one.name: [row["top1"] for row in one.trainings] for one in winners},
+            "mean": statistics.fmean(one.top1 for one in winners),
+            "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
+            f"best of {STUDY_TRAININGS} random": guessed(again, STUDY_TRAININGS),
+            f"best of {3 * STUDY_TRAININGS} random": guessed(again, min(3 * STUDY_TRAININGS, len(again))),
+            "best of 031, of its mean": max(one.top1 for one in again),
+            "others": {
+                role: {
+                    "name": one.name,
+                    "top1": [row["top1"] for row in one.trainings],
+                    "better by": before.apart([winner.hits for winner in winners], one.hits),
+                }
+                for role, one in others.items()
+                if one is not None
+            },
+        }
+    truth.write(RESULTS, rounded(results))
+    print(json.dumps(rounded(results), indent=1))
+
+
+def best(here: Sequence[Compared], role: str) -> Compared | None:
+    """The best of a role by its first training; None: none is trained with all seeds."""
+    trained = [one for one in here if one.role == role and len(one.trainings) == len(SEEDS)]
+    return max(trained, key=lambda one: one.trainings[0]["top1"], default=None)
+
+
+def guessed(networks: Sequence[Compared], k: int) -> float:
+    """Top-1 of the best of k random networks by one training, in another one; the mean over all draws."""
+    pairs = sorted(((one.trainings[0]["top1"], one.trainings[1]["top1"]) for one in networks), reverse=True)
+    count = len(pairs)
+    shares = [math.comb(count - 1 - place, k - 1) / math.comb(count, k) for place in range(count)]
+    return sum(share * second for share, (_, second) in zip(shares, pairs, strict=True))
+
+
+def rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: rounded(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(one) for one in value]
+    return round(float(value), 4) if isinstance(value, float) else value
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    train = commands.add_parser("train")
+    train.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    train.add_argument("--until", type=float, default=float("inf"), help="seconds after which no training is begun")
+    commands.add_parser("summary")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.command == "train":
+        train_all(given.device, given.until)
+    else:
+        summary()
+
+
+if __name__ == "__main__":
+    main()
