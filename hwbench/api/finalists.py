@@ -46,7 +46,8 @@ class StudyFinalists:
         space: What the networks are members of.
         epochs: Of the first round; each further one has twice as many.
         score: Whose accuracy is told: ``fp32``, the trained network, or ``int8``, the file that is made of it.
-        seed: Of weights and order, the same for all networks.
+        seed: Of the study, whose split of the data it is. Weights, clips and order are those of ``own_seed``, the same for
+            all networks.
         runtime: Engine of the int8 file.
         listener: Hears each step.
     """
@@ -79,6 +80,7 @@ class StudyFinalists:
 
         network = self.data.trained(self.space.network(Architecture.parse(architecture), 1))
         data = self.data.sized(network.input, self.seed, network.span_s)
+        data.training.seed = self.own_seed
         network = network.with_classes(len(data.training.classes))
         trained = self._train(network, data, architecture, number)
         run_dir, started = trained.checkpoint.path.parent, time.monotonic()
@@ -104,10 +106,15 @@ class StudyFinalists:
         facts = json.dumps(
             [
                 *(architecture, self.data.source, self.seed, self.epochs, *self._modality, *self._span(architecture)),
-                self.data.recipe(self.seed).optimizer,
+                *(self.data.recipe(self.seed).optimizer, self.own_seed),
             ]
         )
         return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
+
+    @property
+    def own_seed(self) -> int:
+        """With the seed of the trials a training of their length would be theirs again, and say nothing new."""
+        return self.seed + 1
 
     @property
     def _modality(self) -> list[str]:
@@ -137,7 +144,7 @@ class StudyFinalists:
         from hwbench.studies.race import round_epochs
 
         epochs = round_epochs(self.epochs, number)
-        return replace(self.data.recipe(self.seed), epochs=epochs, eval_every=epochs)
+        return replace(self.data.recipe(self.own_seed), epochs=epochs, eval_every=epochs)
 
     def _start(self, architecture: str, number: int) -> StartingWeights | None:
         """The weights of the round before."""

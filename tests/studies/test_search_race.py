@@ -17,6 +17,7 @@ from hwbench.data.video_scores import VideoScores
 from hwbench.errors import CheckFailed, InvalidFile
 from hwbench.reports.result import read_result
 from hwbench.spaces import read_space
+from hwbench.specs import Architecture
 from hwbench.studies.paired import VideoResults, paired_differences
 from hwbench.studies.race import BEATEN, FAILED, GOES_ON, HALVED, WINS, FinalistRun, Race, RaceResult, judged
 from hwbench.studies.race_workers import RaceWorkers
@@ -284,6 +285,20 @@ def test_a_round_goes_on_from_the_weights_of_the_one_before(finalists):
     alone(key, 1)
     _, fresh = load_checkpoint(alone.run_dir(key, 1) / "checkpoint.pt")
     assert any(not np.allclose(weights[name], fresh[name]) for name in weights)
+
+
+def test_a_finalist_is_no_trial_again(finalists):
+    """Of the same length and data: weights, clips and order have a seed of their own, the split is the study's."""
+    train = finalists("own")
+    key = members(train)[0]
+    network = train.space.network(Architecture.parse(key), 1)
+    trial = train.data._fit(network, train.seed, validate=True).scores.by_video
+    again = train.data._fit(network, train.seed, validate=True).scores.by_video
+    run = train(key, 1)
+    assert np.allclose(video_results(trial).losses, video_results(again).losses)
+    assert not np.allclose(video_results(trial).losses, run.results.losses)
+    checkpoint, _ = load_checkpoint(train.run_dir(key, 1) / "checkpoint.pt")
+    assert checkpoint.recipe.seed == train.own_seed != train.seed
 
 
 def test_networks_that_differ_in_their_clips_alone_are_trained_on_these(place, finalists):
