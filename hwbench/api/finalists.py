@@ -46,8 +46,8 @@ class StudyFinalists:
         space: What the networks are members of.
         epochs: Of the first round; each further one has twice as many.
         score: Whose accuracy is told: ``fp32``, the trained network, or ``int8``, the file that is made of it.
-        seed: Of the study, whose split of the data it is. Weights, clips and order are those of ``own_seed``, the same for
-            all networks.
+        seed: Of the study, whose split of the data it is. Weights, clips and order are those of ``own_seed``, the same
+            for all networks.
         runtime: Engine of the int8 file.
         listener: Hears each step.
     """
