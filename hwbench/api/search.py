@@ -111,6 +111,7 @@ def search(
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
+    watch = search_watch(listener, forecast)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
         first, *further = device_budgets(
@@ -132,7 +133,7 @@ def search(
             tested=data.tested,
             fitted=learned.scores(feasible.sums) if learned and not request.trains else None,
             earlier=earlier,
-            watch=search_watch(listener, forecast),
+            watch=watch,
             latencies=None if settings.by_prediction else first.latencies,
             further=further,
             sizes=sizes(feasible),

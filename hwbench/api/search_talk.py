@@ -79,6 +79,8 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
     from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
+        told = False
+
         def planned(self, networks: int) -> None:
             if forecast is not None:
                 forecast.tell(networks, listener)
@@ -86,7 +88,8 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
         def started(self, trials: int, finished: int, best: float) -> None:
             self.total, self.first, self.done = trials, finished, finished
             self.since, self.best, self.given_up = time.monotonic(), best, 0
-            self._tell("", f"{finished} from before" if finished else "")
+            if finished < trials or not self.told:  # where rows were measured, the trials are looked at again
+                self._tell("", f"{finished} from before" if finished else "")
 
         def evaluated(self, candidate: Candidate) -> None:
             self.done += 1
@@ -116,6 +119,7 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             self._tell("", f"all {networks} networks within the budget seen")
 
         def _tell(self, rate: str, note: str) -> None:
+            self.told = True
             listener.progress(StageProgress("trials", self.done, self.total, rate, note))
 
     return TrialProgress()

@@ -102,6 +102,8 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     assert any(
         "rows that were not measured: " in line and "of 48 in all (--measure-rows)" in line for line in ears.lines
     )
+    # Trials that are there are looked at again, and not told again.
+    assert not [at for at in ears.stages if at.stage == "trials" and at.done == at.total and "from before" in at.note]
     # The same command goes on: nothing is measured anew, and nothing is scored anew.
     visits = len(fake.visits)
     again = ask(workspace, study="cut")
