@@ -23,10 +23,11 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 ROWS, RESULTS = HERE / "rows", HERE / "results.json"
-# What searches said, by role: a study in int8 each, and what its model says in fp32.
+# What searches said: a study each, named for its role, precision and seed.
 SEARCHES = {"int8": "search-int8-*.json", "fp32": "fitted-fp32-*.json"}
-BUDGETS = {"int8": (0.16, 0.22), "fp32": (0.21, 0.3)}
 SEEDS = (0, 1, 2)
+# Roles of what searches found.
+WINNERS = ("search", "fitted")
 # What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
 STUDY_TRAININGS = 14
 
@@ -81,20 +82,23 @@ def compared() -> list[Compared]:
                 architecture = point["best"]["architecture"]
                 name = names.setdefault(architecture, f"{path.stem}-{point['budget_ms']:g}ms")
                 found.append(Compared(at, role, name, architecture))
+    budgets = {one.at for one in found}
     for one in json.loads(before.NETWORKS.read_text())["networks"]:
-        if one["role"] in ("x3d", "entropy", "random"):
+        if one["role"] in ("x3d", "entropy", "random") and one["at"] in budgets:
             name = names.setdefault(one["architecture"], one["name"])
             found.append(Compared(one["at"], one["role"], name, one["architecture"]))
     return found
 
 
 def jobs() -> Iterator[Any]:
-    """Winners, shapes and entropies with all seeds; of random networks those that were chosen."""
-    for seed in SEEDS:
-        wanted = [one for one in compared() if one.role != "random"] + [best for _, best in best_random()]
-        for one in {one.name: one for one in wanted}.values():
-            if not (recipes.ROWS / f"{one.name}-seed{seed}.json").is_file():
-                yield recipes.Job({"name": one.name, "architecture": one.architecture}, seed, recipes.EPOCHS, ROWS)
+    """Winners with all seeds, then X3D's shapes, entropies, and of random networks those that were chosen."""
+    winners = [one for one in compared() if one.role in WINNERS]
+    others = [one for one in compared() if one.role in ("x3d", "entropy")] + [best for _, best in best_random()]
+    for wanted in (winners, others):
+        for seed in SEEDS:
+            for one in {one.name: one for one in wanted}.values():
+                if not (recipes.ROWS / f"{one.name}-seed{seed}.json").is_file():
+                    yield recipes.Job({"name": one.name, "architecture": one.architecture}, seed, recipes.EPOCHS, ROWS)
 
 
 def best_random() -> list[tuple[str, Compared]]:
@@ -124,7 +128,7 @@ def summary() -> None:
     results = {}
     for at, random in best_random():
         here = [one for one in compared() if one.at == at]
-        winners = [one for one in here if one.role in ("search", "fitted") and len(one.trainings) == len(SEEDS)]
+        winners = [one for one in here if one.role in WINNERS and len(one.trainings) == len(SEEDS)]
         if not winners:
             continue
         others = {"best random": random, **{role: best(here, role) for role in ("x3d", "entropy")}}
