@@ -24,7 +24,7 @@ import torch
 HERE = Path(__file__).resolve().parent
 ROWS, RESULTS = HERE / "rows", HERE / "results.json"
 # What searches said: a study each, named for its role, precision and seed.
-SEARCHES = {"int8": "search-int8-*.json", "fp32": "fitted-fp32-*.json"}
+SEARCHES = "*-*-?.json"
 SEEDS = (0, 1, 2)
 # Roles of what searches found.
 WINNERS = ("search", "fitted")
@@ -75,13 +75,12 @@ class Compared:
 def compared() -> list[Compared]:
     """Winners of searches; X3D's shapes, the largest entropy and random networks are those of 019."""
     found, names = [], dict[str, str]()
-    for precision, pattern in SEARCHES.items():
-        for path in sorted(HERE.glob(pattern)):
-            for point in json.loads(path.read_text())["front"]:
-                at, role = f"{precision}-{point['budget_ms']:g}", path.stem.rpartition("-")[0].partition("-")[0]
-                architecture = point["best"]["architecture"]
-                name = names.setdefault(architecture, f"{path.stem}-{point['budget_ms']:g}ms")
-                found.append(Compared(at, role, name, architecture))
+    for path in sorted(HERE.glob(SEARCHES), reverse=True):
+        role, precision, _ = path.stem.split("-")
+        for point in json.loads(path.read_text())["front"]:
+            at, architecture = f"{precision}-{point['budget_ms']:g}", point["best"]["architecture"]
+            name = names.setdefault(architecture, f"{path.stem}-{point['budget_ms']:g}ms")
+            found.append(Compared(at, role, name, architecture))
     budgets = {one.at for one in found}
     for one in json.loads(before.NETWORKS.read_text())["networks"]:
         if one["role"] in ("x3d", "entropy", "random") and one["at"] in budgets:
