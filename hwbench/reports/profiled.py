@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from hwbench.errors import HwbenchError
-from hwbench.latency import AdditivePredictor, LatencyTable, with_own_networks
+from hwbench.latency import AdditivePredictor, LatencyTable, interpolated, with_own_networks
 from hwbench.specs import Precision, Workload
 from hwbench.workspace import Workspace, shipped
 
@@ -28,7 +28,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class Profiled:
-    """A latency table, where it lies, and what predicts from it."""
+    """A latency table as it lies there, and what predicts from it, with rows that are filled in."""
 
     name: str
     sha256: str
@@ -57,20 +57,24 @@ def read_profiled(
     space: str | None = None,
     members: int | None = None,
     parts: Collection[Workload] = (),
+    fill: bool = False,
 ) -> Profiled:
     """Reads a table and fits what predicts from it; ``space`` is named in messages, and has so many ``members``.
 
-    Where the ``parts`` of the space are given, its own networks calibrate as they do in a search.
+    Where the ``parts`` of the space are given, its own networks calibrate as they do in a search, and rows that were not
+    measured are filled in where ``profile`` chose the rows, or where ``fill`` says so.
 
     Raises:
         InvalidFile: The table does not validate.
     """
     table = LatencyTable.read(path)
     own = with_own_networks(table, parts, members) if parts else table
+    lacking = (fill or table.adaptive) and any(part not in own for part in parts)
+    filled = or_missing(lambda: interpolated(own, parts)) if lacking else own
     inside = path.is_relative_to(workspace.root)
     return Profiled(
         name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         table=table,
-        predictor=or_missing(lambda: AdditivePredictor.fit(own, space=space, members=members)),
+        predictor=or_missing(lambda: AdditivePredictor.fit(given(filled), space=space, members=members)),
     )

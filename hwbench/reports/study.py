@@ -36,6 +36,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.scoreboard import FEWEST, Scoreboard
+from hwbench.studies.settings import INTERPOLATED
 from hwbench.studies.stored_settings import JOURNAL
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
@@ -215,7 +216,8 @@ def _profiled(
     roots = (workspace.root, shipped())
     paths = [table_path(root, result.target, precision, result.settings.variant) for root in roots]
     path = next(path for path in paths if path.is_file())
-    return read_profiled(workspace, path, result.named.get(name, name), members, parts)
+    fill = precision == result.precision and result.settings.missing_rows == INTERPOLATED
+    return read_profiled(workspace, path, result.named.get(name, name), members, parts, fill)
 
 
 def _space(workspace: Workspace, result: StoredResult) -> StagedSpace:

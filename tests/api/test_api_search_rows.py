@@ -13,6 +13,7 @@ import hwbench
 from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.measure.store_types import fingerprint
+from hwbench.reports.study import gather
 from hwbench.spaces import load_space
 from hwbench.specs import Architecture, Outcome, Precision
 from hwbench.testing.listeners import Keeper
@@ -104,6 +105,10 @@ def test_rows_of_the_best_networks_are_measured_and_what_is_predicted_of_them_co
     )
     # Trials that are there are looked at again, and not told again.
     assert not [at for at in ears.stages if at.stage == "trials" and at.done == at.total and "from before" in at.note]
+    # The report predicts as the search does, with rows that are filled in.
+    report = gather(workspace, "cut")
+    assert report.spread is not None
+    assert report.winner.whole[INT8].predicted.seconds == pytest.approx(result.best.predicted_s, rel=0.02)
     # The same command goes on: nothing is measured anew, and nothing is scored anew.
     visits = len(fake.visits)
     again = ask(workspace, study="cut")
