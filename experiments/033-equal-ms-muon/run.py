@@ -127,27 +127,29 @@ def summary() -> None:
     results = {}
     for at, random in best_random():
         here = [one for one in compared() if one.at == at]
-        winners = [one for one in here if one.role in WINNERS and len(one.trainings) == len(SEEDS)]
+        winners = [one for one in here if one.role == "search" and len(one.trainings) == len(SEEDS)]
         if not winners:
             continue
-        others = {"best random": random, **{role: best(here, role) for role in ("x3d", "entropy")}}
-        pool = [one for one in here if one.role == "random" and one.trainings]
-        again = [one for one in pool if len(one.trainings) > 1]
+        precision, _, budget = at.partition("-")
+        drawn = [Compared(at, "random", name, "") for name in before.fitting(precision, float(budget))]
+        pool = [one for one in drawn if one.trainings]
+        found = {"best random": random, **{role: best(here, role) for role in ("x3d", "entropy", "fitted")}}
+        others = {role: one for role, one in found.items() if one is not None}
+        mean = statistics.fmean(one.top1 for one in winners)
         results[at] = {
             "studies": {one.name: [row["top1"] for row in one.trainings] for one in winners},
-            "mean": statistics.fmean(one.top1 for one in winners),
+            "mean": mean,
             "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
-            f"best of {STUDY_TRAININGS} random": guessed(again, STUDY_TRAININGS),
-            f"best of {3 * STUDY_TRAININGS} random": guessed(again, min(3 * STUDY_TRAININGS, len(again))),
-            "best of 031, of its mean": max(one.top1 for one in again),
+            "random": len(pool),
+            **{f"best of {k} random": guessed(pool, k) for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)},
+            "best of those with two trainings": max(one.top1 for one in pool if len(one.trainings) > 1),
             "others": {
                 role: {
                     "name": one.name,
                     "top1": [row["top1"] for row in one.trainings],
-                    "better by": before.apart([winner.hits for winner in winners], one.hits),
+                    "search better by": before.apart([winner.hits for winner in winners], one.hits),
                 }
                 for role, one in others.items()
-                if one is not None
             },
         }
     truth.write(RESULTS, rounded(results))
@@ -161,11 +163,19 @@ def best(here: Sequence[Compared], role: str) -> Compared | None:
 
 
 def guessed(networks: Sequence[Compared], k: int) -> float:
-    """Top-1 of the best of k random networks by one training, in another one; the mean over all draws."""
-    pairs = sorted(((one.trainings[0]["top1"], one.trainings[1]["top1"]) for one in networks), reverse=True)
-    count = len(pairs)
+    """Top-1 of the best of k random networks by one training, in its other ones.
+
+    The mean over all draws whose best network has any.
+    """
+    first = sorted(networks, key=lambda one: -one.trainings[0]["top1"])
+    count = len(first)
     shares = [math.comb(count - 1 - place, k - 1) / math.comb(count, k) for place in range(count)]
-    return sum(share * second for share, (_, second) in zip(shares, pairs, strict=True))
+    known = [
+        (share, statistics.fmean(row["top1"] for row in one.trainings[1:]))
+        for share, one in zip(shares, first, strict=True)
+        if len(one.trainings) > 1
+    ]
+    return sum(share * top1 for share, top1 in known) / sum(share for share, _ in known)
 
 
 def rounded(value: Any) -> Any:

@@ -61,8 +61,8 @@ def read_profiled(
 ) -> Profiled:
     """Reads a table and fits what predicts from it; ``space`` is named in messages, and has so many ``members``.
 
-    Where the ``parts`` of the space are given, its own networks calibrate as they do in a search, and rows that were not
-    measured are filled in where ``profile`` chose the rows, or where ``fill`` says so.
+    Where the ``parts`` of the space are given, its own networks calibrate as they do in a search, and rows that were
+    not measured are filled in where ``profile`` chose the rows, or where ``fill`` says so.
 
     Raises:
         InvalidFile: The table does not validate.
