@@ -12,7 +12,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -130,10 +130,10 @@ def found() -> dict[str, str]:
     }
 
 
-def train_all(device: str, until: float) -> None:
+def train_all(wanted: Iterable[Job], device: str, until: float) -> None:
     """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds."""
     start = time.monotonic()
-    for job in jobs():
+    for job in wanted:
         if time.monotonic() - start > until:
             return
         with truth.claimed(job.folder) as ours:
@@ -279,7 +279,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.command == "train":
-        train_all(given.device, given.until)
+        train_all(jobs(), given.device, given.until)
     elif given.command == "draw":
         draw()
     else:

@@ -10,7 +10,6 @@ import json
 import math
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -109,19 +108,6 @@ def best_random() -> list[tuple[str, Compared]]:
     return found
 
 
-def train_all(device: str, until: float) -> None:
-    """Trains what has no row and is not being trained by another process; begins nothing after ``until`` seconds."""
-    start = time.monotonic()
-    for job in jobs():
-        if time.monotonic() - start > until:
-            return
-        with truth.claimed(job.folder) as ours:
-            if ours and not job.row.exists():
-                row = truth.trained(job, job.recipe, device=device)
-                truth.write(job.row, row)
-                print(job.name, {key: row[key] for key in ("top1", "loss", "cpu_s")}, flush=True)
-
-
 def summary() -> None:
     """Winners by study, and the mean over studies less each of the others; what guessing would have found."""
     results = {}
@@ -196,7 +182,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     if given.command == "train":
-        train_all(given.device, given.until)
+        recipes.train_all(jobs(), given.device, given.until)
     else:
         summary()
 
