@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -43,6 +42,7 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import Architecture, Artifact, LatencyStats, Network, Precision, Session, Timing, Workload
 from hwbench.studies.latencies import space_latencies
+from hwbench.testing.experiments import neighbour
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -94,18 +94,7 @@ BUILD_S = 600.0
 # What ends a table of README.md that the summary writes.
 END = "<!-- end -->"
 
-
-def neighbour(name: str) -> ModuleType:
-    """The ``run.py`` of another experiment."""
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-truth = neighbour("018-ground-truth")
+truth = neighbour(HERE.parent / "018-ground-truth")
 
 
 def fastest() -> None:

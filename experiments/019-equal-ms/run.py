@@ -10,15 +10,12 @@ python experiments/019-equal-ms/run.py cost                      # machine time 
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -26,6 +23,7 @@ import torch
 
 from hwbench.api.prediction import installed_target, measuring
 from hwbench.specs import Outcome, Precision
+from hwbench.testing.experiments import neighbour
 from hwbench.workspace import Workspace
 
 HERE = Path(__file__).resolve().parent
@@ -49,18 +47,7 @@ AGAIN = {0.278: 0.16, 0.389: 0.22}
 # Their roles: whole studies, and the same with twice the trials (MORE-K-int8.json).
 OTHER_SEEDS = ("again", "more")
 
-
-def neighbour(name: str) -> ModuleType:
-    """The ``run.py`` of another experiment."""
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-truth = neighbour("018-ground-truth")
+truth = neighbour(HERE.parent / "018-ground-truth")
 
 
 @dataclass(frozen=True)

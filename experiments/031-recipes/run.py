@@ -7,15 +7,12 @@ python experiments/031-recipes/run.py summary                 # results.json, in
 """
 
 import argparse
-import importlib.util
 import json
 import statistics
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -23,6 +20,7 @@ import torch
 from scipy.stats import kendalltau
 
 from hwbench.studies.ground_truth import GroundTruth
+from hwbench.testing.experiments import neighbour
 from hwbench.training import Recipe
 from hwbench.training.recipe_files import RecipeFile
 
@@ -51,18 +49,7 @@ OF_FAMILIES = (
     *("squeeze-4ms-1", "x3d-4ms-1", "slowfast-4ms-0", "r2plus1d-4ms-0"),
 )
 
-
-def neighbour(name: str) -> ModuleType:
-    """The ``run.py`` of another experiment."""
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-truth = neighbour("018-ground-truth")
+truth = neighbour(HERE.parent / "018-ground-truth")
 
 
 @dataclass(frozen=True)

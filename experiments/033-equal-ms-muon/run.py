@@ -5,20 +5,19 @@ python experiments/033-equal-ms-muon/run.py summary    # results.json, in second
 """
 
 import argparse
-import importlib.util
 import json
 import math
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import torch
+
+from hwbench.testing.experiments import neighbour
 
 HERE = Path(__file__).resolve().parent
 ROWS, RESULTS = HERE / "rows", HERE / "results.json"
@@ -30,18 +29,7 @@ WINNERS = ("search", "fitted")
 # What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
 STUDY_TRAININGS = 14
 
-
-def neighbour(name: str) -> ModuleType:
-    """The ``run.py`` of another experiment."""
-    spec = importlib.util.spec_from_file_location(name.replace("-", "_"), HERE.parent / name / "run.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-before, recipes = neighbour("019-equal-ms"), neighbour("031-recipes")
+before, recipes = neighbour(HERE.parent / "019-equal-ms"), neighbour(HERE.parent / "031-recipes")
 truth = recipes.truth
 
 
