@@ -248,8 +248,7 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
     if request.evaluator:
         raise InvalidValue("--evaluator is about a folder of ground truth; a study has the scores of its own evaluator")
     result = read_result(workspace, request.source)
-    said = {one.architecture for one in result.history}
-    runs = finished_runs(workspace, request.data or result.settings.data or None, said)
+    runs = finished_runs(workspace, result, request.data)
     known, raced = runs.top1, raced_networks(result)
     alike = f" ({runs.words}; other trainings do not count)" if known else ""
     listener.say(f"{len(known)} networks of the study were trained in runs/{alike}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hwbench.errors import HwbenchError
@@ -45,17 +45,19 @@ class RunsAlike:
     words: str = ""
 
 
-def finished_runs(workspace: Workspace, data: str | None, networks: Set[str]) -> RunsAlike:
-    """The trainings that judge some networks: of those that are alike the ones that have most of the networks.
+def finished_runs(workspace: Workspace, result: StoredResult, data: str | None = None) -> RunsAlike:
+    """The trainings that judge the networks of a study: of those that are alike the ones that have most networks.
 
     Args:
         workspace: Has them.
-        data: On these alone; None: on any.
-        networks: Of other ones nothing is told.
+        result: The study. Trainings with the seed and the length of its trials are these once more: they have the
+            score that is to be judged, and do not count.
+        data: On these alone; None: on those of the study, or on any where it has none.
     """
-    groups = dict[str, RunsAlike]()
+    groups, networks = dict[str, RunsAlike](), {one.architecture for one in result.history}
+    data = data or result.settings.data or None
     for described, top1 in _finished_runs(workspace):
-        if described.network in networks and data in (None, described.data):
+        if described.network in networks and data in (None, described.data) and not _is_trial(described, result):
             recipe = {name: value for name, value in described.recipe.items() if name != "seed"}
             begins_with = {key: value if key == "teacher" else "" for key, value in described.begins_with.items()}
             how = [described.data, described.classes, recipe, begins_with, dict(described.reading)]
@@ -64,6 +66,12 @@ def finished_runs(workspace: Workspace, data: str | None, networks: Set[str]) ->
             words = f"on {printable(described.data)}, {described.recipe.get('epochs', '?')} epochs"
             groups[key] = RunsAlike({**(before.top1 if before else {}), described.network: top1}, words)
     return max(reversed(groups.values()), key=lambda one: len(one.top1), default=RunsAlike({}))
+
+
+def _is_trial(described: RunDescription, result: StoredResult) -> bool:
+    settings, recipe = result.settings, described.recipe
+    trained = described.data == settings.data and settings.effort == f"{recipe.get('epochs')} epochs"
+    return trained and recipe.get("seed") == settings.seed
 
 
 def _finished_runs(workspace: Workspace) -> Iterator[tuple[RunDescription, float]]:
@@ -106,8 +114,7 @@ def study_scoreboard(result: StoredResult, trained: Mapping[str, float]) -> Scor
 
 def judged(workspace: Workspace, result: StoredResult) -> tuple[Scoreboard | Missing, str]:
     """The scoreboard of a study by those of its networks that were trained, and which those are, in words."""
-    said = {one.architecture for one in result.history}
-    runs, raced = finished_runs(workspace, result.settings.data or None, said), raced_networks(result)
+    runs, raced = finished_runs(workspace, result), raced_networks(result)
     return or_missing(lambda: _board(result, max(runs.top1, raced, key=len))), _judged_by(runs, raced)
 
 

@@ -1,12 +1,15 @@
 """``hwbench scoreboard`` as a user calls it: of a folder of ground truth, of a study, and of wrong input."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hwbench.api.scoreboard import ScoreboardRequest, scoreboard
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, UnknownName
+from hwbench.reports.result import read_result
+from hwbench.reports.trained import finished_runs
 from hwbench.spaces import load_space
 from hwbench.studies.ground_truth import GroundTruth
 from hwbench.testing.listeners import Keeper
@@ -79,6 +82,19 @@ def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     assert other.networks == 5
 
 
+def test_a_trial_that_was_trained_again_judges_nothing(workspace: Workspace) -> None:
+    search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=4)
+    stored = read_result(workspace, "tried")
+    result = replace(stored, settings=replace(stored.settings, data="synthetic", effort="12 epochs", seed=3))
+    key = result.best.architecture
+    _run(workspace, "trial", key, top1=0.9, epochs=12, seed=3)
+    assert not finished_runs(workspace, result).top1
+    _run(workspace, "longer", key, top1=0.8, epochs=16, seed=3)
+    assert finished_runs(workspace, result).top1 == {key: 0.8}
+    _run(workspace, "other-seed", key, top1=0.7, epochs=12, seed=4)
+    assert finished_runs(workspace, result).top1 == {key: 0.7}
+
+
 def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path) -> None:
     def ask(source: str, **more: object) -> None:
         scoreboard(ScoreboardRequest(source=source, **more), workspace=workspace)
@@ -95,10 +111,18 @@ def test_wrong_input_is_told(workspace: Workspace, folder: Path, tmp_path: Path)
         ask("study", band=("edge",))
 
 
-def _run(workspace: Workspace, name: str, network: str, top1: float, data: str = "synthetic", epochs: int = 16) -> None:
-    folder = workspace.root / "runs" / name
+def _run(
+    workspace: Workspace,
+    name: str,
+    network: str,
+    top1: float,
+    data: str = "synthetic",
+    epochs: int = 16,
+    seed: int = 0,
+) -> None:
+    folder, recipe = workspace.root / "runs" / name, {"epochs": epochs, "seed": seed}
     folder.mkdir(parents=True)
-    described = RunDescription(network, "1x3x8x64x64", data, 8, {"train": 8, "val": 8}, {"epochs": epochs}, {})
+    described = RunDescription(network, "1x3x8x64x64", data, 8, {"train": 8, "val": 8}, recipe, {})
     write_description(folder, described)
     epoch = {"event": "epoch", "epoch": 0, "step": 1, "top1": top1, "top5": 1.0, "videos": 8}
     (folder / METRICS).write_text(json.dumps({**epoch, "lost_samples": 0, "unreadable": {}}) + "\n")
