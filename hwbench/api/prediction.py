@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
-from hwbench.api.table_source import TableSource
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
+from hwbench.latency.table_source import TableSource
 from hwbench.specs import AUTO
 
 if TYPE_CHECKING:

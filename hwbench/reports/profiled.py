@@ -14,6 +14,8 @@ from hwbench.specs import Precision, Workload
 from hwbench.workspace import Workspace, shipped
 
 T = TypeVar("T")
+# Adds rows that were not measured: of a table and the parts of a space.
+Fill = Callable[[LatencyTable, Collection[Workload]], LatencyTable]
 
 # Precisions that a report says are missing where they are; of the others it tells what is there.
 COMPARED = (Precision.FP32, Precision.INT8)
@@ -57,20 +59,21 @@ def read_profiled(
     space: str | None = None,
     members: int | None = None,
     parts: Collection[Workload] = (),
-    fill: bool = False,
+    fill: Fill | None = None,
 ) -> Profiled:
     """Reads a table and fits what predicts from it; ``space`` is named in messages, and has so many ``members``.
 
     Where the ``parts`` of the space are given, its own networks calibrate as they do in a search, and rows that were
-    not measured are filled in where ``profile`` chose the rows, or where ``fill`` says so.
+    not measured are filled in as ``fill`` does it, without it where ``profile`` chose the rows.
 
     Raises:
         InvalidFile: The table does not validate.
     """
     table = LatencyTable.read(path)
     own = with_own_networks(table, parts, members) if parts else table
-    lacking = (fill or table.adaptive) and any(part not in own for part in parts)
-    filled = or_missing(lambda: interpolated(own, parts)) if lacking else own
+    way = fill or (interpolated if table.adaptive else None)
+    lacking = any(part not in own for part in parts)
+    filled = or_missing(lambda: way(own, parts)) if way and lacking else own
     inside = path.is_relative_to(workspace.root)
     return Profiled(
         name=str(path.relative_to(workspace.root if inside else shipped())) + ("" if inside else " (shipped)"),

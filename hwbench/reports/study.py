@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING
 from hwbench.devices import load_device
 from hwbench.documents import read_json
 from hwbench.errors import HwbenchError
-from hwbench.latency import AdditivePredictor, LatencyTable, Position, load_table, table_path
+from hwbench.latency import (
+    AdditivePredictor,
+    LatencyTable,
+    Position,
+    interpolated,
+    load_table,
+    table_path,
+    transferred,
+)
+from hwbench.latency.table_source import TableSource
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, fingerprint
 from hwbench.reports import commands
@@ -26,7 +35,7 @@ from hwbench.reports.choices import importances
 from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.reports.exported import ExportedModel, read_exported
 from hwbench.reports.guessing import Guessing, TrainedDraws
-from hwbench.reports.profiled import COMPARED, Missing, Profiled, given, or_missing, read_profiled
+from hwbench.reports.profiled import COMPARED, Fill, Missing, Profiled, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
 from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
@@ -36,7 +45,7 @@ from hwbench.studies.evaluators import get as get_evaluator
 from hwbench.studies.evaluators import judgement
 from hwbench.studies.latencies import choices_digest
 from hwbench.studies.scoreboard import FEWEST, Scoreboard
-from hwbench.studies.settings import INTERPOLATED
+from hwbench.studies.settings import INTERPOLATED, transferred_from
 from hwbench.studies.stored_settings import JOURNAL
 from hwbench.units import format_duration, milliseconds
 from hwbench.workspace import Workspace, shipped
@@ -216,8 +225,19 @@ def _profiled(
     roots = (workspace.root, shipped())
     paths = [table_path(root, result.target, precision, result.settings.variant) for root in roots]
     path = next(path for path in paths if path.is_file())
-    fill = precision == result.precision and result.settings.missing_rows == INTERPOLATED
+    fill = _filling(workspace, result) if precision == result.precision else None
     return read_profiled(workspace, path, result.named.get(name, name), members, parts, fill)
+
+
+def _filling(workspace: Workspace, result: StoredResult) -> Fill | None:
+    """How the search filled in rows that were not measured."""
+    rows, variant = result.settings.missing_rows, result.settings.variant
+    other = transferred_from(rows)
+    if other is None:
+        return interpolated if rows == INTERPOLATED else None
+    source = TableSource.parse(other).of(result.target, result.precision)
+    known = load_table(workspace, *source, result.named.get(result.space, result.space), variant)
+    return partial(transferred, known)
 
 
 def _space(workspace: Workspace, result: StoredResult) -> StagedSpace:

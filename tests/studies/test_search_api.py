@@ -18,6 +18,7 @@ from hwbench.errors import InvalidValue
 from hwbench.latency import LatencyTable
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
+from hwbench.reports.study import gather
 from hwbench.specs import Precision
 from hwbench.studies.candidates import Candidate, candidates_frame
 from hwbench.studies.evaluators import describe, get, judgement, zero_cost
@@ -122,7 +123,12 @@ def test_a_study_keeps_to_one_way_of_filling_rows_in(few_rows):
     assert read_result(few_rows, filled.study).settings == filled.settings
     with pytest.raises(InvalidValue, match="missing_rows was 'interpolated', now 'left out'"):
         ask(few_rows, study=filled.study)
-    assert ask(few_rows, transfer_from="twin").study == "x3d-tiny_local_int8_4.2ms_entropy_from-twin"
+    moved = ask(few_rows, transfer_from="twin")
+    assert moved.study == "x3d-tiny_local_int8_4.2ms_entropy_from-twin"
+    for one, how in ((filled, "interpolated"), (moved, "transferred from twin")):  # the report predicts as the search
+        report = gather(few_rows, one.study)
+        assert report.predictor.table.how.startswith(how)
+        assert report.winner.whole[Precision.INT8].predicted.seconds == pytest.approx(one.best.predicted_s, rel=1e-6)
 
 
 SETTINGS = Settings("x3d-tiny", "6e40444ce4b531f8", "local/executorch-1.5.1/t1", "int8", 4.2, 8, sampler="tpe")

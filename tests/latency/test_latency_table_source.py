@@ -3,8 +3,8 @@
 import pytest
 
 from hwbench.api.prediction import check_filling
-from hwbench.api.table_source import TableSource
 from hwbench.errors import InvalidValue
+from hwbench.latency.table_source import TableSource
 from hwbench.specs import Precision, Target
 
 PHONE = Target("s9", "executorch", "1.5.1", 1)
