@@ -30,12 +30,14 @@ def main() -> None:
     assignments: queue.SimpleQueue[Any] = queue.SimpleQueue()
     from hwbench.studies.evaluations import Failed, answer
 
+    made = "the evaluator"
     try:
         setup = connection.recv()
+        made = setup.name
         threading.Thread(target=_receive, args=(connection, assignments), daemon=True).start()
         evaluator = setup.evaluator()
     except Exception as error:
-        connection.send(Failed.of(error, "the evaluator cannot be made in a worker"))
+        connection.send(Failed.of(error, f"{made} cannot be made in a worker"))
         return
     connection.send(READY)
 

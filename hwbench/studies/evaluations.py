@@ -197,6 +197,11 @@ class EvaluatorSetup:
     make: type[Evaluator]
     context: Context
 
+    @property
+    def name(self) -> str:
+        """What is made, in messages."""
+        return f"evaluator {self.make.name!r}"
+
     def evaluator(self) -> Evaluator:
         """A new evaluator."""
         with evaluators.blaming(self.make):
@@ -205,7 +210,7 @@ class EvaluatorSetup:
     def refusal(self, error: Exception) -> InvalidValue:
         """What it means that pickling the setup raised: the evaluator, or what it trains with, cannot be sent."""
         return InvalidValue(
-            f"evaluator {self.make.name!r} cannot be sent to workers: {printable(str(error), 300)}; define it in a "
+            f"{self.name} cannot be sent to workers: {printable(str(error), 300)}; define it in a "
             "module of its own, or leave out --workers and --ray"
         )
 
@@ -225,6 +230,11 @@ class NetworkScorer(Protocol):
 
 class WorkerSetup(Protocol):
     """What a worker is sent: a description of its evaluator that can be pickled, such as ``EvaluatorSetup``."""
+
+    @property
+    def name(self) -> str:
+        """What is made, in messages."""
+        ...
 
     def evaluator(self) -> NetworkScorer:
         """A new evaluator."""

@@ -91,6 +91,7 @@ class FinalistSetup:
     train: FinalistTrainer
     number: int
     mark: Path
+    name = "what trains finalists"
 
     def evaluator(self) -> Finalist:
         """Trains finalists of the round."""

@@ -216,7 +216,7 @@ class Scorer:
         try:
             self._evaluator = setup.evaluator()
         except Exception as error:
-            return Failed.of(error, "the evaluator cannot be made in a worker")
+            return Failed.of(error, f"{setup.name} cannot be made in a worker")
         return hwbench.__version__
 
     def score(self, assignment: Assignment) -> Scored | GaveUp | Failed:

@@ -157,6 +157,15 @@ class Raise:
         raise self.error
 
 
+class Broken(ShortTrain):
+    """Cannot be made, for a reason that is not hwbench's."""
+
+    name = "broken"
+
+    def __init__(self, context: Context) -> None:
+        raise ZeroDivisionError("by nothing")
+
+
 def setup(trainer: Trainer | None) -> EvaluatorSetup:
     """An evaluator whose score is what a trainer returns; it cannot be made without one."""
     return EvaluatorSetup(ShortTrain, Context(0, no_reference, trainer))
@@ -230,6 +239,14 @@ class EvaluationsConformance:
         self, plan: WorkerPlan, networks: Sequence[Network]
     ) -> None:
         with pytest.raises(HwbenchError, match="needs data to train on"), plan.open(setup(None), 2) as evaluations:
+            scored(evaluations, networks[:2])
+
+    def test_an_evaluator_that_raises_where_it_is_made_is_named(
+        self, plan: WorkerPlan, networks: Sequence[Network]
+    ) -> None:
+        broken = EvaluatorSetup(Broken, Context(0, no_reference, Sleep()))
+        reason = "evaluator 'broken' cannot be made in a worker: ZeroDivisionError: by nothing"
+        with pytest.raises(HwbenchError, match=reason), plan.open(broken, 2) as evaluations:
             scored(evaluations, networks[:2])
 
     def test_an_evaluator_that_cannot_be_sent_is_refused(self, plan: WorkerPlan, networks: Sequence[Network]) -> None:
