@@ -36,7 +36,9 @@ HERE = Path(__file__).resolve().parent
 ROWS, RESULTS, TRUTH = HERE / "rows", HERE / "results.json", HERE.parent / "031-recipes"
 LANDSCAPES, STUDIES, STARTUP, EPOCHS = 20, 10, 12, 12
 # Networks of 031 that landscapes are drawn from; those behind them were trained later.
-NETWORKS = 128
+NETWORKS, SEEDS = 128, (0, 1)
+# Of the prior of the model that landscapes are drawn from. That of the sampler is tighter (034).
+SPREAD = 1.4
 # Shares of the space within the two budgets of a front: those of 0.16 and 0.22 ms in int8 on the machine of 031.
 SHARES = (0.21, 0.41)
 # Epochs of the twelve at which networks are known, and how what trainings leave open there goes with the end.
@@ -81,9 +83,15 @@ def sets() -> tuple[FeasibleSet, ...]:
 
 @cache
 def trainings() -> list[tuple[Architecture, list[tuple[float, ...]]]]:
-    """Networks with top-1 after the ``KNOWN`` epochs in each of their trainings, at the end the row's mean."""
+    """Networks with top-1 after the ``KNOWN`` epochs in each of their trainings, at the end the row's mean.
+
+    Of 031 those are taken that there were when the rows here were made.
+    """
     return [
-        (Architecture.parse(one.architecture), [(t.curve[2], t.curve[5], t.top1) for t in one.trainings])
+        (
+            Architecture.parse(one.architecture),
+            [(t.curve[2], t.curve[5], t.top1) for t in one.trainings if t.seed in SEEDS],
+        )
         for one in GroundTruth.read(TRUTH).networks[:NETWORKS]
     ]
 
@@ -94,7 +102,9 @@ def posteriors() -> list[Posterior]:
     rows = [(network, training) for network, several in trainings() for training in several]
     layout = Layout(sets()[-1].sums)
     return [
-        Posterior.fit(layout, [ScoreObservation(one, told[at], FULL, n) for n, (one, told) in enumerate(rows)])
+        Posterior.fit(
+            layout, [ScoreObservation(one, told[at], FULL, n) for n, (one, told) in enumerate(rows)], spread=SPREAD
+        )
         for at in range(len(KNOWN))
     ]
 

@@ -44,9 +44,10 @@ class Compared:
 
     @property
     def trainings(self) -> list[dict[str, Any]]:
-        """Its rows, by seed; those of 031 count as well."""
-        paths = [folder / f"{self.name}-seed{seed}.json" for seed in SEEDS for folder in (ROWS, recipes.ROWS)]
-        return [json.loads(path.read_text()) for path in paths if path.is_file()]
+        """Its rows, by seed; one that is not here may be in 031."""
+        paths = [[folder / f"{self.name}-seed{seed}.json" for folder in (ROWS, recipes.ROWS)] for seed in SEEDS]
+        found = [next(filter(Path.is_file, of_seed), None) for of_seed in paths]
+        return [json.loads(path.read_text()) for path in found if path is not None]
 
     @property
     def hits(self) -> Any:

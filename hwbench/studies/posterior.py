@@ -6,7 +6,7 @@ an effect of every stage as a whole, for what its choices do only together. All 
 and pairs sum to zero over the values of a choice, so that pairs hold what single choices do not explain. Values are
 unrelated, but half of the variance of a numeric choice is smooth: close values behave alike. Whole stages that differ
 in one choice have a correlation of a half, in two choices a quarter, and so on. Five variances, one for each sort of
-effect, and that of the noise maximise the marginal likelihood of the scores under weak priors.
+effect, and that of the noise maximise the marginal likelihood of the scores under a prior.
 
 Scores of several fidelities (epochs, frames, resolution) are learned from together: each fidelity has its constant and
 its scale, and what effects and noise of a training are at two fidelities has a correlation that falls with the number
@@ -41,8 +41,9 @@ from hwbench.studies.posterior_layout import SORTS, EffectLayout, Effects, Layou
 
 # The share of the variance of all scores that each sort of effect is expected to hold, noise last.
 _EXPECTED = (0.55, 0.1, 0.05, 0.1, 0.05, 0.15)
-# Standard deviation of the logarithm of such a share: a factor of four is nothing unusual.
-_SPREAD = 1.4
+# Standard deviation of the logarithm of such a share: a factor of two is nothing unusual. With a wider prior variances
+# follow the noise of a few trainings, and predict other networks less well (``experiments/034-few-trainings``).
+SPREAD = 0.7
 # Doublings of epochs, frames or pixels by which scores lose a correlation of 1/e: what is tried.
 _LENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # Variance of the constant of a fidelity about the mean of its scores: networks that are trained longer are no sample.
@@ -89,7 +90,11 @@ class Posterior:
     @classmethod
     @one_blas_thread()
     def fit(
-        cls, layout: EffectLayout, observations: Sequence[ScoreObservation], parameters: Hyperparameters | None = None
+        cls,
+        layout: EffectLayout,
+        observations: Sequence[ScoreObservation],
+        parameters: Hyperparameters | None = None,
+        spread: float = SPREAD,
     ) -> Posterior:
         """Learns from scored networks.
 
@@ -97,6 +102,7 @@ class Posterior:
             layout: Of the space.
             observations: At least one; a network may be there more than once.
             parameters: Known from observations like these; None: they are learned.
+            spread: Standard deviation of the logarithm of the variances under their prior, where they are learned.
 
         Raises:
             ValueError: There is no network.
@@ -108,7 +114,7 @@ class Posterior:
         if parameters is None:
             kernels = EffectKernels(layout)
             grams = [*kernels.grams(codes, codes), levels.same_training]
-            parameters = _learned(kernels.counts, grams, levels, values)
+            parameters = _learned(kernels.counts, grams, levels, values, spread)
         return cls(layout, codes, levels, values, mean, deviation, parameters)
 
     @property
@@ -209,20 +215,23 @@ def _between(levels: Levels, length: float) -> tuple[Floats, Floats]:
     return levels.correlation(length)[level[:, None], level], (level[:, None] == level).astype(np.float64)
 
 
-def _learned(counts: Sequence[int], grams: Sequence[Floats], levels: Levels, values: Floats) -> Hyperparameters:
+def _learned(
+    counts: Sequence[int], grams: Sequence[Floats], levels: Levels, values: Floats, spread: float
+) -> Hyperparameters:
     """The mode of the posterior; of the lengths the best one."""
     if levels.single:
-        return Hyperparameters(_variances(counts, grams, np.zeros_like(grams[0]), values)[1])
+        return Hyperparameters(_variances(counts, grams, np.zeros_like(grams[0]), values, spread)[1])
     found = []
     for length in _LENGTHS:
         correlation, same_level = _between(levels, length)
-        loss, variances = _variances(counts, [gram * correlation for gram in grams], _CONSTANT * same_level, values)
+        parts = [gram * correlation for gram in grams]
+        loss, variances = _variances(counts, parts, _CONSTANT * same_level, values, spread)
         found.append((loss, Hyperparameters(variances, length)))
     return min(found, key=lambda one: one[0])[1]
 
 
 def _variances(
-    counts: Sequence[int], parts: Sequence[Floats], fixed: Floats, values: Floats
+    counts: Sequence[int], parts: Sequence[Floats], fixed: Floats, values: Floats, spread: float
 ) -> tuple[float, tuple[float, ...]]:
     """Minus the logarithm of the posterior at its mode, and the variances there."""
     expected = np.array(_EXPECTED) / np.array([*(max(count, 1) for count in counts), 1])
@@ -236,8 +245,8 @@ def _variances(
         weights, inverse = cho_solve(factor, values), cho_solve(factor, eye)
         inner = np.outer(weights, weights) - inverse
         slope = np.array([-0.5 * share * np.sum(inner * part) for share, part in zip(shares, parts)])
-        value = 0.5 * values @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * np.sum((logs / _SPREAD) ** 2)
-        return float(value), slope + logs / _SPREAD**2
+        value = 0.5 * values @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * np.sum((logs / spread) ** 2)
+        return float(value), slope + logs / spread**2
 
     mode = minimize(loss, np.zeros(len(parts)), jac=True, method="L-BFGS-B", bounds=[(-9.0, 4.0)] * len(parts))
     return float(mode.fun), tuple((expected * np.exp(mode.x)).tolist())
