@@ -96,6 +96,19 @@ def test_a_precision_is_computed_in_that_precision(built, precision, low, high):
     assert is_half(str(files[precision].path)) == (precision == "fp16")
 
 
+def test_ranges_hold_all_clips_in_any_order(built, tmp_path):
+    _, module, example = built
+    clips, workload = [example, 4 * example], Workload.parse(BLOCK.key.replace("fp32", "int8"))
+    made = [get("litert").build(module, example, workload, tmp_path / f"{n}.tflite", clips[::n]) for n in (1, -1)]
+    assert made[0].sha256 == made[1].sha256
+    model = LiteRtModel(str(made[0].path), Options(threads=1))
+    model.feed(clips[1].numpy())
+    model.run()
+    with torch.no_grad():
+        expected = module(clips[1]).numpy()
+    assert np.linalg.norm(model.output() - expected) < 0.1 * np.linalg.norm(expected)
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_the_same_module_gives_the_same_bytes(built, precision, tmp_path, capfd):
     files, module, example = built
