@@ -119,6 +119,7 @@ def verify(
         InvalidValue: The table or the device is emulated.
         NotMeasured: The table has no latency.
         UnknownName: No such device.
+        MissingDependency: The engine that runs the file is not installed on this machine.
         DeviceError: The device does not answer, or went away.
         CheckFailed: The file does not run, on the device or here; or none of the rows could be measured.
     """
@@ -149,9 +150,11 @@ def _verify_model(request: VerifyRequest, listener: Listener, workspace: Workspa
     from hwbench.deploy import verify as run
     from hwbench.devices import load_device
     from hwbench.measure.bench import open_bench
+    from hwbench.measure.cache import engine_version
 
     deployed = _opened(request.model)
     device, manifest = request.device or LOCAL, deployed.manifest
+    engine_version(manifest.runtime)  # this machine runs the file as well
     place, stage = load_device(workspace, device), f"verify on {device}"
     with open_bench(
         place,

@@ -37,7 +37,7 @@ class ServedModel:
             self._fail()
         header: dict[str, Any] = json.loads(line)
         if "error" in header:
-            raise CheckFailed(f"{path.name}: the file that was built does not load and run: {header['error']}")
+            raise CheckFailed(f"{path.name} does not load and run on this machine: {header['error']}")
         self.input_shape: tuple[int, ...] = tuple(header["input"])
         self.output_shape: tuple[int, ...] = tuple(header["output"])
 
@@ -76,7 +76,7 @@ class ServedModel:
             how = f"took longer than {self._timeout_s:.0f} s"
         else:
             how = f"ended its process: {describe_end(status, said)}"
-        raise CheckFailed(f"{self._path.name}: the file that was built {how}")
+        raise CheckFailed(f"{self._path.name}: on this machine the file {how}")
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def test_many_inputs_in_one_process_give_what_one_run_each_gives(channels_last: 
 
 
 def test_a_file_that_kills_its_process_is_told() -> None:
-    said = r"abort-1.5.1.pte: the file that was built ended its process: killed by SIG"
+    said = r"abort-1.5.1.pte: on this machine the file ended its process: killed by SIG"
     with pytest.raises(CheckFailed, match=said), served(GOLDEN / "abort-1.5.1.pte"):
         pass
 
@@ -42,7 +42,7 @@ def test_a_file_that_kills_its_process_is_told() -> None:
 def test_a_file_that_does_not_load_is_told(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.pte"
     path.write_bytes(content)
-    with pytest.raises(CheckFailed, match=r"model.pte: the file that was built"), served(path):
+    with pytest.raises(CheckFailed, match=r"model.pte does not load and run on this machine"), served(path):
         pass
 
 

@@ -1,5 +1,6 @@
 """An exported file on a device against the same file here; the device is this machine, the runner is real."""
 
+import importlib.metadata
 import json
 import shutil
 from dataclasses import replace
@@ -64,6 +65,18 @@ def test_a_device_that_computes_something_else_fails_the_check(
     assert status == expected
     assert json.loads(out)["max_relative_error"] == pytest.approx(error, rel=0.2)
     assert ("computes something else on local than here" in err) == (expected == 5)
+
+
+def test_without_the_engine_here_it_says_what_to_install(
+    int8: DeployedModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(distribution: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    status, out, err = verified(capsys, str(int8.path))
+    assert (status, out) == (2, "")
+    assert "executorch is not installed; install it with: python -m pip install executorch" in err
 
 
 def test_a_file_that_is_not_the_described_one_is_not_run(
