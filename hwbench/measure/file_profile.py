@@ -19,7 +19,7 @@ from hwbench.specs import Artifact, Timing
 # OpenVINO, and of torch.
 _KINDS: tuple[tuple[str, str], ...] = (
     ("depthwise", r".*(DWConv|VMulCAddC|depthwise|GroupConv)"),
-    ("pointwise", r"Fully Connected|(Fused)?MatMul|Gemm|Batch Matrix|aten::(addmm|linear|mm|bmm|matmul)"),
+    ("pointwise", r"Fully ?Connected|(Fused)?MatMul|Q?Gemm|Batch Matrix|aten::(addmm|linear|mm|bmm|matmul)"),
     ("convolution", r".*conv(?!ert)"),
     ("conversion", r"Convert|QuantizeLinear|DequantizeLinear|Cast|aten::(quantize|dequantize|to|_to_copy)"),
     (
@@ -37,14 +37,23 @@ _KINDS: tuple[tuple[str, str], ...] = (
 )
 _PATTERNS = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in _KINDS)
 _NUMBER = re.compile(r" #[0-9]+$")
+# Before operations of ONNX Runtime that are computed in int8.
+_QUANTISED = "QLinear"
 
 
 def kind_of(name: str) -> str:
-    """The kind of an operation by the name that its engine reports: ``convolution``, ``depthwise``, ``pointwise`` (and
+    """The kind of an operation by what its engine calls its type: ``convolution``, ``depthwise``, ``pointwise`` (and
     linear layers), ``copy`` (of values, changing none), ``arithmetic``, ``activation``, ``pooling``, ``conversion`` of
     types, or ``other``.
     """
-    return next((kind for kind, pattern in _PATTERNS if pattern.match(name)), "other")
+    return next((kind for kind, pattern in _PATTERNS if pattern.match(name.removeprefix(_QUANTISED))), "other")
+
+
+def _type_in(name: str, path: Path) -> str:
+    """The type in the name of an operation: all of it in a ``.pte`` file, else the first word. Other engines report the
+    place in the graph behind it, which names the neighbours too: ``Reorder Transpose_9_abcde_acdeb_Convolution_14``.
+    """
+    return name if path.suffix == ".pte" else name.partition(" ")[0]
 
 
 @dataclass(frozen=True)
@@ -129,27 +138,26 @@ def attributed(taken: OperationProfile, path: Path) -> FileProfile:
     """The operations with their places in the model, as far as the file tells them."""
     graph, reason = _graph_of(path)
     names = [_NUMBER.sub("", operation.name) for operation in taken.operations]
+    kinds = [kind_of(_type_in(operation.name, path)) for operation in taken.operations]
     placed = place(names, graph) if graph else None
     if graph and placed is None:
         reason = "what the engine ran does not fit the graph that the file tells of"
     if placed is None:
         plain = tuple(
-            ProfiledOperation(one.name, kind_of(one.name), one.seconds, one.count, attributed=False)
-            for one in taken.operations
+            ProfiledOperation(one.name, kind, one.seconds, one.count, attributed=False)
+            for one, kind in zip(taken.operations, kinds, strict=True)
         )
         return FileProfile(taken.total_s, plain, unattributed=reason)
     blocks = block_of(graph)
     operations = []
-    for one, at in zip(taken.operations, placed, strict=True):
+    for one, kind, at in zip(taken.operations, kinds, placed, strict=True):
         possible = {blocks[index] for index in at.candidates}
         block = next(iter(possible)) if len(possible) == 1 else None
         node = None if at.node is None else graph[at.node]
         module = node.modules[-1].path if node and node.modules else None
         shape = node.shape if node else ()
         known = len(possible) == 1
-        operations.append(
-            ProfiledOperation(one.name, kind_of(one.name), one.seconds, one.count, known, block, module, shape)
-        )
+        operations.append(ProfiledOperation(one.name, kind, one.seconds, one.count, known, block, module, shape))
     return FileProfile(taken.total_s, tuple(operations), graph, placed)
 
 
