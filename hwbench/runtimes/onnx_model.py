@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, Operation, arrays
+from hwbench.runtimes.python_models import ModelFailure, Operation, arrays, averaged
 
 _ERRORS_ONLY = 3
+# Executions of a new session that are not told: the first plans memory, and caches and pages are cold in it.
+_COLD_RUNS = 3
 
 
 class OnnxModel:
@@ -87,11 +90,19 @@ class OnnxModel:
         with tempfile.TemporaryDirectory(prefix="hwbench-") as folder:
             session = self._open(onnxruntime, os.path.join(folder, "trace"))
             values = {given.name: value for given, value in zip(session.get_inputs(), self._inputs, strict=True)}
-            for _ in range(runs):
+            for _ in range(_COLD_RUNS + runs):
                 session.run(None, values)
             events = json.loads(Path(session.end_profiling()).read_text())
-        times: dict[str, list[float]] = defaultdict(list)
-        for event in events:
-            if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
-                times[f"{event['args']['op_name']} {event['name'].removesuffix('_kernel_time')}"].append(event["dur"])
-        return [(name, 1e3 * sum(found) / len(found), len(found)) for name, found in times.items()]
+        times_ns = _kernel_times_ns(events)
+        return averaged(
+            {name: times[len(times) * _COLD_RUNS // (_COLD_RUNS + runs) :] for name, times in times_ns.items()}
+        )
+
+
+def _kernel_times_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """Nanoseconds of each execution of a kernel, in order, by type and name of its node."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for event in events:
+        if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
+            times[f"{event['args']['op_name']} {event['name'].removesuffix('_kernel_time')}"].append(1e3 * event["dur"])
+    return times

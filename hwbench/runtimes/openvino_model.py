@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hwbench.runtimes.openvino import GRAPH, PRECISION, WEIGHTS, engine
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, Operation, arrays
+from hwbench.runtimes.python_models import ModelFailure, Operation, arrays, averaged
 from hwbench.specs import Precision
 
 _INSTALL = "openvino is not installed; install it with: python -m pip install openvino nncf"
@@ -74,7 +74,7 @@ class OpenVinoModel:
                 if event.status == event.status.EXECUTED:
                     name = f"{event.node_type} {event.node_name}"
                     times.setdefault(name, []).append(event.real_time.total_seconds() * 1e9)
-        return [(name, sum(taken) / len(taken), len(taken)) for name, taken in times.items()]
+        return averaged(times)
 
     def _require_type(self, precision: Precision) -> None:
         computed = _words(self._compiled.get_property("INFERENCE_PRECISION_HINT"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import statistics
 import struct
 import tempfile
 import time
@@ -19,7 +18,15 @@ import numpy as np
 import numpy.typing as npt
 
 from hwbench.runtimes.protocol import Options
-from hwbench.runtimes.python_models import ModelFailure, Operation, TensorFed, arrays, float_array, tensors
+from hwbench.runtimes.python_models import (
+    ModelFailure,
+    Operation,
+    TensorFed,
+    arrays,
+    float_array,
+    middle_mean,
+    tensors,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -297,9 +304,3 @@ def _guard_pool(bindings: Any, *, alone: bool) -> None:
         enable = ctypes.CDLL(str(library))[_GUARD]
         enable.argtypes, enable.restype = [ctypes.c_bool], None
         enable(alone)
-
-
-def middle_mean(values: Sequence[float]) -> float:
-    """Mean of the middle half: robust, and finer than the microsecond in which XNNPACK reports."""
-    skip = len(values) // 4
-    return statistics.fmean(sorted(values)[skip : len(values) - skip])

@@ -4,7 +4,9 @@ import importlib.metadata
 import subprocess
 import sys
 import zipfile
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -78,6 +80,25 @@ def test_operations_are_named_and_timed(built):
     rows = model.operations(3)
     assert any(name.startswith("Convolution") for name, _, _ in rows)
     assert all(ns >= 0 and count == 3 for _, ns, count in rows)
+
+
+def test_a_preemption_does_not_make_the_time_of_an_operation():
+    took_ms = iter([1, 500, 1, 3, 3, 1, 3, 1])
+    status = SimpleNamespace()
+    status.EXECUTED = status
+
+    class Request:
+        def infer(self):
+            seconds = timedelta(milliseconds=next(took_ms))
+            self.profiling_info = [
+                SimpleNamespace(node_type="Add", node_name="Add_1", real_time=seconds, status=status)
+            ]
+
+    model = OpenVinoModel.__new__(OpenVinoModel)
+    model._request = Request()
+    ((name, ns, count),) = model.operations(8)
+    assert (name, count) == ("Add Add_1", 8)
+    assert ns == pytest.approx(2e6)
 
 
 def test_bf16_computes_in_bf16_or_is_refused_with_what_to_choose(built, tmp_path):
