@@ -65,10 +65,10 @@ def installed_target(device: str, runtime: str, threads: int) -> Target:
         UnknownName: No such runtime.
         MissingDependency: The engine is not installed.
     """
-    from hwbench.measure.cache import engine_version
+    from hwbench.measure.cache import building_version
     from hwbench.specs import Target
 
-    return Target(device, runtime, engine_version(runtime), threads)
+    return Target(device, runtime, building_version(runtime), threads)
 
 
 def table_predictor(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from hwbench.documents import read_json
-from hwbench.errors import HwbenchError
+from hwbench.errors import HwbenchError, MissingDependency
 from hwbench.ownership import check_own, is_own, keep_to_us, make_own_folder
 from hwbench.room import limit_bytes, stamp, trim_builds, use
 from hwbench.runtimes import get, runtimes
@@ -79,6 +79,20 @@ def engine_version(runtime: str) -> str:
     return installed_version(packages[0]) if packages else get(runtime).version()
 
 
+def building_version(runtime: str) -> str:
+    """``engine_version`` for who builds files too: without the engine, the message names what builds them as well.
+
+    Raises:
+        UnknownName: No such runtime.
+        MissingDependency: The engine is not installed.
+    """
+    try:
+        return engine_version(runtime)
+    except MissingDependency:
+        get(runtime).version()
+        raise
+
+
 def sources() -> list[Path]:
     """The sources that determine a graph, in a fixed order."""
     left_out = {path for pattern in NOT_SOURCES for path in PACKAGE.glob(pattern)}
@@ -110,14 +124,14 @@ class ArtifactCache:
     @functools.cached_property
     def version(self) -> str:
         """Version of the engine."""
-        return engine_version(self.runtime)
+        return building_version(self.runtime)
 
     @functools.cached_property
     def _engine(self) -> str:
-        runtime = get(self.runtime)
+        runtime, version = get(self.runtime), self.version
         packages = [f"{name}={installed_version(name)}" for name in runtime.capabilities.packages]
         other = package_digest(type(runtime).__module__, runtimes.point(self.runtime))
-        return "\n".join([self.runtime, self.version, *packages, sources_digest(), *filter(None, [other])])
+        return "\n".join([self.runtime, version, *packages, sources_digest(), *filter(None, [other])])
 
     def key(self, workload: Workload) -> str:
         """Name of the workload's files, and of its build in the measurement store."""

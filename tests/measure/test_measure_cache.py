@@ -1,11 +1,13 @@
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import subprocess
 import sys
 
 import pytest
 
+from hwbench.api.prediction import installed_target
 from hwbench.errors import MissingDependency, UnknownName
 from hwbench.measure import cache as module
 from hwbench.measure.cache import ArtifactCache, engine_version
@@ -95,6 +97,23 @@ def test_a_missing_engine_is_named_with_the_command_that_installs_it(monkeypatch
     monkeypatch.setattr(ExecuTorch, "capabilities", known)
     with pytest.raises(MissingDependency, match="pip install"):
         engine_version("executorch")
+
+
+@pytest.mark.parametrize(
+    ("runtime", "engine", "all_of_it"),
+    [("openvino", "openvino", "openvino nncf"), ("litert", "ai-edge-litert", "litert-torch")],
+)
+def test_who_builds_files_is_told_of_all_that_it_takes(tmp_path, monkeypatch, runtime, engine, all_of_it):
+    def version(distribution):
+        raise importlib.metadata.PackageNotFoundError(distribution)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    command = f"{engine} is not installed; install it with: python -m pip install"
+    for ask in (lambda: ArtifactCache(tmp_path, runtime).load(OTHER), lambda: installed_target("local", runtime, 1)):
+        with pytest.raises(MissingDependency, match=f"{command} {all_of_it}$"):
+            ask()
+    with pytest.raises(MissingDependency, match=f"{command} {engine}$"):  # who runs files needs no more
+        engine_version(runtime)
 
 
 def test_an_unknown_engine_is_answered_with_the_known_ones():
