@@ -51,7 +51,13 @@ def model_file(model: str) -> Path | None:
 
 
 def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
-    """A file as something to time, with its precision where the manifest beside it tells one."""
+    """A file as something to time, with its precision where the file or the manifest beside it tells one.
+
+    Raises:
+        InvalidFile: It is none of a runtime, or its manifest describes another one.
+        InvalidValue: ``runtime`` or ``precision`` is not that of the file.
+        MissingDependency: The engine is not installed.
+    """
     from hwbench.measure.cache import engine_version, file_sha256
     from hwbench.runtimes import check_format, check_given, get, of_file, suffixes
     from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
@@ -70,7 +76,7 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
         raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
     check_format(engine, path)
     sha256 = file_sha256(path)
-    known = _manifest(path, sha256)
+    known = _precision_of(engine, path, sha256)
     if precision is not None and known is not None and precision != known:
         raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
     precision = known or precision
@@ -78,6 +84,20 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     assumed = Precision.parse(precision) if precision else Precision.FP32
     unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
     return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
+
+
+def _precision_of(engine: str, path: Path, sha256: str) -> str | None:
+    """The precision that a file tells, or the manifest beside it; None where neither does.
+
+    Raises:
+        InvalidFile: They contradict one another.
+    """
+    from hwbench.runtimes import get
+
+    inside, described = get(engine).precision_in(path), _manifest(path, sha256)
+    if inside is not None and described not in (None, inside.value):
+        raise InvalidFile(f"{path} is in {inside}, and manifest.json beside it says {described}; export it again")
+    return described if inside is None else inside.value
 
 
 def _manifest(path: Path, sha256: str) -> str | None:

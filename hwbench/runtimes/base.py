@@ -84,6 +84,14 @@ class Runtime(Protocol):
                 f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"
             )
 
+    def precision_in(self, path: Path) -> Precision | None:
+        """The precision that a file says it is in; None where files of the runtime do not say.
+
+        Raises:
+            InvalidFile: It is no file of the runtime.
+        """
+        return None
+
     def for_tables(self) -> Runtime:
         """The runtime as rows of latency tables want it: their int8 needs the speed of int8, not its accuracy."""
         return self

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hwbench.errors import UnsupportedModule
+from hwbench.errors import InvalidFile, UnsupportedModule
 from hwbench.runtimes.base import Runtime, arguments_of, installed_version, runtimes
 from hwbench.runtimes.calibration import require_clips
 from hwbench.runtimes.capabilities import Capabilities, FileFormat, Quantiser
@@ -66,6 +66,20 @@ class OpenVino(Runtime):
         """
         versions = [installed_version(name, _DISTRIBUTIONS) for name in _DISTRIBUTIONS]
         return versions[0]
+
+    def precision_in(self, path: Path) -> Precision:
+        """The word in the archive.
+
+        Raises:
+            InvalidFile: There is none, or it is no precision.
+        """
+        try:
+            with zipfile.ZipFile(path) as entries:
+                return Precision(entries.read(PRECISION).decode())
+        except Exception as error:  # a damaged archive raises what it likes
+            raise InvalidFile(
+                f"{path}: expected {self.capabilities.files.content}: {error}; export it again"
+            ) from error
 
     def build(
         self,

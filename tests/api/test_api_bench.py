@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from micro_workspace import NETWORK, SPACE
 
 import hwbench
 from hwbench.api.bench import stats_of, tell_missing_samples
-from hwbench.api.bench_model import model_file
+from hwbench.api.bench_model import artifact_of, model_file
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
+from hwbench.measure import cache
+from hwbench.measure.cache import file_sha256
 from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, LatencyStats, Outcome, Session
 from hwbench.workspace import Workspace
@@ -102,6 +105,35 @@ def test_a_network_by_name_is_built_and_the_listener_hears_of_it(workspace):
 def test_what_is_wrong_is_raised(workspace, fields, error, said):
     with pytest.raises(error, match=said):
         hwbench.bench(hwbench.BenchRequest(**fields), workspace=workspace)
+
+
+def archive(path, word):
+    with zipfile.ZipFile(path, "w") as entries:
+        entries.writestr("model.xml", "")
+        entries.writestr("model.bin", "")
+        if word is not None:
+            entries.writestr("precision.txt", word)
+    return path
+
+
+def test_an_archive_of_openvino_is_in_the_precision_that_it_tells(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "engine_version", lambda runtime: "2026.4.1")
+    path = archive(tmp_path / "mine.ovz", "fp32")
+    artifact, precision = artifact_of(path, None, None)
+    assert (artifact.workload.precision, precision) == ("fp32", "fp32")
+    assert artifact_of(path, "openvino", "fp32")[1] == "fp32"
+    with pytest.raises(InvalidValue, match="is in fp32, not in int8; leave --precision out"):
+        artifact_of(path, None, "int8")
+    described = {"sha256": file_sha256(path), "precision": "int8"}
+    (tmp_path / "manifest.json").write_text(json.dumps(described))
+    with pytest.raises(InvalidFile, match=r"is in fp32, and manifest.json beside it says int8; export it again"):
+        artifact_of(path, None, None)
+
+
+@pytest.mark.parametrize("word", [None, "fp33", b"\xff"])
+def test_an_archive_of_openvino_without_a_precision_is_refused(tmp_path, word):
+    with pytest.raises(InvalidFile, match=r"expected an OpenVINO model as hwbench export .* export it again"):
+        artifact_of(archive(tmp_path / "mine.ovz", word), None, None)
 
 
 def test_a_name_longer_than_that_of_a_file_may_be_is_no_file():
