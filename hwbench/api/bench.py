@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench_model import bench_model, model_file
+from hwbench.api.bench_model import bench_model, model_file, runtime_of
 from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
 from hwbench.api.listener import SILENT, Listener
@@ -111,11 +111,13 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         UnknownName: No such device, runtime or network.
         InvalidFile: The file is none that runs.
         InvalidValue: ``runtime`` is ``all``.
+        UnsupportedModule: ``profile`` with a runtime that tells no times of operations.
         DeviceError: The device does not answer.
         CheckFailed: A network does not build, or does not run in time.
     """
     from hwbench.devices import load_device
     from hwbench.measure.on_device import measure_artifact
+    from hwbench.runtimes import get
     from hwbench.workspace import Workspace
 
     if request.runtime == ALL:
@@ -129,6 +131,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
         raise InvalidValue(f"--streaming is for networks by name; {path} is timed as what it is, leave it out")
     if request.sustained is not None:
         refuse_emulated(device)
+    if request.profile:
+        get(runtime_of(request, path)).require_profile()
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built
     model = bench_model(workspace, request, path, listener)

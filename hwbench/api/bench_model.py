@@ -50,6 +50,13 @@ def model_file(model: str) -> Path | None:
     return None
 
 
+def runtime_of(request: BenchRequest, path: Path | None) -> str:
+    """The runtime that is measured: of a file the one that its ending says, of a network by name the one asked for."""
+    from hwbench.runtimes import of_file
+
+    return (of_file(path) if path is not None else None) or request.runtime or DEFAULT_RUNTIME
+
+
 def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
     """A file as something to time, with its precision where the file or the manifest beside it tells one.
 
@@ -126,7 +133,7 @@ def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> t
     from hwbench.specs import Precision
     from hwbench.specs.network import DEFAULT_CLASSES
 
-    runtime, model, classes = request.runtime or DEFAULT_RUNTIME, request.model, request.classes
+    runtime, model, classes = runtime_of(request, None), request.model, request.classes
     precision = Precision.parse(request.precision or Precision.FP32.value)
     has_classes = model.strip().startswith("zoo:")
     network = resolve(workspace, model, classes if has_classes else classes or DEFAULT_CLASSES)

@@ -84,6 +84,19 @@ class Runtime(Protocol):
                 f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"
             )
 
+    def require_profile(self) -> None:
+        """Refuses times of operations where the runtime tells none, before anything is built or measured.
+
+        Raises:
+            UnsupportedModule: Says which runtimes do.
+        """
+        if not self.capabilities.profiles:
+            able = [name for name, known in usable().items() if known.profiles]
+            raise UnsupportedModule(
+                f"the {self.name} runtime tells no times of operations: leave --profile out, or choose another engine: "
+                f"--runtime {' or '.join(able)}"
+            )
+
     def precision_in(self, path: Path) -> Precision | None:
         """The precision that a file says it is in; None where files of the runtime do not say.
 

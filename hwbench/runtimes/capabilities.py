@@ -74,6 +74,7 @@ class Capabilities:
         remote_runners: Kinds of runners that are carried to other devices; empty: measured on this machine only.
         remote_packages: Distributions that a Python on another device needs; the first is the engine, in our version.
         streams: Whether it builds networks that take one new frame with their states (``specs.STREAM``).
+        profiles: Whether its loader tells times of operations, for ``bench --profile``.
         holds_weights: Whether a file holds the network. One that does not is working state of the build cache: it is
             no export, and none is taken from a user.
         run_page: Text beside an export that says how to run it, as ``package:file``.
@@ -90,6 +91,7 @@ class Capabilities:
     remote_runners: tuple[str, ...] = ()
     remote_packages: tuple[str, ...] = ()
     streams: bool = False
+    profiles: bool = True
     holds_weights: bool = True
     run_page: str = "hwbench.runtimes:run.md.in"
 

@@ -58,6 +58,7 @@ class LiteRt(Runtime):
         delegates=("xnnpack",),
         remote_runners=(PYTHON,),
         remote_packages=("ai-edge-litert", "numpy"),
+        profiles=False,
         run_page="hwbench.runtimes:run-litert.md.in",
     )
 

@@ -132,6 +132,15 @@ def test_a_file_of_another_program_has_kinds_and_says_why_it_has_no_blocks(works
     assert "export it again" in err
 
 
+@pytest.mark.parametrize("model", [("zoo:x3d-xs", "--runtime", "litert"), ("model.tflite",)])
+def test_an_engine_without_times_of_operations_is_refused_before_anything_is_measured(workspace, capsys, model):
+    (workspace.root / "model.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    status, out, err = run(capsys, "bench", *model, "--profile", *QUICK)
+    assert (status, out) == (2, "")
+    assert "the litert runtime tells no times of operations: leave --profile out" in err
+    assert "--runtime executorch or" in err
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
