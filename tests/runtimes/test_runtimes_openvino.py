@@ -1,6 +1,7 @@
 """What OpenVINO has beyond the suite of all runtimes."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 import zipfile
@@ -135,6 +136,20 @@ def test_a_model_with_an_open_axis_is_refused(built, tmp_path):
         entries.writestr(PRECISION, "fp32")
     with pytest.raises(ModelFailure, match=r"not float32 of a fixed shape: f32 .*export it again"):
         load_model(str(path), Options())
+
+
+def test_the_quantiser_does_not_speak_of_cuda(built, tmp_path):
+    key = BLOCK.key.replace("fp32", "int8")
+    program = (
+        "import sys; from pathlib import Path; from hwbench.models import eager_workload;"
+        "from hwbench.runtimes import get; from hwbench.specs import Workload;"
+        "module, clip = eager_workload(sys.argv[1]);"
+        "get('openvino').build(module, clip, Workload.parse(sys.argv[1]), Path(sys.argv[2]), [clip])"
+    )
+    environment = {**os.environ, "CUDA_HOME": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    command = [sys.executable, "-c", program, key, str(tmp_path / "int8.ovz")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_nothing_that_tells_its_maker_of_its_use_is_loaded(built):

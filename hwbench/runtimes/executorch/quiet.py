@@ -12,6 +12,7 @@ _LOGGERS = (
     "torchao",
     "torch.export",
     "torch.utils._pytree",
+    "torch.utils.cpp_extension",  # nncf imports it, and it looks for CUDA
     "torch._export",
     "torch.onnx",
     "onnxscript",
