@@ -53,7 +53,8 @@ def run_page(manifest: Manifest) -> str:
         "STDS": ", ".join(map(_float, form.std)),
         "MEANS_F": ", ".join(f"{_float(value)}f" for value in form.mean),
         "STDS_F": ", ".join(f"{_float(value)}f" for value in form.std),
-        "CLASSES": _classes(manifest),
+        "NUMBERS": _one_each_class("numbers (logits)", manifest),
+        "LOGITS": _one_each_class("logits", manifest),
         "ANSWER": _SEVERAL if (manifest.weights.recipe or {}).get("loss") == "bce" else _ONE,
         "LABELS": _labels(manifest.labels),
     }
@@ -161,11 +162,13 @@ def _float(value: float) -> str:
     return text if "." in text or "e" in text else f"{text}.0"
 
 
-def _classes(manifest: Manifest) -> str:
+def _one_each_class(numbers: str, manifest: Manifest) -> str:
+    """``8 numbers``; of a model from elsewhere without class names the manifest does not tell how many."""
     if manifest.labels:
-        return str(len(manifest.labels))
-    blocks = manifest.architecture.blocks
-    return str(manifest.architecture.network().num_classes) if blocks else "as many as the model has classes"
+        return f"{len(manifest.labels)} {numbers}"
+    if manifest.architecture.blocks:
+        return f"{manifest.architecture.network().num_classes} {numbers}"
+    return f"as many {numbers} as the model has classes"
 
 
 def _labels(labels: tuple[str, ...]) -> str:

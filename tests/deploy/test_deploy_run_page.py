@@ -120,6 +120,13 @@ def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
     assert "Out come 400 numbers" in many
 
 
+def test_19_27_a_model_from_elsewhere_without_class_names_has_as_many_numbers_as_classes(int8: DeployedModel) -> None:
+    unnamed = replace(int8.manifest, labels=())
+    assert "Out come 8 numbers (logits) as float32;" in run_page(unnamed)
+    elsewhere = replace(unnamed, architecture=replace(int8.manifest.architecture, blocks=()))
+    assert "Out come as many numbers (logits) as the model has classes as float32;" in run_page(elsewhere)
+
+
 def test_19_27_a_page_that_somebody_wrote_stays(int8: DeployedModel, tmp_path: Path) -> None:
     staged, out = tmp_path / "staged", tmp_path / "out"
     out.mkdir()
