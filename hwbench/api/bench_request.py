@@ -34,7 +34,7 @@ class BenchRequest:
     """
 
     model: str = option(
-        argument=True, help="A .pte, .onnx, .ovz or .ts file, zoo:NAME, STUDY:best, or a printed architecture."
+        argument=True, help="A .pte, .tflite, .onnx, .ovz or .ts file, zoo:NAME, STUDY:best, or a printed architecture."
     )
     device: str = option(default="local", help="Device: a folder of profiles/.")
     threads: int = option(default=1, min=1, help="Threads of the measured process.")

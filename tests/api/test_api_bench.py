@@ -15,6 +15,7 @@ from hwbench.api.bench_model import artifact_of, model_file
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
 from hwbench.measure import cache
 from hwbench.measure.cache import file_sha256
+from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, LatencyStats, Outcome, Session
 from hwbench.workspace import Workspace
@@ -147,6 +148,13 @@ def test_a_path_that_the_list_of_the_runner_cannot_hold_is_refused_in_one_line(w
     with pytest.raises(InvalidFile, match="expected a path without tabs and line breaks; rename it") as raised:
         hwbench.bench(hwbench.BenchRequest(model=str(path), samples=5, seconds=0.02), workspace=workspace)
     assert len(str(raised.value).splitlines()) == 1
+
+
+def test_the_help_names_all_files_that_are_measured():
+    from hwbench.api.requests import fields_of
+
+    (model,) = [one for one in fields_of(hwbench.BenchRequest) if one.name == "model"]
+    assert f"A {suffixes()} file, " in model.option.help
 
 
 def test_the_legal_states_of_caches_are_those_of_the_protocol():
