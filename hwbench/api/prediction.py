@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
-from hwbench.latency.table_source import TableSource
 from hwbench.specs import AUTO
 
 if TYPE_CHECKING:
@@ -38,6 +37,8 @@ def check_filling(
     Raises:
         InvalidValue: Says what to choose.
     """
+    from hwbench.latency.table_source import TableSource
+
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
     if transfer_from:
@@ -52,6 +53,7 @@ def check_donor(workspace: Workspace, transfer_from: str | None) -> None:
         UnknownName: The nearest known devices are listed.
     """
     from hwbench.devices import load_device
+    from hwbench.latency.table_source import TableSource
 
     device = TableSource.parse(transfer_from).device if transfer_from else None
     if device and not any((workspace.root / "profiles" / device).glob("*.csv")):
@@ -108,6 +110,7 @@ def table_predictor(
     """
     from hwbench.api.occasions import tell_day
     from hwbench.latency import AdditivePredictor, interpolated, load_table, transferred, with_own_networks
+    from hwbench.latency.table_source import TableSource
     from hwbench.spaces import open_space
 
     interpolate, other = filling
