@@ -75,7 +75,12 @@ class VideoInfo:
     @property
     def duration_s(self) -> float:
         """Seconds from the first frame to the end of the last."""
-        return float(self.duration * self.time_base)
+        return float(self.exact_duration_s)
+
+    @property
+    def exact_duration_s(self) -> Fraction:
+        """The length in seconds as a fraction."""
+        return self.duration * self.time_base
 
     @property
     def fps(self) -> float:
@@ -85,7 +90,7 @@ class VideoInfo:
     @property
     def exact_fps(self) -> Fraction:
         """Frames per second on average, as a fraction."""
-        return self.num_frames / (self.duration * self.time_base)
+        return self.num_frames / self.exact_duration_s
 
     def between(self, start_s: Fraction | None, end_s: Fraction | None) -> tuple[int, VideoInfo]:
         """The frames that begin in a part of the video, as a video of its own.

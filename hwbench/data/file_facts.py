@@ -23,7 +23,7 @@ FactKind = Literal["probe", "decode", "bytes", "frames"]
 Facts = Mapping[str, Any]
 
 # Raised whenever a fact is found out in another way.
-_VERSION = 2
+_VERSION = 3
 _BLOCK_BYTES = 2**20
 # Steps between frames that differ by less than this share are those of one rate.
 _SAME_RATE = 0.1
@@ -104,6 +104,7 @@ def _described(info: VideoInfo) -> Facts:
         "codec": info.codec,
         "frames": info.num_frames,
         "duration_s": round(info.duration_s, 6),
+        "exact_duration_s": str(info.exact_duration_s),
         "fps": round(info.fps, 4),
         "keyframes": len(info.keyframes),
         "shortest_step_s": low_s,

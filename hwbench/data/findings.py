@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import cast
 
 from hwbench.data.file_facts import Facts
+from hwbench.data.labelled import label_outside
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import VideoSource
 from hwbench.data.readers import Part
@@ -19,6 +20,7 @@ KINDS: Mapping[str, str] = {
     "missing": "a label whose video is not there",
     "unreadable": "a video that cannot be read",
     "no-frames": "a file without a picture",
+    "outside": "a label that begins behind the end of its video",
     "damaged": "frames that the decoder marks as damaged",
     "leak": "a video to validate on that is trained on, too",
     "group-leak": "a group with videos on both sides",
@@ -29,8 +31,8 @@ KINDS: Mapping[str, str] = {
     "empty-class": "a class without a readable video",
     "no-flow": "a video without its optical flow",
 }
-FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "leak", "group-leak", "no-flow"})
-_LOST = frozenset({"missing", "unreadable", "no-frames"})
+FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "outside", "leak", "group-leak", "no-flow"})
+_LOST = frozenset({"missing", "unreadable", "no-frames", "outside"})
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,25 @@ def findings_of(
 def _everything(
     videos: Sequence[SplitVideo], facts: Mapping[VideoSource, Facts], contents: Mapping[VideoSource, Content]
 ) -> Iterator[tuple[int, DataFinding]]:
+    readable = []
     for index, video in enumerate(videos):
-        for kind, cause in _of_file(facts[video.source]):
+        own = dict(_of_video(video, facts[video.source]))
+        for kind, cause in own.items():
             yield index, _finding(kind, video, cause, dropped=kind in _LOST)
-    readable = [index for index, video in enumerate(videos) if not facts[video.source].get("error")]
+        if not _LOST & own.keys():
+            readable.append(index)
     yield from _repeats(videos, readable, contents)
     yield from _shared_groups(videos, readable)
+
+
+def _of_video(video: SplitVideo, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Kinds and causes of one video: those of its file, and of the part of the file that its label is about."""
+    yield from _of_file(facts)
+    part = video.listed.part
+    if part is not None and not facts.get("error"):
+        cause = label_outside(part, Fraction(facts["exact_duration_s"]))
+        if cause:
+            yield "outside", cause
 
 
 def _of_file(facts: Facts) -> Iterator[tuple[str, str]]:

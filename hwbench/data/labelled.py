@@ -39,12 +39,9 @@ class LabelledPart:
         """
         if part is None:
             return cls(info)
-        begins = part.start_s if part.start_s is not None else part.keyframe_s
-        if begins is not None and begins > info.duration * info.time_base:
-            raise VideoError(
-                f"{name}: the label begins at {float(begins):g} s, the video has {info.duration_s:.2f} s; "
-                "is the list that of other files?"
-            )
+        cause = label_outside(part, info.exact_duration_s)
+        if cause:
+            raise VideoError(f"{name}: {cause}; is the list that of other files?")
         first, within = info.between(part.start_s, part.end_s)
         moment = None if part.keyframe_s is None else int(info.pts[0]) + part.keyframe_s / info.time_base
         return cls(within, first, part.box, moment)
@@ -74,6 +71,14 @@ class LabelledPart:
 
     def _in_video(self, clip: Indices) -> Indices:
         return tuple(self.first + index for index in clip)
+
+
+def label_outside(part: Part, duration_s: Fraction) -> str:
+    """Says, in one line, that a label begins behind the end of its video; empty where it begins within."""
+    begins = part.start_s if part.start_s is not None else part.keyframe_s
+    if begins is None or begins <= duration_s:
+        return ""
+    return f"the label begins at {float(begins):g} s, the video has {float(duration_s):.2f} s"
 
 
 def _around(low: float, high: float, size: int) -> tuple[int, int]:

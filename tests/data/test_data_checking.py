@@ -29,8 +29,8 @@ from hwbench.errors import HwbenchError, UsageError, VideoError, WorkspaceError
 from hwbench.workspace import Workspace
 
 PROBED = {
-    "width": 64, "height": 48, "codec": "h264", "frames": 30, "duration_s": 1.0, "fps": 30.0, "keyframes": 1,
-    "shortest_step_s": 1 / 30, "longest_step_s": 1 / 30, "variable": False,
+    "width": 64, "height": 48, "codec": "h264", "frames": 300, "duration_s": 10.0, "exact_duration_s": "10",
+    "fps": 30.0, "keyframes": 1, "shortest_step_s": 1 / 30, "longest_step_s": 1 / 30, "variable": False,
 }  # fmt: skip
 
 
@@ -205,6 +205,50 @@ def test_parts_of_one_file_leak_where_they_overlap(one: Part | None, other: Part
     videos = listing(listed("a", "train", part=one), listed("a", "val", part=other))
     found = findings_of(videos, {FileSource(Path("a")): PROBED}, {})
     assert [finding.kind for finding in found.findings if finding.kind != "empty-class"] == ["leak"] * leaks
+
+
+@pytest.mark.parametrize(
+    ("part", "cause"),
+    [
+        (Part(Fraction(20), Fraction(21)), "the label begins at 20 s, the video has 10.00 s"),
+        (Part(keyframe_s=Fraction(30)), "the label begins at 30 s, the video has 10.00 s"),
+        (Part(Fraction(10), Fraction(11)), ""),  # at the end: its last frame
+        (Part(Fraction(0), Fraction(90)), ""),
+        (None, ""),
+    ],
+)
+def test_a_label_behind_the_end_of_its_video_fails(part: Part | None, cause: str) -> None:
+    videos = listing(listed("a", "train", part=part), listed("b", "train"))
+    found = findings_of(videos, {video.source: PROBED for video in videos.videos}, {})
+    assert [one.cause for one in found.findings if (one.kind, one.failing, one.row) == ("outside", True, "")] == (
+        [cause] if cause else []
+    )
+    assert [video.listed.path.name for video in found.clean] == (["b"] if cause else ["a", "b"])
+
+
+def test_what_lies_behind_the_end_of_a_video_is_neither_leak_nor_duplicate() -> None:
+    part = Part(Fraction(20), Fraction(21))
+    videos = listing(*(listed("a", split, part=part) for split in ("train", "train", "val")), listed("a", "train"))
+    found = findings_of(videos, {FileSource(Path("a")): PROBED}, {})
+    assert [one.kind for one in found.findings if one.kind != "empty-class"] == ["outside"] * 3
+    assert [(video.split, video.listed.part) for video in found.clean] == [("train", None)]
+
+
+def test_a_check_fails_where_a_label_lies_behind_the_end(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path
+) -> None:
+    rows = []
+    for index, (label, start) in enumerate((("right", 10), ("left", 0), ("right", 0), ("left", 0))):
+        make_video(f"{index}.mp4", count=20 + index, fps=10)
+        rows.append(f"{index}.mp4,{label},{start},{start + 1},{'val' if index > 1 else 'train'}")
+    (tmp_path / "table.csv").write_text("\n".join(("path,label,start_s,end_s,split", *rows)), encoding="utf-8")
+    for _ in range(2):  # the second time from what was kept
+        checked = check(workspace, f"table:{tmp_path / 'table.csv'}")
+        assert not checked.ok
+        (finding,) = [one for one in checked.findings if one.failing]
+        assert (finding.kind, finding.cause) == ("outside", "the label begins at 10 s, the video has 2.00 s")
+        assert finding.row.endswith(":2")
+        assert len(checked.clean) == 3
 
 
 def test_parts_of_one_file_on_one_side_are_no_duplicates() -> None:

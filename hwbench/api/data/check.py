@@ -28,8 +28,9 @@ DATA_HELP = "synthetic, a folder of class folders, a list, or READER:PATH?OPTION
 class CheckDataRequest:
     """Probe every video of a data set and tell what is wrong; exit status 5 if training would stop, or its score lie.
 
-    Training stops at what cannot be read; its score lies where a video, or a group, is trained on and validated on.
-    Told are also duplicates, several labels of one video, uneven frame rates, odd sizes and classes without videos.
+    Training stops at what cannot be read, and at a label behind the end of its video; its score lies where a video, or
+    a group, is trained on and validated on. Told are also duplicates, several labels of one video, uneven frame rates,
+    odd sizes and classes without videos.
     Each file is probed in a process of its own with a limit of time. What was found out is kept in the workspace, so
     that an interrupted check goes on, and a second one is quick.
     """
