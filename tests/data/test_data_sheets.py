@@ -1,6 +1,8 @@
 """What is shown is what training and tests get, and timings add up."""
 
+import itertools
 import re
+import types
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import torch
 from video_files import MakeVideo
 
+from hwbench.data import load_timing, transforms
 from hwbench.data.clips import ClipSpec
 from hwbench.data.datasets import TestClips, TrainingClips
 from hwbench.data.decoding import read_frames
@@ -16,6 +19,7 @@ from hwbench.data.load_timing import STAGES, TimedVideoFile, time_stages, time_w
 from hwbench.data.sheets import pictures_of, show_videos, train_clip, view_clip
 from hwbench.data.transforms import Normalisation, ScaleJitter, TestTransform
 from hwbench.data.videos import read_splits
+from hwbench.errors import VideoError
 from hwbench.reports.contact_sheet import sheet
 
 CLIP = ClipSpec(4, span_s=0.5)
@@ -76,6 +80,33 @@ def test_reading_is_timed_by_stage(train: TrainingClips) -> None:
     assert stages.clips >= 4
     assert all(seconds > 0 for seconds in stages.seconds.values())
     assert sum(stages.shares().values()) == pytest.approx(1)
+
+
+def test_what_the_first_clip_alone_takes_is_in_no_stage(train: TrainingClips, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, resized, waits = itertools.count(), transforms._resized, [10_000]
+
+    def resize(*given: object, **how: object) -> torch.Tensor:
+        """Takes long at first, as the import of torchvision does."""
+        nonlocal now
+        if waits:
+            now = itertools.count(next(now) + waits.pop())
+        return resized(*given, **how)
+
+    clock = types.SimpleNamespace(monotonic=lambda: next(now), perf_counter=lambda: next(now))
+    monkeypatch.setattr(load_timing, "time", clock)
+    monkeypatch.setattr(transforms, "_resized", resize)
+    stages = time_stages(train, seconds=200)
+    assert not waits
+    assert stages.clips >= 4
+    assert 0 < stages.seconds["transform"] < 1_000
+    assert stages.seconds["collate"] > 0
+
+
+def test_without_a_readable_video_nothing_is_timed(train: TrainingClips) -> None:
+    for path in train.videos.paths:
+        Path(path).write_text("no video any more")
+    with pytest.raises(VideoError, match="no video can be read: hwbench data check"):
+        time_stages(train, seconds=0.2)
 
 
 def test_conversion_is_counted(make_video: MakeVideo) -> None:
