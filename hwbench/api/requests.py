@@ -34,6 +34,7 @@ class Option:
         metavar: Placeholder of the value in ``--help``; default: the type.
         choices: The legal texts where they are fixed; a registry's names are checked by the registry.
         alone: Value of an option that is typed without one; None: the option needs a value.
+        blank: Whether a text may be empty or of blanks, as an unset shell variable makes it.
     """
 
     help: str
@@ -44,6 +45,7 @@ class Option:
     metavar: str | None = None
     choices: tuple[str, ...] = ()
     alone: str | None = None
+    blank: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,13 @@ def option(
     metavar: str | None = None,
     choices: tuple[str, ...] = (),
     alone: str | None = None,
+    blank: bool = True,
 ) -> Any:
     """A field of a request; the arguments are those of ``Option``.
 
     All by name: type checkers read the default of a field from a keyword alone.
     """
-    documented = Option(help, min, max, argument, flags, metavar, choices, alone)
+    documented = Option(help, min, max, argument, flags, metavar, choices, alone, blank)
     return dataclasses.field(default=default, metadata={_KEY: documented})
 
 
@@ -98,8 +101,9 @@ def option(
 def request(cls: type[Request]) -> type[Request]:
     """Makes a class a request: a frozen dataclass of keyword arguments whose values are checked when it is made.
 
-    Numbers are held against ``min`` and ``max``, texts against ``choices``, lists become tuples and strings paths where
-    the annotation says so. A ``validate`` method, where the class has one, checks what fields say together.
+    Numbers are held against ``min`` and ``max``, texts against ``choices`` and ``blank``, lists become tuples and
+    strings paths where the annotation says so. A ``validate`` method, where the class has one, checks what fields say
+    together.
 
     Raises:
         InvalidValue: From the constructor: a value of another type, or beyond its bounds; the field is named.
@@ -153,6 +157,8 @@ def _checked_single(one: RequestField, value: Any) -> Any:
     kind: Any = one.type
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")
+    if not one.option.blank and not value.strip():
+        raise InvalidValue(f"{one.label}: expected a name, got an empty one; is a shell variable unset?")
     least, most = one.option.minimum, one.option.maximum
     if (least is not None and value < least) or (most is not None and value > most):
         raise InvalidValue(f"{one.label}: expected {_bounds(least, most)}, got {value!r}")

@@ -53,7 +53,9 @@ class ScoreboardRequest:
     )
     band: tuple[str, ...] = option(default=(), help="Of a folder: only networks of this band (repeatable).")
     data: str | None = option(
-        default=None, help="Data of the trainings, and for evaluators that need any; default: those of the source."
+        default=None,
+        blank=False,
+        help="Data of the trainings, and for evaluators that need any; default: those of the source.",
     )
 
 

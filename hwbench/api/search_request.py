@@ -104,6 +104,7 @@ class SearchRequest:
     measure: int = option(default=3, min=1, help="Best candidates to measure on the device.")
     data: str | None = option(
         default=None,
+        blank=False,
         help="For finalists, and for all evaluators but entropy: synthetic (default), synthetic:NAME, or a path.",
     )
     decoder: str = option(default=DECODER, help=DECODER_HELP)

@@ -91,6 +91,8 @@ def locate(workspace: Workspace, data: str) -> tuple[Reader, Path]:
 def _named(data: str) -> tuple[Reader | None, Path]:
     """The reader and the path of ``READER:PATH?OPTION=VALUE&...``; what exists is a path, whatever it looks like."""
     name, colon, rest = data.partition(":")
+    if not data.strip():
+        raise UnknownName("the name of the data is empty")
     whole = Path(data).expanduser()
     if whole.exists() or not colon or not _READER.fullmatch(name):
         return None, whole

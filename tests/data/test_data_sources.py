@@ -4,7 +4,7 @@ import pytest
 from video_files import MakeVideo
 
 import hwbench.data.builtin
-from hwbench.data import ClipSpec, SyntheticSpec, default_clip, open_dataset
+from hwbench.data import ClipSpec, SyntheticSpec, default_clip, open_dataset, open_splits
 from hwbench.errors import UnknownName
 from hwbench.workspace import Workspace
 
@@ -35,6 +35,17 @@ def test_a_folder_by_path(tmp_path: Path, make_video: MakeVideo) -> None:
     dataset = open_dataset(Workspace(tmp_path), str(tmp_path), split="train", size=(24, 24), clip=clip)
     assert len(dataset) == 2
     assert dataset[1].views.shape == (1, 3, 4, 24, 24)
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_not_the_current_folder(
+    name: str, tmp_path: Path, make_video: MakeVideo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file in ("a/1.mp4", "a/2.mp4"):
+        make_video(file)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UnknownName, match="the name of the data is empty; data are synthetic, synthetic:NAME, PATH"):
+        open_splits(Workspace(tmp_path), name)
 
 
 def test_an_unknown_name_says_what_to_type(tmp_path: Path) -> None:
