@@ -56,7 +56,9 @@ class TestRequest:
 class TestResult:
     """Top-1 and top-5 of a checkpoint: means over ``videos``, of each the mean score of so many ``views``.
 
-    ``chance`` is the top-1 of guessing; ``unreadable`` are the videos that could not be read.
+    ``chance`` is the top-1 of guessing: the share of the classes that a video has, on average. ``mean_ap`` is the mean
+    average precision over the classes, None where a video has one class. ``unreadable`` are the videos that could not
+    be read.
     """
 
     __test__ = False  # pytest takes classes of this name for its own
@@ -70,10 +72,14 @@ class TestResult:
     videos: int
     views: int
     unreadable: tuple[str, ...]
+    mean_ap: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The keys that ``hwbench test --json`` prints."""
-        return {**vars(self), "checkpoint": str(self.checkpoint), "unreadable": list(self.unreadable)}
+        values = {**vars(self), "checkpoint": str(self.checkpoint), "unreadable": list(self.unreadable)}
+        if self.mean_ap is None:
+            del values["mean_ap"]
+        return values
 
 
 def test(  # no function for pytest
@@ -126,16 +132,19 @@ def _test(request: TestRequest, listener: Listener, workspace: Workspace | None,
         progress=lambda done, total: listener.progress(StageProgress("test", done, total)),
     )
     say_unreadable(listener, scores.failures.causes)
-    if request.scores is not None and scores.by_video is not None and world.leads:
-        save_scores(request.scores, scores.by_video)
+    by_video = scores.by_video
+    assert by_video is not None  # of clips that were just scored
+    if request.scores is not None and world.leads:
+        save_scores(request.scores, by_video)
     return TestResult(
         checkpoint=request.checkpoint,
         architecture=stored.network.name,
         data=source,
         top1=scores.top1,
         top5=scores.top5,
-        chance=1 / len(stored.classes),
+        chance=by_video.chance,
         videos=scores.videos,
         views=request.clips * request.crops,
         unreadable=tuple(sorted(scores.failures.causes)),
+        mean_ap=by_video.measures().get("mean_ap"),
     )

@@ -39,12 +39,13 @@ class TrainResult:
         architecture: The name of the network.
         top1: Share of validation videos whose best class is the right one.
         top5: Share whose right class is among the best five.
-        chance: Top-1 of guessing.
+        chance: Top-1 of guessing: the share of the classes that a validation video has, on average.
         epochs: Passes over the training videos.
         steps: Steps of the optimizer.
         seconds: Wall time of all parts of the run.
         unreadable: Videos that could not be read.
         top1_start: Top-1 of the checkpoint that fine-tuning started from; None without fine-tuning.
+        mean_ap: Mean average precision over the classes; None where a video has one class.
         finished_before: Nothing was left to train, the stored result is given back.
     """
 
@@ -58,6 +59,7 @@ class TrainResult:
     seconds: float
     unreadable: tuple[str, ...]
     top1_start: float | None = None
+    mean_ap: float | None = None
     finished_before: bool = False
 
     @classmethod
@@ -69,12 +71,13 @@ class TrainResult:
             architecture=stored.network.name,
             top1=metrics["top1"],
             top5=metrics["top5"],
-            chance=1 / len(stored.classes),
+            chance=metrics.get("chance", 1 / len(stored.classes)),
             epochs=int(metrics["epochs"]),
             steps=int(metrics["steps"]),
             seconds=round(metrics["seconds"], 1),
             unreadable=tuple(sorted(stored.unreadable)),
             top1_start=None if tuning is None else tuning.checkpoint.metrics["top1"],
+            mean_ap=metrics.get("mean_ap"),
             finished_before=trained.finished_before,
         )
 
@@ -91,7 +94,8 @@ class TrainResult:
             "seconds": self.seconds,
             "unreadable": list(self.unreadable),
         }
-        return values if self.top1_start is None else {**values, "top1_start": self.top1_start}
+        more = {"top1_start": self.top1_start, "mean_ap": self.mean_ap}
+        return values | {key: value for key, value in more.items() if value is not None}
 
     def to_frame(self) -> DataFrame:
         """The log of the run: one row for each step and for each epoch, as ``metrics.jsonl`` has them.

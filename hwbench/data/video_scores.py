@@ -60,6 +60,13 @@ class VideoScores:
         best = self.scores.topk(min(k, self.scores.shape[1]), dim=1).indices
         return self._present().gather(1, best).any(dim=1).double().mean().item()
 
+    @property
+    def chance(self) -> float:
+        """Top-1 of guessing: the mean over videos of their share of the classes."""
+        if self.targets.is_floating_point():
+            return self._present().double().mean().item()
+        return 1 / len(self.classes)
+
     def class_accuracy(self) -> dict[str, float]:
         """Top-1 among the videos of each class, for classes that have any."""
         right = self._present().gather(1, self.scores.argmax(1, keepdim=True)).double()

@@ -44,7 +44,8 @@ class Checkpoint:
         network: Name, blocks and input of the network.
         classes: Class names in the order of the logits.
         recipe: How it was trained; the weights are the running average if the recipe has one.
-        metrics: ``top1``, ``top5`` (shares, on the validation videos), ``epochs``, ``steps``, ``seconds``.
+        metrics: ``top1``, ``top5`` (shares, on the validation videos), ``chance``, ``epochs``, ``steps``,
+            ``seconds`` and what ``VideoScores.measures`` says; older files lack some.
         clip: How clips were cut.
         source: The data it was trained on, as the user named it.
         facts: What made the run this one (``hwbench.training.loop.fingerprint``), name -> text.

@@ -236,6 +236,7 @@ def train(
         )
     assert result.scores is not None  # there is a validation set
     failures = result.failures.merged(result.scores.failures)
+    by_video = result.scores.by_video
     metrics = {
         "top1": result.scores.top1,
         "top5": result.scores.top5,
@@ -244,7 +245,7 @@ def train(
         "steps": float(result.steps),
         "seconds": result.seconds,
         "lost_samples": float(failures.samples),
-        **({} if result.scores.by_video is None else result.scores.by_video.measures()),
+        **({} if by_video is None else {"chance": by_video.chance, **by_video.measures()}),
     }
     clip, source = data.training.clip, data.source
     checkpoint = Checkpoint(

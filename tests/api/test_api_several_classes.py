@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from micro_workspace import NETWORK, SPACE
 
@@ -25,6 +26,15 @@ def test_a_file_is_judged_by_the_precision_and_by_a_right_class(
         )
     )
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    with np.load(tmp_path / "run" / "scores.npz") as kept:
+        chance = kept["targets"].mean()
+    assert chance != pytest.approx(1 / len(scores["classes"]))
+    told = trained.to_json()
+    assert (told["chance"], told["mean_ap"]) == (pytest.approx(chance), pytest.approx(scores["mean_ap"]))
+    tested = hwbench.test(
+        hwbench.TestRequest(checkpoint=trained.checkpoint, clips=1, crops=1, threads=1, workers=0, device="cpu")
+    ).to_json()
+    assert (tested["chance"], tested["mean_ap"]) == (pytest.approx(chance), pytest.approx(scores["mean_ap"]))
     request = hwbench.ExportRequest(model="run", out="int8", keep_accuracy=100.0, threads=1)
     exported = hwbench.export(request, workspace=workspace).to_json()
     assert exported["top1_before"] == trained.top1 == scores["top1"]

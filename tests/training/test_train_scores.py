@@ -28,6 +28,13 @@ def test_top_k_is_that_of_the_validation() -> None:
     assert SEVERAL.top(1) == 0.75
 
 
+def test_guessing_is_right_as_often_as_videos_have_classes() -> None:
+    assert ONE.chance == 1 / 3
+    assert SEVERAL.chance == pytest.approx((1 + 2 + 1 + 1) / (4 * 3))
+    soft = VideoScores(CLASSES, ("1",), torch.tensor([[0.9, 0.6, 0.4]]), SCORES[:1])
+    assert soft.chance == pytest.approx(2 / 3)  # as top-1 counts right classes
+
+
 def test_classes_one_by_one() -> None:
     assert ONE.class_accuracy() == {"a": 1.0, "b": pytest.approx(1 / 3)}
     assert SEVERAL.class_accuracy() == {"a": 1.0, "b": pytest.approx(2 / 3)}
