@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
+from hwbench.api.train_request import RAISE
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -102,11 +103,14 @@ class StudyFinalists:
         return StudyFinalists, tuple(getattr(self, one.name) for one in fields(self) if one.name != "listener")
 
     def run_dir(self, architecture: str, number: int) -> Path:
-        """The folder of a training: other data, seeds, lengths or optimizers have another one."""
+        """The folder of a training: other data, seeds, lengths, optimizers or ways with what cannot be read have
+        another one.
+        """
         facts = json.dumps(
             [
                 *(architecture, self.data.source, self.seed, self.epochs, *self._modality, *self._span(architecture)),
                 *(self.data.recipe(self.seed).optimizer, self.own_seed),
+                *([] if self.data.on_error == RAISE else [self.data.on_error]),
             ]
         )
         return self.folder / FOLDER / f"{hashlib.sha256(facts.encode()).hexdigest()[:16]}-round{number}"
@@ -175,10 +179,11 @@ class StudyFinalists:
                 Precision.INT8,
                 videos=_COMPARED_VIDEOS,
                 seed=self.seed,
+                policy=self.data.policy,
                 runtime=engine,
                 listener=self.listener,
             )
-            validation = open_validation(self.workspace, self.data.source, source)
+            validation = open_validation(self.workspace, self.data.source, source, policy=self.data.policy)
             save_scores(out / SCORES, file_scores(deployed.path, validation))
         return load_scores(out / SCORES)
 

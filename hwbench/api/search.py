@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from hwbench.api.search_sustained import for_minutes
 from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tell_predictions
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
+from hwbench.api.train_request import RAISE
 from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
@@ -99,7 +101,7 @@ def search(
     from hwbench.studies.latencies import sizes
     from hwbench.studies.study import Search
 
-    data = StudyData(workspace, request.plan.data, request.fidelity, request.decoder, request.modality)
+    data = _data(request, workspace, listener)
     _check_modality(data, feasible, listener)
     name = request.study or settings.default_study
     supernet = _supernet(request, workspace, data, feasible, workspace.studies / name, listener)
@@ -195,6 +197,17 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
     if begins and default == WITH_DATA and stored_settings(workspace.studies / other, request.study_storage):
         listener.say(f"networks are trained from here on; study {other} goes on with --evaluator {WITHOUT_DATA}")
     return going
+
+
+def _data(request: SearchRequest, workspace: Workspace, listener: Listener) -> StudyData:
+    """What is trained on; a listener hears that videos may be left out, since processes that read them are silent."""
+    source, on_error = request.plan.data, request.on_error
+    if on_error != RAISE and (request.reads or request.plan.finalists):
+        listener.say(
+            f"unreadable videos are no error (--on-error {on_error}); "
+            f"hwbench data check {shlex.quote(source)} names them"
+        )
+    return StudyData(workspace, source, request.fidelity, request.decoder, request.modality, on_error)
 
 
 def _check_modality(data: StudyData, feasible: NetworkSet, listener: Listener) -> None:

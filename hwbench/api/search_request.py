@@ -19,6 +19,7 @@ from hwbench.api.score_plan import (
 )
 from hwbench.api.search_rows import MEASURE_ROWS
 from hwbench.api.study_data import Fidelity
+from hwbench.api.train_request import ON_ERROR, RAISE
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM, ModelName
 from hwbench.units import milliseconds, parse_bytes, parse_duration
@@ -108,6 +109,7 @@ class SearchRequest:
         help="For finalists, and for all evaluators but entropy: synthetic (default), synthetic:NAME, or a path.",
     )
     decoder: str = option(default=DECODER, help=DECODER_HELP)
+    on_error: str = option(default=RAISE, choices=ON_ERROR, help="Unreadable videos: raise, skip or replace.")
     modality: str = option(default=RGB, help=MODALITY_HELP + " For curve, short-train and finalists.")
     epochs: int | None = option(
         default=None, min=1, help=f"For curve and short-train: epochs of a training; default: {TRAINED_EPOCHS}."

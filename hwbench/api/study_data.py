@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.reading import DECODER, RGB, reading_of
 from hwbench.api.resources import resources_for
-from hwbench.errors import CheckFailed, InvalidValue
+from hwbench.api.train_request import RAISE
+from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.printable import printable
 from hwbench.specs.tensor import CLIP_CHANNELS
 
 if TYPE_CHECKING:
     import torch
 
-    from hwbench.data import Reading
+    from hwbench.data import FailurePolicy, Reading, VideoInfo, VideoList
     from hwbench.specs import Network, TensorSpec
     from hwbench.studies.evaluators import Report
     from hwbench.training import Recipe, Resources
@@ -75,6 +76,25 @@ class Fidelity:
         return input.with_(t=t, h=h, w=w)
 
 
+def _first_info(videos: VideoList, policy: FailurePolicy) -> VideoInfo:
+    """What the first video holds, under another policy than ``raise`` the first that can be read.
+
+    Raises:
+        VideoError: It cannot be read, or none can.
+    """
+    from hwbench.data import FailurePolicy
+    from hwbench.data.decoders import PYAV
+
+    for index in range(len(videos)):
+        try:
+            with PYAV.open(videos.source(index)) as video:
+                return video.info
+        except VideoError:
+            if policy is FailurePolicy.RAISE:
+                raise
+    raise VideoError(f"no video of {videos.root} can be read: hwbench data check says what is wrong with each")
+
+
 class _TimedEnough(Exception):
     """Raised through a training that is timed."""
 
@@ -116,19 +136,37 @@ class StudyData:
         fidelity: How short a training is.
         decoder: Who decodes videos; the frames are the same.
         modality: What networks see: ``rgb``, or a form of optical flow, for trainings alone.
+        on_error: What happens with unreadable videos: ``raise``, ``skip`` or ``replace``.
     """
 
     def __init__(
-        self, workspace: Workspace, source: str, fidelity: Fidelity, decoder: str = DECODER, modality: str = RGB
+        self,
+        workspace: Workspace,
+        source: str,
+        fidelity: Fidelity,
+        decoder: str = DECODER,
+        modality: str = RGB,
+        on_error: str = RAISE,
     ) -> None:
         self.workspace, self.source, self.fidelity, self.decoder = workspace, source, fidelity, decoder
-        self.modality = modality
+        self.modality, self.on_error = modality, on_error
         self._opened = functools.cache(self._open)
         self.resources = functools.cache(self._resources_of)
 
-    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str, str]]:
+    def __reduce__(self) -> tuple[type[StudyData], tuple[Workspace, str, Fidelity, str, str, str]]:
         """Other processes read the data for themselves."""
-        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder, self.modality)
+        return StudyData, (self.workspace, self.source, self.fidelity, self.decoder, self.modality, self.on_error)
+
+    @property
+    def policy(self) -> FailurePolicy:
+        """What happens with unreadable videos.
+
+        Raises:
+            InvalidValue: ``on_error`` is none of the three.
+        """
+        from hwbench.data import FailurePolicy
+
+        return FailurePolicy.parse(self.on_error)
 
     @property
     def reading(self) -> Reading:
@@ -190,17 +228,24 @@ class StudyData:
     def clips(self, input: TensorSpec, count: int, seed: int) -> torch.Tensor:
         """Clips of the same ``count`` training videos for every input, float32 (count, 3, T, H, W).
 
+        Another video takes the place of one that cannot be read, where it is to be skipped, too.
+
         Raises:
-            VideoError: One of them cannot be read.
+            VideoError: One of them cannot be read under the policy ``raise``, or no other takes its place.
         """
         import numpy as np
 
-        from hwbench.data import collate
+        from hwbench.data import FailurePolicy, collate
 
         videos = self.sized(input, seed).training
+        if videos.policy is FailurePolicy.SKIP:
+            videos.policy = FailurePolicy.REPLACE
         chosen = np.random.default_rng(seed).choice(len(videos), count, replace=len(videos) < count)
         videos.set_epoch(0)
-        return collate([videos[int(index)] for index in chosen]).normalised().clips
+        batch = collate([videos[int(index)] for index in chosen]).normalised()
+        if len(batch) < count:
+            raise VideoError(f"{batch.failures[0].cause}; no video in its place could be read")
+        return batch.clips
 
     def _fit(
         self,
@@ -260,15 +305,15 @@ class StudyData:
     def _open(self, seed: int) -> Data:
         from hwbench.training.run import open_data
 
-        return open_data(self.workspace, self.source, (1, 1, 1), self.recipe(seed), reading=self.reading)
+        return open_data(
+            self.workspace, self.source, (1, 1, 1), self.recipe(seed), policy=self.policy, reading=self.reading
+        )
 
     def _resources_of(self, seed: int) -> Resources:
-        from hwbench.data.decoders import PYAV
         from hwbench.data.sources import CACHE_BYTES
 
         videos = self._opened(seed).training.videos
-        with PYAV.open(videos.source(0)) as first:
-            info = first.info
+        info = _first_info(videos, self.policy)
         decoded_bytes = len(videos) * info.num_frames * info.height * info.width * 3
         given = _THREADS.match(os.environ.get("OMP_NUM_THREADS", ""))  # what a worker of a search is given
         threads = int(given[0]) if given else None

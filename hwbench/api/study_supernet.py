@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
+from hwbench.api.train_request import RAISE
 from hwbench.units import format_rate
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class StudySupernet:
             "seed": str(self.seed),
             "sharing": SHARING,
             "recipe": repr(sorted(self._recipe.facts().items())),
+            **({} if self.data.on_error == RAISE else {"on_error": self.data.on_error}),
         }
 
     @cached_property

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # Fine-tuning moves weights by steps of int8 and no further: a tenth of the rate that networks are trained with.
 QAT_EPOCHS, QAT_RATE = 2, 0.01
-ON_ERROR = ("raise", "skip", "replace")
+RAISE = "raise"
+ON_ERROR = (RAISE, "skip", "replace")
 COMPUTE = ("auto", "cpu", "cuda")
 
 

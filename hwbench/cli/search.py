@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hwbench.api.reading import RGB
 from hwbench.api.search import search
 from hwbench.api.search_request import SearchRequest
+from hwbench.api.train_request import RAISE
 from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
@@ -40,6 +41,8 @@ def _form(request: SearchRequest) -> str:
     words = "" if request.data is None else f" --data {shlex.quote(request.data)}"
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"
+    if request.on_error != RAISE:
+        words += f" --on-error {request.on_error}"
     if not request.streaming:
         return words
     exported = f"hwbench export RUN/checkpoint.pt --streaming --precision {request.precision} --out RUN/stream"

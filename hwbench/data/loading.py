@@ -81,7 +81,10 @@ class Loader:
         self._order[:] = order
         for batch in self._guarded():
             if batch.failures and self._dataset.policy is FailurePolicy.RAISE:
-                raise VideoError(f"{batch.failures[0].cause}; go on without such videos: --on-error skip")
+                raise VideoError(
+                    f"{batch.failures[0].cause}; train, test, export and search go on without such videos with "
+                    "--on-error skip"
+                )
             yield batch.normalised(self._device)
 
     def _guarded(self) -> Iterator[PictureBatch]:

@@ -189,12 +189,15 @@ def _draws(shared: SharedWeights, architecture: Architecture, videos: Sequence[i
 
 
 def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps: int, device: torch.device) -> float:
-    """One step of the optimizer on the mean gradient of some networks; the loss of the first."""
+    """One step of the optimizer on the mean gradient of some networks; the loss of the first.
+
+    A video may be readable at one size alone; networks that saw other videos than the first learn the labels alone.
+    """
     shared, recipe, layout = state.module, state.recipe, clip_layout(device)
     torch.manual_seed(recipe.seed * steps + state.position.step)
     set_rate(state.optimizer, recipe.rate(state.position.step, steps))
     state.optimizer.zero_grad(set_to_none=True)
-    taught: torch.Tensor | None = None
+    taught: tuple[torch.Tensor, torch.Tensor] | None = None
     first = math.nan
     for architecture, batch in parts:
         if not len(batch):
@@ -202,9 +205,9 @@ def _step(state: TrainState, parts: Sequence[tuple[Architecture, Batch]], steps:
         logits = shared(batch.clips.contiguous(memory_format=layout), architecture)
         loss = classification_loss(logits, batch.labels.to(device), recipe)
         if taught is None:
-            taught, first = logits.detach(), loss.item()
-        else:
-            loss = loss.lerp(distillation_loss(logits, taught, recipe), recipe.distill_weight)
+            taught, first = (batch.videos, logits.detach()), loss.item()
+        elif torch.equal(batch.videos, taught[0]):
+            loss = loss.lerp(distillation_loss(logits, taught[1], recipe), recipe.distill_weight)
         _check(loss.item(), "loss", state)
         (loss / len(parts)).backward()  # type: ignore[no-untyped-call]
     norm = nn.utils.clip_grad_norm_(shared.parameters(), recipe.clip_grad_norm)

@@ -168,7 +168,7 @@ OTHERS = [
     ((*TEST, "--decoded-cache", "much"), 2, ("--decoded-cache: expected a size with a unit",)),
     ((*TRAIN, "--decoder", "pyaw"), 2, ("unknown decoder 'pyaw'; did you mean 'pyav'?",)),
     *[((*c, "--on-error", "ignore"), 2, ("expected raise, skip or replace, got 'ignore'",))
-      for c in (TRAIN, TEST, EXPORT)],
+      for c in (TRAIN, TEST, EXPORT, SEARCH)],
     *[((*c, "--device", "gpu"), 2, ("expected auto, cpu or cuda, got 'gpu'",)) for c in (TRAIN, TEST)],
     ((*EXPORT, "--variant", "bogus"), 2, ("unknown variant 'bogus'", "known: im2col, one-hot")),
     ((*EXPORT, "--device", "loca"), 2, ("unknown device 'loca'", "did you mean 'local'")),

@@ -14,7 +14,7 @@ from hwbench import Listener, SearchRequest
 from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, VideoError
 from hwbench.latency import LatencyTable
 from hwbench.reports import commands
 from hwbench.reports.result import read_result
@@ -208,6 +208,26 @@ def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
     assert [line for line in listener.lines if "no better than by chance" in line] == [doubt] * (evaluator != "curve")
     with pytest.raises(InvalidValue, match=r"data was .*, now 'synthetic'"):
         ask(workspace, evaluator=evaluator, study=result.study, **how)
+
+
+@pytest.mark.parametrize("evaluator", ["zero-cost", "short-train"])
+def test_a_search_leaves_out_videos_that_cannot_be_read(workspace, evaluator, monkeypatch, tmp_path):
+    monkeypatch.setattr(zero_cost, "REFERENCE", 1)
+    data = tmp_path / "clips"
+    source = prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8))
+    shutil.copytree(source, data)
+    for file in sorted((data / "train").rglob("*.mp4"))[::2]:
+        file.write_text("no video")
+    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2, "finalists": 0}
+    asked = {"evaluator": evaluator, "data": str(data), **how}
+    with pytest.raises(VideoError, match="damaged"):
+        ask(workspace, **asked)
+    listener = Keeper()
+    result = ask(workspace, listener, **asked, on_error="replace")  # the study goes on
+    assert all(math.isfinite(candidate.score) for candidate in result.history)
+    assert [line for line in listener.lines if "--on-error replace" in line] == [
+        f"unreadable videos are no error (--on-error replace); hwbench data check {data} names them"
+    ]
 
 
 def test_a_study_whose_evaluator_scores_otherwise_since_is_not_mixed_with(workspace):

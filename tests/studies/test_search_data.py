@@ -1,6 +1,8 @@
 """Short trainings and clips of a study's data, on a small real data set."""
 
 import math
+import pickle
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +15,7 @@ from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import ClipSpec, SyntheticSpec
 from hwbench.data.samples import Draw
 from hwbench.data.synthetic import prepare
-from hwbench.errors import CheckFailed
+from hwbench.errors import CheckFailed, InvalidValue, VideoError
 from hwbench.interpreter import cores
 from hwbench.spaces import load_space
 from hwbench.specs import BlockSpec, Network, TensorSpec
@@ -126,6 +128,45 @@ def test_trainings_have_the_threads_of_this_machine_and_read_here_what_fits(data
     with pytest.raises(Stop):
         StudyData(data.workspace, data.source, data.fidelity).top1(network(), 0)
     assert used[-1].workers > 0
+
+
+@pytest.fixture(scope="module")
+def damaged(place, source, tmp_path_factory) -> str:
+    """The data with a video on each side that cannot be read, the first to train on among them."""
+    folder = tmp_path_factory.mktemp("damaged") / "clips"
+    shutil.copytree(source, folder)
+    for split in ("train", "val"):
+        sorted((folder / split).rglob("*.mp4"))[0].write_text("no video")
+    return str(folder)
+
+
+def test_an_unreadable_video_ends_a_training_unless_it_is_left_out(place, damaged):
+    with pytest.raises(VideoError, match="damaged"):
+        StudyData(place, damaged, Fidelity(1)).top1(network(), 0)
+    for on_error in ("skip", "replace"):
+        data = StudyData(place, damaged, Fidelity(1), on_error=on_error)
+        score = data.top1(network(), 0)
+        assert 0 <= score <= 1
+        assert pickle.loads(pickle.dumps(data)).top1(network(), 0) == score  # as processes of a search have it
+    with pytest.raises(InvalidValue, match="expected raise, skip or replace"):
+        StudyData(place, damaged, Fidelity(1), on_error="ignore").top1(network(), 0)
+
+
+def test_clips_of_unreadable_videos_are_those_of_others(place, damaged):
+    count = 40  # all of them
+    with pytest.raises(VideoError, match="damaged"):
+        StudyData(place, damaged, Fidelity(1)).clips(network().input, count, 0)
+    for on_error in ("skip", "replace"):
+        clips = StudyData(place, damaged, Fidelity(1), on_error=on_error).clips(network().input, count, 0)
+        assert clips.shape == (count, 3, 4, 16, 16)
+
+
+def test_without_a_readable_video_nothing_is_trained(place, damaged, tmp_path):
+    shutil.copytree(damaged, tmp_path / "clips")
+    for file in (tmp_path / "clips").rglob("*.mp4"):
+        file.write_text("no video")
+    with pytest.raises(VideoError, match=r"no video of .* can be read: hwbench data check"):
+        StudyData(place, str(tmp_path / "clips"), Fidelity(1), on_error="skip").top1(network(), 0)
 
 
 def test_all_sizes_share_one_list_and_what_was_decoded(data, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 import zlib
 from dataclasses import replace
 
@@ -14,7 +15,7 @@ from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
 from hwbench.data.video_scores import VideoScores
-from hwbench.errors import CheckFailed, InvalidFile
+from hwbench.errors import CheckFailed, InvalidFile, VideoError
 from hwbench.reports.result import read_result
 from hwbench.spaces import read_space
 from hwbench.specs import Architecture
@@ -285,6 +286,26 @@ def test_a_round_goes_on_from_the_weights_of_the_one_before(finalists):
     alone(key, 1)
     _, fresh = load_checkpoint(alone.run_dir(key, 1) / "checkpoint.pt")
     assert any(not np.allclose(weights[name], fresh[name]) for name in weights)
+
+
+@pytest.mark.parametrize("score", ["fp32", "int8"])
+def test_finalists_leave_out_what_cannot_be_read(finalists, source, tmp_path, score):
+    folder = tmp_path / "clips"
+    shutil.copytree(source, folder)
+    for split in ("train", "val"):
+        sorted((folder / split).rglob("*.mp4"))[0].write_text("no video")
+
+    def of(on_error: str) -> StudyFinalists:
+        whole = finalists("damaged", score=score)
+        return replace(whole, data=StudyData(whole.workspace, str(folder), Fidelity(1), on_error=on_error))
+
+    strict, skipping = of("raise"), of("skip")
+    key = members(strict)[0]
+    with pytest.raises(VideoError, match="damaged"):
+        strict(key, 1)
+    assert skipping.run_dir(key, 1) != strict.run_dir(key, 1)
+    videos = len(list((folder / "val").rglob("*.mp4")))
+    assert len(skipping(key, 1).results.hits) == videos - 1
 
 
 def test_a_finalist_is_no_trial_again(finalists):

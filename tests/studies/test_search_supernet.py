@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.study_supernet import WEIGHTS, Members, StudySupernet, block_macs
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
-from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.errors import InvalidFile, InvalidValue, VideoError
 from hwbench.spaces import load_space, read_space
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
@@ -101,6 +102,23 @@ def test_another_budget_length_or_seed_is_another_supernet(
     assert tighter.count < feasible.count
     ways = [(feasible, 2, 0), (feasible, 3, 0), (feasible, 2, 1), (tighter, 2, 0)]
     assert len({StudySupernet(place, data, *way).folder for way in ways}) == len(ways)
+
+
+def test_it_leaves_out_what_cannot_be_read(
+    place: Workspace, data: StudyData, feasible: FeasibleSet, tmp_path: Path
+) -> None:
+    shutil.copytree(data.source, tmp_path / "clips")
+    for split in ("train", "val"):
+        sorted((tmp_path / "clips" / split).rglob("*.mp4"))[0].write_text("no video")
+    strict, skipping = (
+        StudySupernet(place, StudyData(place, str(tmp_path / "clips"), Fidelity(1), on_error=on_error), feasible, 1, 0)
+        for on_error in ("raise", "skip")
+    )
+    network = feasible.space.network(Members(feasible).largest, 8)
+    with pytest.raises(VideoError, match="damaged"):
+        strict.top1(network)
+    assert skipping.folder != strict.folder
+    assert 0 <= skipping.top1(network) <= 1
 
 
 def test_interrupted_it_goes_on(place: Workspace, data: StudyData, feasible: FeasibleSet) -> None:
