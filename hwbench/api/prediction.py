@@ -42,6 +42,8 @@ def check_filling(
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
     if transfer_from:
+        from hwbench.latency.table_source import TableSource  # its package loads numpy
+
         TableSource.parse(transfer_from).check(device, precision, threads)
 
 
