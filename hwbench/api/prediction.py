@@ -37,8 +37,6 @@ def check_filling(
     Raises:
         InvalidValue: Says what to choose.
     """
-    from hwbench.latency.table_source import TableSource
-
     if interpolate and transfer_from:
         raise InvalidValue("--interpolate and --transfer-from fill in the same rows; choose one")
     if transfer_from:

@@ -51,9 +51,11 @@ SOURCES = (
 # What runs files does not make them.
 NOT_SOURCES = (
     "runtimes/eager_model.py",
+    "runtimes/litert_model.py",
     "runtimes/machine.py",
     "runtimes/native/**/*.py",
     "runtimes/onnx_model.py",
+    "runtimes/openvino_model.py",
     "runtimes/protocol.py",
     "runtimes/pte_model.py",
     "runtimes/python_models.py",
