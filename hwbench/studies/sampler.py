@@ -244,11 +244,14 @@ class FeasibleSampler(BaseSampler):
         return found
 
     def _propose(self, study: Study, trial: FrozenTrial, base: BaseSampler) -> Architecture:
-        params = base.sample_relative(study, trial, base.infer_relative_search_space(study, trial))
-        for name, distribution in self._distributions.items():
-            if name not in params:
-                params[name] = base.sample_independent(study, trial, name, distribution)
-        return self._space.of_params(params)
+        space = base.infer_relative_search_space(study, trial)  # of the objective: it may have more parameters
+        choices = {name: distribution for name, distribution in space.items() if name in self._distributions}
+        params = base.sample_relative(study, trial, choices)
+        proposed = {
+            name: params[name] if name in params else base.sample_independent(study, trial, name, distribution)
+            for name, distribution in self._distributions.items()
+        }
+        return self._space.of_params(proposed)
 
     def _fresh(self, rng: np.random.Generator, seen: set[str]) -> Architecture:
         """A draw that the study has not seen, where one comes up: the last one takes as many draws as the set has."""

@@ -250,6 +250,32 @@ def test_other_parameters_are_sampled_beside_the_choices(widths):
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("place", ["first", "last"])
+@pytest.mark.parametrize("base", [*samplers.names(), "grouped"])
+def test_no_sampler_minds_other_parameters(widths, base, place):
+    """A wrapped sampler finds the other parameters in the trials, and would propose them with the choices."""
+
+    def objective(trial):
+        if place == "first":
+            trial.suggest_float("lr", 1e-4, 1, log=True)
+        value = worth(trial)
+        if trial.number % 5 == 4:
+            return None
+        return value - trial.suggest_float("lr", 1e-4, 1, log=True) - trial.suggest_int("warmup", 1, 5)
+
+    study = study_of(widths, "tpe" if base == "grouped" else base)
+    if base == "grouped":
+        study.sampler = FeasibleSampler(widths, grouped_tpe, seed=0, startup=4)
+    study.optimize(objective, n_trials=30)
+    assert len(combinations(study)) == 30
+    assert len({trial.params["lr"] for trial in study.trials if "lr" in trial.params}) >= 24
+
+
+def grouped_tpe(seed):
+    return optuna.samplers.TPESampler(seed=seed, n_startup_trials=0, multivariate=True, group=True)
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_fixing_a_choice_from_outside_says_what_to_do(widths):
     sampler = optuna.samplers.PartialFixedSampler({"layer0": 64}, FeasibleSampler(widths, None, seed=0, startup=0))
     study = optuna.create_study(sampler=sampler)
