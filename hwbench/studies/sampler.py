@@ -75,6 +75,9 @@ class FeasibleSampler(BaseSampler):
     Draws are from ``band``, shares of the budget as ``FeasibleSet.draw`` takes them, while new networks come up there.
     ``Thompson`` learns from ``known`` observations as well, which are no trials of the study. Where ``turns`` budgets
     take turns, this is the sampler of one of them.
+
+    Beside Optuna's ``HyperbandPruner`` a wrapped sampler learns from the trials of its trial's bracket, as it would
+    without this one; ``Thompson``, which tells lengths of training apart, from those of all brackets.
     """
 
     def __init__(
@@ -172,7 +175,7 @@ class FeasibleSampler(BaseSampler):
 
     def _taken(self, study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
         """The trials before one that are finished, under way, or failed and will not run again."""
-        trials = study.get_trials(deepcopy=False)
+        trials = _all_trials(study)
         again = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
         again += [t.params for t in trials if t.number != trial.number and t.params and not runs_again(t)]
         return [
@@ -223,7 +226,7 @@ class FeasibleSampler(BaseSampler):
 
     def _scored(self, study: Study) -> list[ScoreObservation]:
         """What the trials say: scores, and where networks were given up on the way, what all had at those epochs."""
-        trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+        trials = _all_trials(study, TrialState.COMPLETE, TrialState.PRUNED)
         sign = -1.0 if study.directions[0] is StudyDirection.MINIMIZE else 1.0
         steps = [step for t in trials for step in t.intermediate_values]
         from_0 = int(min(steps, default=1) <= 0)  # where steps are counted from 0, so many were made by the first
@@ -279,5 +282,13 @@ def _spread(rungs: Sequence[int], most: int) -> list[int]:
 
 def _others_running(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
     """The trials under way besides the one that is being made."""
-    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    return [other for other in running if other.number != trial.number]
+    return [other for other in _all_trials(study, TrialState.RUNNING) if other.number != trial.number]
+
+
+def _all_trials(study: Study, *states: TrialState) -> list[FrozenTrial]:
+    """The trials of a study in some states, or in any.
+
+    Beside Optuna's ``HyperbandPruner`` a sampler is given a study whose own ``get_trials`` leaves out the trials of
+    other brackets.
+    """
+    return Study.get_trials(study, deepcopy=False, states=states or None)

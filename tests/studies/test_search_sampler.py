@@ -205,6 +205,39 @@ def test_thompson_learns_beside_any_pruner(widths, first, told):
     assert len(sampler._scored(study)) <= 20 * (_RUNGS + 1)
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("jobs", [1, 3])
+@pytest.mark.parametrize("base", samplers.names())
+def test_combinations_of_all_brackets_of_hyperband_are_new(widths, base, jobs):
+    """Optuna shows a sampler the trials of one bracket alone."""
+
+    def objective(trial):
+        value = worth(trial)
+        for step in range(9):
+            trial.report(value * (step + 1), step)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+        return value
+
+    study = study_of(widths, base, pruner=optuna.pruners.HyperbandPruner(1, 9, 3), study_name="hyperband")
+    study.optimize(objective, n_trials=30, n_jobs=jobs)
+    assert len(combinations(study)) == 30
+    assert TrialState.PRUNED in {trial.state for trial in study.trials}
+
+
+def test_thompson_learns_from_all_brackets_of_hyperband(widths, monkeypatch):
+    learned = []
+
+    def propose(self, scored, rng, **options):
+        learned.append({one.training for one in scored})
+        return widths.draw(rng)
+
+    monkeypatch.setattr(Thompson, "propose", propose)
+    study = study_of(widths, pruner=optuna.pruners.HyperbandPruner(1, 9, 3), study_name="hyperband")
+    study.optimize(worth, n_trials=8)
+    assert learned[-1] == set(range(7))
+
+
 def test_rungs_are_spread_over_doublings():
     assert _spread([1, 3, 9], 4) == [1, 3, 9]
     assert _spread(list(range(1, 65)), 4) == [1, 4, 16, 64]
