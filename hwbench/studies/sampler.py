@@ -120,7 +120,7 @@ class FeasibleSampler(BaseSampler):
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         if self._make_base is not None:
-            words = np.random.SeedSequence([self._seed, len(self._taken(study, trial))]).generate_state(1)
+            words = np.random.SeedSequence([self._seed, _before(self._taken(study, trial), trial)]).generate_state(1)
             with samplers.blaming(self._make_base):
                 base = self._make_base(int(words[0]))
             if not isinstance(base, BaseSampler):
@@ -153,12 +153,13 @@ class FeasibleSampler(BaseSampler):
         # Before the trials are read: what is proposed for a trial stands in one of both.
         proposed = {key for number, key in self._proposed.copy().items() if number != trial.number}
         taken = self._taken(study, trial)
-        rng = np.random.default_rng([self._seed, len(taken), 1])
+        before = _before(taken, trial)
+        rng = np.random.default_rng([self._seed, before, 1])
         fixed = trial.system_attrs.get(FIXED_PARAMS, {})
         if 0 < len(self._distributions.keys() & fixed.keys()) < len(self._distributions):
             return self._completed(fixed, rng)
-        seen = proposed | {one.key for t in [*taken, *_others_running(study, trial)] if (one := self._network(t))}
-        starting, base = len(taken) < self._startup, self._bases.get(trial.number)
+        seen = proposed | {one.key for other in taken if (one := self._network(other))}
+        starting, base = before < self._startup, self._bases.get(trial.number)
         if starting and base is not None:
             self._propose(study, trial, base)  # unused, but by that NSGA-II counts the trial among its parents
         for found in () if starting else self._proposals(study, trial, rng):
@@ -174,14 +175,18 @@ class FeasibleSampler(BaseSampler):
         return other.sample_independent(study, trial, param_name, param_distribution)
 
     def _taken(self, study: Study, trial: FrozenTrial) -> list[FrozenTrial]:
-        """The trials before one that are finished, under way, or failed and will not run again."""
+        """The other trials that are finished, under way, or failed and will not run again.
+
+        Beside threads a trial that began later may be finished before this one has its network.
+        """
         trials = _all_trials(study)
         again = [t.system_attrs.get(FIXED_PARAMS) for t in trials if t.state is TrialState.WAITING]
         again += [t.params for t in trials if t.number != trial.number and t.params and not runs_again(t)]
         return [
             other
-            for other in trials[: trial.number]
-            if (other.state is TrialState.RUNNING or other.state.is_finished())
+            for other in trials
+            if other.number != trial.number
+            and (other.state is TrialState.RUNNING or other.state.is_finished())
             and not (runs_again(other) and (self._network(other) is None or other.params in again))
         ]
 
@@ -278,6 +283,11 @@ def _spread(rungs: Sequence[int], most: int) -> list[int]:
     doubled = np.log2(np.array(rungs) - rungs[0] + 1)
     places = [int(np.abs(doubled - at).argmin()) for at in np.linspace(0, doubled[-1], most)]
     return [rungs[place] for place in dict.fromkeys(places)]
+
+
+def _before(trials: Sequence[FrozenTrial], trial: FrozenTrial) -> int:
+    """How many of some trials were begun before one."""
+    return sum(other.number < trial.number for other in trials)
 
 
 def _others_running(study: Study, trial: FrozenTrial) -> list[FrozenTrial]:

@@ -256,6 +256,18 @@ def test_threads_get_combinations_of_their_own(widths, base):
     assert len(combinations(study)) == 24
 
 
+@pytest.mark.parametrize("base", samplers.names())
+def test_a_later_trial_that_is_finished_first_is_not_repeated(base):
+    """As beside threads: each trial gets its values after the next one has been told its score."""
+    feasible = FeasibleSet.of_costs({"a": dict.fromkeys(range(12), 0), "b": {0: 0}}, 1)
+    study = study_of(feasible, base)
+    for _ in range(6):
+        first, second = study.ask(), study.ask()
+        for trial in (second, first):
+            study.tell(trial, trial.suggest_categorical("a", range(12)) + trial.suggest_categorical("b", [0]))
+    assert sorted(trial.params["a"] for trial in study.trials) == list(range(12))
+
+
 def test_the_last_combinations_of_a_set_are_found():
     costs = {"a": dict.fromkeys(range(20), 0), "b": dict.fromkeys(range(10), 0)}
     sampler = FeasibleSampler(FeasibleSet.of_costs(costs, 1), None, seed=0, startup=0)
