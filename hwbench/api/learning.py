@@ -261,7 +261,7 @@ def _of_study(workspace: Workspace, space: SearchedSpace, name: str, first: int)
     from hwbench.studies.evaluators import TRAINING
     from hwbench.studies.latencies import choices_digest
 
-    result = read_result(workspace, name)
+    result = read_result(workspace, name, "--data synthetic")
     evaluator = result.settings.evaluator
     if evaluator not in TRAINING:
         raise InvalidValue(

@@ -152,6 +152,7 @@ def _is_study(workspace: Workspace, name: str) -> bool:
         UnknownName: It is the name of nothing; InvalidValue: and cannot be that of a study.
     """
     from hwbench.reports import is_run
+    from hwbench.spaces.begun import is_begun
     from hwbench.spaces.resolve import RESULT, load_result
     from hwbench.studies.settings import check_name
 
@@ -163,6 +164,8 @@ def _is_study(workspace: Workspace, name: str) -> bool:
     except (UnknownName, InvalidValue) as error:
         if Path(name).is_dir():
             return False
+        if isinstance(error, UnknownName) and is_begun(workspace.studies / name):
+            raise
         if name in workspace.names("profiles"):
             raise UnknownName(f"{name!r} is a device: hwbench report --device {name}") from None
         raise type(error)(f"{error}; or name the folder of a run: hwbench report runs/NAME") from None

@@ -75,8 +75,8 @@ class StoredResult:
         return own | {point.budget_ms: point.race for point in self.front if point.race is not None}
 
 
-def read_result(workspace: Workspace, study: str) -> StoredResult:
-    """The stored result of a study.
+def read_result(workspace: Workspace, study: str, options: str = "") -> StoredResult:
+    """The stored result of a study; ``options`` as of ``load_result``.
 
     Raises:
         InvalidValue: This cannot be the name of a study.
@@ -84,7 +84,7 @@ def read_result(workspace: Workspace, study: str) -> StoredResult:
         InvalidFile: Its file is damaged; what was expected and what came is named.
     """
     check_name(study)
-    values = load_result(workspace, study)
+    values = load_result(workspace, study, options)
     path = workspace.studies / study / RESULT
     try:
         return _parse(study, path, values)

@@ -8,6 +8,7 @@ from pathlib import Path
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName
 from hwbench.registry import suggest
+from hwbench.spaces.begun import going_on, is_begun
 from hwbench.spaces.cards import load_card
 from hwbench.spaces.families.by_hand import hand_network, is_importable
 from hwbench.spaces.loader import load_space
@@ -48,20 +49,21 @@ def resolve(workspace: Workspace, text: str, num_classes: int | None = None) -> 
     return _member(workspace, Architecture.parse(text.strip()), num_classes)
 
 
-def load_result(workspace: Workspace, study: str) -> dict[str, object]:
+def load_result(workspace: Workspace, study: str, options: str = "") -> dict[str, object]:
     """The stored result of a finished search.
 
+    Args:
+        workspace: Has the studies.
+        study: Name of the study.
+        options: Words of a ``hwbench search`` that makes such a study, for the message where there is none.
+
     Raises:
-        UnknownName: No study of that name has a result.
+        UnknownName: No study of that name has a result; says how one goes on that was begun.
         InvalidFile: Its file is damaged.
     """
     path = workspace.studies / study / RESULT
     if not path.is_file():
-        known = sorted(p.parent.name for p in workspace.studies.glob(f"*/{RESULT}"))
-        raise UnknownName(
-            f"no finished study {study!r}; {suggest(study, known)}; make one: "
-            f'hwbench search --budget "12 ms" --study {study}'
-        )
+        raise _no_result(workspace, study, options)
     try:
         result = read_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -69,6 +71,20 @@ def load_result(workspace: Workspace, study: str) -> dict[str, object]:
     if not isinstance(result, dict):
         raise InvalidFile(f"{path}: expected one JSON object; run the search again, it goes on from its journal")
     return result
+
+
+def _no_result(workspace: Workspace, study: str, options: str) -> UnknownName:
+    """What is said of a study without a result: how it goes on, or that there is none."""
+    folder = workspace.studies / study
+    if is_begun(folder):
+        return UnknownName(
+            f"study {study!r} has no result: its search has not finished, or found no network within the budget; "
+            "it goes on with the same command, and further options where it had some: "
+            f"{going_on(folder, workspace.names('search_spaces'))}"
+        )
+    known = sorted(p.parent.name for p in workspace.studies.glob(f"*/{RESULT}"))
+    command = " ".join(filter(None, ['hwbench search --budget "12 ms"', options, f"--study {study}"]))
+    return UnknownName(f"no finished study {study!r}; {suggest(study, known)}; make one: {command}")
 
 
 def _of_study(workspace: Workspace, study: str, which: str, num_classes: int | None) -> Network:

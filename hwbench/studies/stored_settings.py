@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from hwbench.spaces.begun import JOURNAL as JOURNAL
+from hwbench.spaces.begun import MARKER as MARKER
+from hwbench.spaces.begun import SETTINGS as SETTINGS
+from hwbench.spaces.begun import journal_settings
 
 if TYPE_CHECKING:
     from hwbench.studies.storage import StudyStorage
-
-JOURNAL = "journal.log"
-SETTINGS = "settings"
-# The file in the folder of a study that names its storage.
-MARKER = "storage.txt"
 
 
 def stored_settings(folder: Path, storage: StudyStorage | None = None) -> Mapping[str, object]:
@@ -28,28 +27,8 @@ def stored_settings(folder: Path, storage: StudyStorage | None = None) -> Mappin
     Raises:
         WorkspaceError: The storage cannot be reached.
     """
-    stored = _in_journal(folder / JOURNAL) if storage is None else _in_storage(folder, storage)
+    stored = journal_settings(folder / JOURNAL) if storage is None else _in_storage(folder, storage)
     return stored if isinstance(stored, dict) else {}
-
-
-def _in_journal(path: Path) -> object:
-    """The settings that a journal gave its study last."""
-    found: object = None
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if b'"settings"' not in line:
-            continue
-        try:
-            entry: Any = json.loads(line)
-        except ValueError:
-            continue
-        values = entry.get("user_attr") if isinstance(entry, dict) and "trial_id" not in entry else None
-        if isinstance(values, dict) and SETTINGS in values:
-            found = values[SETTINGS]
-    return found
 
 
 def _in_storage(folder: Path, storage: StudyStorage) -> object:

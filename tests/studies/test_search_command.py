@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import hwbench.api.search
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.specs import Precision
+from hwbench.studies.sampler import FeasibleSampler
 from hwbench.workspace import Workspace
 
 
@@ -25,6 +27,10 @@ def run_python(workspace: Workspace, code: str, *arguments: str) -> subprocess.C
     return subprocess.run(
         command, cwd=workspace.root, env=environment, capture_output=True, text=True, check=False, timeout=120
     )
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
 
 
 @pytest.fixture
@@ -103,6 +109,40 @@ def test_the_same_command_goes_on(run):
     status, _, err = run("search", "--budget", "5ms", "--trials", "8", "--study", "mine")
     assert status == 2
     assert "budget_ms was 4.2, now 5.0" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [
+        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms --evaluator entropy --study half"),
+        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms --evaluator entropy --study half"),
+        (("--storage", "sqlite:///half.db"), "hwbench search --storage sqlite:///{}/half.db --study half"),
+    ],
+)
+@pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
+def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, command, options, written):
+    search = ("search", "--budget", "4.2 ms", "--trials", "2", *options, "--study", "half")
+    with monkeypatch.context() as patch:
+        patch.setattr(FeasibleSampler, "before_trial", interrupted)
+        assert run(*search)[0] == 130
+    status, out, err = run(*command)
+    assert (status, out) == (2, "")
+    assert "study 'half' has no result: its search has not finished" in err
+    assert err.rstrip().endswith(written.format(workspace.root))
+    if not options:
+        words = shlex.split(err.strip().partition("hwbench search")[2])
+        status, out, err = run("search", *words, "--trials", "2")
+        assert status == 0, err
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"op_code": 2, "user_attr": {"settings": {"budget_ms": [1], "target": 3}}}'])
+def test_a_study_whose_settings_cannot_be_read_goes_on_too(run, workspace, text):
+    folder = workspace.studies / "half"
+    folder.mkdir(parents=True)
+    (folder / "journal.log").write_text(text)
+    status, _, err = run("report", "half")
+    assert status == 2
+    assert err.rstrip().endswith(": hwbench search --study half")
 
 
 @pytest.mark.parametrize(
