@@ -47,6 +47,22 @@ class Summed(Broken):
         raise ZeroDivisionError("no weights")
 
 
+class Uncounted(Broken):
+    value = "nan"
+
+    def block_score(self, block, x):
+        return float(self.value) if "k3" in block.key else 1.0
+
+
+class Endless(Uncounted):
+    value = "inf"
+
+
+class Wordy(Broken):
+    def block_score(self, block, x):
+        return "many"
+
+
 class Versioned(Broken):
     scoring = "second"
 """
@@ -119,6 +135,9 @@ def workspace(tmp_path: Path) -> Workspace:
     [
         ("unlicensed", "Unlicensed", "failed: RuntimeError: no licence key"),
         ("broken", "Summed", "failed: ZeroDivisionError: no weights"),
+        ("broken", "Uncounted", r"expected a finite score of block \S*k3\S* on [0-9x]+, got nan"),
+        ("broken", "Endless", r"expected a finite score of block \S*k3\S* on [0-9x]+, got inf"),
+        ("broken", "Wordy", "failed: ValueError: could not convert string to float: 'many'"),
         ("broken", "Versioned", "expected a whole number as its scoring, got 'second'"),
     ],
 )

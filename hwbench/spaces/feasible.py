@@ -20,7 +20,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hwbench.errors import InfeasibleBudget
+from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.completions import Completions
 from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units
 from hwbench.spaces.optimum import GridCosts, Optimiser
@@ -190,8 +190,14 @@ class FeasibleSet:
 
         Raises:
             InfeasibleBudget: No member is within that share.
+            InvalidValue: Some are, but none of them has a finite score.
         """
-        found = self._optimiser.best(scores.of_space(self.space.name), self._steps_within(within))
+        steps = self._steps_within(within)
+        found = self._optimiser.best(scores.of_space(self.space.name), steps)
+        if found is None and any(self._totals(steps)):
+            raise InvalidValue(
+                f"no {self._member} has a finite score, of those that take at most {within:.0%} of {self._most}"
+            )
         if found is None:
             raise InfeasibleBudget(f"no {self._member} takes at most {within:.0%} of {self._most}")
         choices = tuple(axis.choices[number] for axis, number in zip(self.sums.axes, found.numbers))

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from hwbench.errors import InvalidValue
 from hwbench.spaces.budgets import Budget, PeakLimit, jointly_known, peaks_applied
 from hwbench.spaces.costs import Costs, cost_budgets
 from hwbench.spaces.feasible import GRID, FeasibleSet, Optimum, pick
@@ -132,15 +133,24 @@ class JointSet(FeasibleSet):
 
         Raises:
             InfeasibleBudget: No member is within that share.
+            InvalidValue: Some are, but none of them has a finite score.
         """
         scores = scores.of_space(self.space.name)
         bases = np.array([cell.base for cell in scores.cells])
-        gains = [
+        seconds = [
             stacked([cell.stages[number].seconds for cell in scores.cells], -np.inf)
             for number in range(len(self._joint_costs.stages))
         ]
-        member = JointProblem(self._joint_costs, np.full(len(self.budgets), within), bases, gains).solve()
+        gains = [np.where(np.isposinf(stage), -np.inf, stage) for stage in seconds]  # infinity: without a score
+        shares = np.full(len(self.budgets), within)
+        member = JointProblem(self._joint_costs, shares, bases, gains).solve()
         if member is None:
+            alike = np.zeros_like(bases), [np.zeros_like(gain) for gain in gains]
+            if JointProblem(self._joint_costs, shares, *alike).solve() is not None:
+                raise InvalidValue(
+                    f"no member of space {self.space.name!r} has a finite score, of those within {within:.0%} of all "
+                    "budgets"
+                )
             raise band_is_empty(self.space.name, self.budgets, (0.0, within))
         architecture = self._architecture(member)
         return Optimum(scores.total(architecture), self.sums.total(architecture), architecture)

@@ -29,6 +29,7 @@ from hwbench.studies.evaluators import (
     SummedEvaluator,
     TestedTrainer,
     Trainer,
+    block_scores,
     evaluators,
     scoring_of,
 )
@@ -286,7 +287,7 @@ class Search:
             if isinstance(evaluator, SummedEvaluator):
                 return evaluator.score_sums()
             assert isinstance(evaluator, AdditiveEvaluator)
-            return sums_over(self.feasible.space, evaluator.block_score, num_classes=self.settings.num_classes)
+            return sums_over(self.feasible.space, block_scores(evaluator), num_classes=self.settings.num_classes)
 
     def _confirm(self, history: Sequence[Candidate], trials: int, measure: int) -> SearchResult:
         measured: dict[str, Candidate] = {}

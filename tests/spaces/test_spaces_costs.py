@@ -178,6 +178,21 @@ def test_a_value_may_be_ruled_out():
     assert feasible.count == 2
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("several", [False, True])
+def test_scores_that_are_no_numbers_are_no_lack_of_room(several, value):
+    costs = {"a": {0: 1, 1: 2}, "b": {0: 0, 1: 3}}
+    joint = JointSet.of_named_costs({"one": costs, "two": costs}, {"one": 4, "two": 4})
+    feasible = joint if several else FeasibleSet.of_costs(costs, 4)
+    scores = cost_sums(costs)
+    scores.cells[0].stages[0].seconds[:] = value
+    for within in (1.0, 0.5):
+        with pytest.raises(InvalidValue, match="has a finite score"):
+            feasible.best(scores, within)
+    with pytest.raises(InfeasibleBudget):
+        feasible.best(scores, 0.1)
+
+
 @pytest.mark.parametrize(
     ("costs", "words"),
     [

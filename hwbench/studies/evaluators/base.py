@@ -5,6 +5,7 @@ To add one: a file here whose class is decorated with ``@evaluators.register(NAM
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
@@ -127,6 +128,18 @@ evaluators: Registry[type[Evaluator]] = Registry(
 )
 
 
+def block_scores(evaluator: AdditiveEvaluator) -> Callable[[BlockSpec, TensorSpec], float]:
+    """``block_score`` of an evaluator, which raises InvalidValue where a score is no finite number."""
+
+    def score(block: BlockSpec, x: TensorSpec) -> float:
+        value = float(evaluator.block_score(block, x))
+        if not math.isfinite(value):
+            raise InvalidValue(f"{_title(type(evaluator))}: expected a finite score of block {block} on {x}, got {value}")
+        return value
+
+    return score
+
+
 def scoring_of(evaluator: type[Evaluator]) -> int:
     """Version of what the scores of an evaluator mean, from 1; raised whenever a network gets another score.
 
@@ -139,8 +152,14 @@ def scoring_of(evaluator: type[Evaluator]) -> int:
     try:
         return int(scoring)
     except (TypeError, ValueError):
-        who = evaluators.origin(evaluator) or f"evaluator {evaluator.name!r}"
-        raise InvalidValue(f"{who}: expected a whole number as its scoring, got {shown(scoring)}") from None
+        raise InvalidValue(
+            f"{_title(evaluator)}: expected a whole number as its scoring, got {shown(scoring)}"
+        ) from None
+
+
+def _title(evaluator: type) -> str:
+    """What messages call an evaluator."""
+    return evaluators.origin(evaluator) or f"evaluator {getattr(evaluator, 'name', evaluator.__name__)!r}"
 
 
 def describe(evaluator: type[Evaluator]) -> str:
