@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from hwbench.api.dashboard import DashboardRequest, dashboard
@@ -12,7 +13,9 @@ from hwbench.cli.output import emit, say
 
 
 def _run(request: DashboardRequest, as_json: bool) -> None:
-    with listening() as listener, dashboard(request, listener) as page:
+    with contextlib.ExitStack() as stack:
+        with listening() as listener:
+            page = stack.enter_context(dashboard(request, listener))
         emit(page.to_json(), as_json=as_json)
         sys.stdout.flush()  # whoever reads it wants the URL while the page is served
         say("serving; Ctrl-C ends it")

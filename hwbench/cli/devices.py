@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from hwbench.api.devices.add import AddDeviceRequest, add_device
@@ -25,6 +27,7 @@ class StepPrinter(TerminalListener):
 
     def __init__(self, as_json: bool) -> None:
         super().__init__()
+        self._stdout = sys.stdout
         self._print = say if as_json else self._line
 
     def checked(self, step: CheckStep) -> None:
@@ -33,7 +36,7 @@ class StepPrinter(TerminalListener):
             say(f"{step.name}: {step.advice}")
 
     def _line(self, text: str) -> None:
-        print(text, flush=True)
+        print(text, file=self._stdout, flush=True)
 
 
 def _list(request: ListDevicesRequest, as_json: bool) -> None:
@@ -99,7 +102,8 @@ def _show(request: ShowDeviceRequest, as_json: bool) -> None:
 
 def _trust(request: TrustDeviceRequest, as_json: bool) -> None:
     with listening() as listener:
-        emit(trust_device(request, listener).to_json(), as_json=as_json)
+        result = trust_device(request, listener)
+    emit(result.to_json(), as_json=as_json)
 
 
 app = add_group(

@@ -58,9 +58,14 @@ class TerminalListener(Listener):
 
 @contextmanager
 def listening(listener: TerminalListener | None = None) -> Iterator[TerminalListener]:
-    """Shows what a request tells while the block runs; a command may bring a listener that shows more."""
+    """Shows what a request tells while the block runs; a command may bring a listener that shows more.
+
+    stdout is for the result: what is printed inside, as by an evaluator of another package or a model of the user's
+    own, goes to stderr.
+    """
     listener = listener or TerminalListener()
-    try:
-        yield listener
-    finally:
-        listener.close()
+    with contextlib.redirect_stdout(sys.stderr):
+        try:
+            yield listener
+        finally:
+            listener.close()

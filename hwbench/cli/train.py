@@ -6,6 +6,7 @@ Under torchrun one process speaks: the first, or the one that ends the others by
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -39,7 +40,8 @@ def _speaking() -> Iterator[Listener]:
             with listening() as listener:
                 yield listener
         else:
-            yield SILENT
+            with contextlib.redirect_stdout(sys.stderr):
+                yield SILENT
     except SaidElsewhere as error:
         raise SystemExit(error.exit_status) from None
 

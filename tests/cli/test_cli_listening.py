@@ -48,3 +48,20 @@ def test_a_command_may_bring_a_listener_and_its_bars_are_taken_down():
     with pytest.raises(KeyboardInterrupt), listening(mine):
         raise KeyboardInterrupt
     assert mine.closed == 2
+
+
+@pytest.mark.parametrize("bars", [False, True])
+def test_what_is_printed_meanwhile_is_talk(monkeypatch, capsys, bars):
+    """As by an evaluator of another package, while a bar is shown or not."""
+    monkeypatch.setattr("hwbench.cli.output.talk._force_terminal", bars)
+    with listening() as listener:
+        listener.progress(StageProgress("score", 0, 2))
+        print("loading the weights")
+    print("the result")
+    with pytest.raises(KeyboardInterrupt), listening() as listener:
+        listener.progress(StageProgress("score", 0, 2))
+        raise KeyboardInterrupt
+    print("and more")
+    out, err = capsys.readouterr()
+    assert out == "the result\nand more\n"
+    assert "loading the weights" in err

@@ -16,6 +16,7 @@ import hwbench.api.search
 from hwbench.cli.main import main
 from hwbench.latency import LatencyTable, Role, table_path
 from hwbench.specs import Precision
+from hwbench.studies.evaluators import evaluators
 from hwbench.studies.sampler import FeasibleSampler
 from hwbench.workspace import Workspace
 
@@ -70,6 +71,28 @@ def test_search_prints_one_json_object_on_stdout(run, workspace):
     assert (workspace.studies / found["study"] / "journal.log").is_file()
     assert "networks" in err
     assert f"hwbench train {found['study']}:best" in err
+
+
+@evaluators.register("talkative")
+class Talkative:
+    """As one of another package, or a model of the user's own, that prints."""
+
+    name, unit = "talkative", "points"
+
+    def __init__(self, context):
+        print("made")
+
+    def score(self, network):
+        print("scored", network.name)
+        return float(len(network.blocks))
+
+
+def test_what_an_evaluator_prints_is_no_json(run):
+    status, out, err = run("search", "--budget", "4.2 ms", "--trials", "2", "--evaluator", "talkative", "--json")
+    assert status == 0, err
+    assert json.loads(out)["trials"] == 2
+    assert "made\n" in err
+    assert "scored x3d-tiny:" in err
 
 
 def test_search_for_people_shows_the_front(run):
