@@ -20,6 +20,8 @@ T = TypeVar("T")
 Check = Callable[[object], str]
 
 MAX_NAME = 200
+# Exit statuses of a process that a signal ended: 128 and the number.
+_SIGNALLED = range(129, 128 + 65)
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
@@ -36,6 +38,11 @@ def package_of(point: EntryPoint) -> str:
     return point.dist.name if point.dist is not None else point.module
 
 
+def is_ending(error: BaseException) -> bool:
+    """Whether an error ends the program by a signal, as ``hwbench.cli.signals`` makes one of it, and not by its code."""
+    return isinstance(error, SystemExit) and error.code in _SIGNALLED
+
+
 @contextmanager
 def blaming(who: str, on: str = "") -> Iterator[None]:
     """Around a call of what is not ours: what it raises is told in one line with its name; a HwbenchError passes.
@@ -45,13 +52,15 @@ def blaming(who: str, on: str = "") -> Iterator[None]:
         on: What it is called with, for the message.
 
     Raises:
-        HwbenchError: It has raised something else.
+        HwbenchError: It has raised something else, or called ``sys.exit``.
     """
     try:
         yield
     except HwbenchError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        if is_ending(error):
+            raise
         cause = printable(f"{type(error).__name__}: {error}", 500)
         raise HwbenchError(f"{who} failed{f' on {on}' if on else ''}: {cause}") from error
 
@@ -205,7 +214,9 @@ class Registry(Generic[T]):
         mend = f"mend it, or remove it: python -m pip uninstall {package}"
         try:
             item = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if is_ending(error):
+                raise
             cause = f"{type(error).__name__}: {error}"
             raise MissingDependency(f"{title} does not load ({point.value}): {cause}; {mend}") from error
         if self._expects is not None and (wrong := self._expects(item)):

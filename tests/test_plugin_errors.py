@@ -14,14 +14,17 @@ from hwbench.data.decoders import get as get_decoder
 from hwbench.data.listings import open_listing
 from hwbench.data.readers import readers
 from hwbench.devices import Device, transports
-from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue
-from hwbench.registry import Registry
+from hwbench.errors import DeviceUnreachable, HwbenchError, InvalidFile, InvalidValue, MissingDependency
+from hwbench.registry import Registry, blaming
 from hwbench.studies.evaluators import evaluators, scoring_of
 from hwbench.studies.sampler import samplers
 from hwbench.testing.searches import search_by_law
 from hwbench.workspace import Workspace
 
 EVALUATORS = """
+import sys
+
+
 class Unlicensed:
     name, unit = "unlicensed", "points"
 
@@ -40,6 +43,11 @@ class Broken:
 
     def score(self, network):
         raise RuntimeError("engine broke")
+
+
+class Leaving(Broken):
+    def score(self, network):
+        sys.exit(7)
 
 
 class Summed(Broken):
@@ -153,6 +161,26 @@ def test_an_evaluator_that_fails_on_a_network(workspace, tmp_path, monkeypatch):
     with pytest.raises(HwbenchError, match=said) as error:
         search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, evaluator="broken")
     assert isinstance(error.value.__cause__, RuntimeError)
+
+
+def test_an_evaluator_that_ends_the_process(workspace, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, EVALUATORS, {"leaving": "Leaving"})
+    said = r"^evaluator 'leaving' of the package plugins failed on x3d-tiny:\S+: SystemExit: 7$"
+    with pytest.raises(HwbenchError, match=said):
+        search_by_law(workspace, "x3d-tiny", 4e-3, trials=3, evaluator="leaving")
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit('not today')", "import sys; sys.exit()"])
+def test_a_package_whose_import_ends_the_process(code, tmp_path, monkeypatch):
+    offer(monkeypatch, tmp_path, evaluators, code, {"leaving": "Leaving"})
+    with pytest.raises(MissingDependency, match="'leaving' of the package plugins does not load .*SystemExit: "):
+        evaluators.get("leaving")
+
+
+@pytest.mark.parametrize("error", [SystemExit(143), KeyboardInterrupt()], ids=repr)
+def test_what_ends_the_program_from_outside_is_nobodys_fault(error):
+    with pytest.raises(type(error)), blaming("evaluator 'slow'"):
+        raise error
 
 
 def test_a_version_of_scores_is_a_number(tmp_path, monkeypatch):

@@ -36,7 +36,7 @@ def main() -> None:
         made = setup.name
         threading.Thread(target=_receive, args=(connection, assignments), daemon=True).start()
         evaluator = setup.evaluator()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         connection.send(Failed.of(error, f"{made} cannot be made in a worker"))
         return
     connection.send(READY)

@@ -93,7 +93,7 @@ class Failed:
     reason: str
 
     @classmethod
-    def of(cls, error: Exception, doing: str) -> Failed:
+    def of(cls, error: Exception | SystemExit, doing: str) -> Failed:
         """What a worker says of an error; ``doing`` is what failed, for errors that are not ours."""
         if isinstance(error, HwbenchError):
             return cls(type(error).__name__, str(error))
@@ -307,7 +307,7 @@ def answer(
     try:
         _load_models(assignment.models)
         return _outcome(evaluator, assignment, reported)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return Failed.of(error, f"evaluator {evaluator.name!r} failed on {assignment.network.name}")
 
 

@@ -151,7 +151,7 @@ class Elsewhere:
 class Raise:
     """Raises instead of scoring."""
 
-    error: Exception
+    error: Exception | SystemExit
 
     def __call__(self, network: Network, seed: int) -> float:
         raise self.error
@@ -227,9 +227,11 @@ class EvaluationsConformance:
         assert isinstance(again, Scored)
         assert again.score == len(networks[1].blocks)
 
-    @pytest.mark.parametrize("error", [InvalidFile("clips: no video"), ZeroDivisionError("by nothing")], ids=repr)
+    @pytest.mark.parametrize(
+        "error", [InvalidFile("clips: no video"), ZeroDivisionError("by nothing"), SystemExit(7)], ids=repr
+    )
     def test_what_an_evaluator_raises_ends_the_search(
-        self, plan: WorkerPlan, networks: Sequence[Network], error: Exception
+        self, plan: WorkerPlan, networks: Sequence[Network], error: Exception | SystemExit
     ) -> None:
         kind = type(error) if isinstance(error, HwbenchError) else HwbenchError
         with pytest.raises(kind, match=str(error)), plan.open(setup(Raise(error)), 2) as evaluations:
