@@ -12,6 +12,7 @@ from hwbench.api.prediction import measuring
 from hwbench.api.reading import RGB
 from hwbench.api.score_plan import NO_PRUNER, WITH_DATA, WITHOUT_DATA, going_on
 from hwbench.api.search_devices import device_budgets, filled, front_within, predictors
+from hwbench.api.search_effects import check_effects
 from hwbench.api.search_request import SUPERNET, SearchRequest
 from hwbench.api.search_rows import RowCutting
 from hwbench.api.search_sustained import for_minutes
@@ -59,8 +60,8 @@ def search(
         builder: Builds the best candidates, and goes on living; default: one of its own.
 
     Raises:
-        InvalidValue: The table was taken under emulation, the study exists with other settings, or tables of several
-            devices have heads for different numbers of classes.
+        InvalidValue: The table was taken under emulation, the study exists with other settings, tables of several
+            devices have heads for different numbers of classes, or an option would change nothing.
         InfeasibleBudget: No network is within the budgets; the smallest reachable latency is named, or the nearest
             budgets.
         OverBudget: None of the measured candidates is within the (largest) budget.
@@ -88,6 +89,7 @@ def search(
         return replace(asked, sustained=ratios)
 
     request = _going_on(request, workspace, settings_of(request, ""), listener)
+    check_effects(request)
     learned = learn_from(workspace, space, request.learn_from) if request.learn_from else None
     if learned is not None and request.trains:
         learned.check_unit(request.plan.evaluator)

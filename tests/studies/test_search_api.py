@@ -11,6 +11,7 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import Listener, SearchRequest
+from hwbench.api.search_effects import check_effects
 from hwbench.cli.main import main
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
@@ -199,7 +200,8 @@ def test_a_search_looks_at_its_data(workspace, evaluator, monkeypatch):
     monkeypatch.setattr(zero_cost, "REFERENCE", 1)
     data = str(prepare(workspace, SyntheticSpec(train_per_class=2, val_per_class=1, size=24, frames=8)))
     listener = Keeper()
-    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2, "finalists": 0}
+    shorter = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25}
+    how = {"trials": 2, "finalists": 0} | (shorter if evaluator == "curve" else {})
     result = ask(workspace, listener, evaluator=evaluator, data=data, **how)
     assert len({candidate.score for candidate in result.history}) == 2
     assert result.settings.data == data
@@ -218,7 +220,8 @@ def test_a_search_leaves_out_videos_that_cannot_be_read(workspace, evaluator, mo
     shutil.copytree(source, data)
     for file in sorted((data / "train").rglob("*.mp4"))[::2]:
         file.write_text("no video")
-    how = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25, "trials": 2, "finalists": 0}
+    shorter = {"epochs": 1, "frames_share": 0.25, "resolution_share": 0.25}
+    how = {"trials": 2, "finalists": 0} | (shorter if evaluator == "short-train" else {})
     asked = {"evaluator": evaluator, "data": str(data), **how}
     with pytest.raises(VideoError, match="damaged"):
         ask(workspace, **asked)
@@ -261,6 +264,51 @@ def test_the_budget_stands_once(make_search):
 def test_a_wrong_request_is_refused_when_it_is_made(fields, said):
     with pytest.raises(InvalidValue, match=said):
         SearchRequest(**fields)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epochs": 3}, "--epochs: evaluator 'entropy' trains nothing; leave it out, or take --evaluator short-train"),
+        ({"epochs": 12, "evaluator": "zero-cost"}, "--epochs: evaluator 'zero-cost' trains nothing"),
+        (
+            {"epochs": 3, "frames_share": 0.5, "resolution_share": 0.5, "evaluator": "supernet", "data": "synthetic"},
+            "--epochs, --frames-share, --resolution-share: evaluator 'supernet' trains all networks at once, for "
+            "--supernet-epochs; leave them out",
+        ),
+        ({"frames_share": 0.5, "finalists": 2}, "--frames-share: evaluator 'entropy' trains nothing"),
+        ({"supernet_epochs": 5}, "--supernet-epochs goes with --evaluator supernet, got --evaluator entropy"),
+        ({"supernet_epochs": 5, "evaluator": "curve", "data": "synthetic"}, "--supernet-epochs goes with"),
+        ({"finalist_epochs": 5}, "--finalist-epochs: no networks race; leave it out, or give --finalists 2"),
+        ({"finalist_epochs": 5, "finalist_score": "int8"}, "--finalist-epochs, --finalist-score: no networks race"),
+        ({"evaluator": "curve", "finalist_epochs": 5, "finalists": 0}, "--finalist-epochs: no networks race"),
+    ],
+)
+def test_an_option_that_changes_nothing_is_refused(workspace, options, said):
+    with pytest.raises(InvalidValue, match=f"^{said}"):
+        ask(workspace, **options)
+    assert not workspace.studies.exists()
+
+
+def test_an_option_has_an_effect_by_the_evaluator_of_the_study_that_goes_on(workspace):
+    ask(workspace, study="mine", evaluator="entropy")
+    with pytest.raises(InvalidValue, match="--epochs: evaluator 'entropy' trains nothing"):
+        ask(workspace, study="mine", data="synthetic", epochs=3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"evaluator": "curve", "epochs": 3, "frames_share": 0.5, "resolution_share": 0.5},
+        {"data": "synthetic", "epochs": 3, "finalist_epochs": 5, "finalist_score": "int8"},
+        {"finalists": 2, "finalist_epochs": 5},
+        {"evaluator": "supernet", "supernet_epochs": 5},
+        {"evaluator": "of-another-package", "epochs": 3},
+        {"epochs": None, "finalist_epochs": 12, "supernet_epochs": 30},
+    ],
+)
+def test_an_option_with_an_effect_is_taken(options):
+    check_effects(SearchRequest(budget="5ms", **options))
 
 
 def test_what_a_request_says_of_the_trials(space):

@@ -1,0 +1,57 @@
+"""Options of a search that would change nothing: refused, where they were certainly asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwbench.api.score_plan import TRAINED_FINALISTS, WITH_DATA
+from hwbench.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hwbench.api.search_request import SearchRequest
+
+_SUPERNET = "supernet"
+_OF_TRAININGS = ("epochs", "frames_share", "resolution_share")
+_OF_RACES = ("finalist_epochs", "finalist_score")
+
+
+def check_effects(request: SearchRequest) -> None:
+    """Refuses options about trainings where there are none. An option with its default value may not have been typed.
+
+    An evaluator of another package may train with what a study offers it, as long as it is asked for.
+
+    Args:
+        request: With the evaluator of the study, where it goes on.
+
+    Raises:
+        InvalidValue: Names the options, and what they go with.
+    """
+    from hwbench.studies.evaluators import MODULES
+
+    evaluator = request.plan.evaluator
+    typed = _typed(request, _OF_TRAININGS)
+    if typed and evaluator in MODULES and not request.trains:
+        how = "trains all networks at once, for --supernet-epochs" if evaluator == _SUPERNET else "trains nothing"
+        raise InvalidValue(
+            f"{', '.join(typed)}: evaluator {evaluator!r} {how}; leave {_it(typed)} out, or take --evaluator {WITH_DATA}"
+        )
+    typed = _typed(request, ("supernet_epochs",))
+    if typed and evaluator != _SUPERNET:
+        raise InvalidValue(f"{typed[0]} goes with --evaluator {_SUPERNET}, got --evaluator {evaluator}; leave it out")
+    typed = _typed(request, _OF_RACES)
+    if typed and not request.plan.finalists:
+        raise InvalidValue(
+            f"{', '.join(typed)}: no networks race; leave {_it(typed)} out, or give --finalists {TRAINED_FINALISTS}"
+        )
+
+
+def _typed(request: SearchRequest, fields: Sequence[str]) -> list[str]:
+    """Those of some options that differ from their defaults, as they are typed."""
+    changed = [name for name in fields if getattr(request, name) != getattr(type(request), name)]
+    return [f"--{name.replace('_', '-')}" for name in changed]
+
+
+def _it(options: Sequence[str]) -> str:
+    return "it" if len(options) == 1 else "them"
