@@ -39,7 +39,7 @@ def package_of(point: EntryPoint) -> str:
 
 
 def is_ending(error: BaseException) -> bool:
-    """Whether an error ends the program by a signal, as ``hwbench.cli.signals`` makes one of it, and not by its code."""
+    """Whether an error is that of a signal which ends the program (``hwbench.cli.signals``)."""
     return isinstance(error, SystemExit) and error.code in _SIGNALLED
 
 

@@ -173,7 +173,7 @@ def test_an_evaluator_that_ends_the_process(workspace, tmp_path, monkeypatch):
 @pytest.mark.parametrize("code", ["raise SystemExit('not today')", "import sys; sys.exit()"])
 def test_a_package_whose_import_ends_the_process(code, tmp_path, monkeypatch):
     offer(monkeypatch, tmp_path, evaluators, code, {"leaving": "Leaving"})
-    with pytest.raises(MissingDependency, match="'leaving' of the package plugins does not load .*SystemExit: "):
+    with pytest.raises(MissingDependency, match=r"'leaving' of the package plugins does not load .*SystemExit: "):
         evaluators.get("leaving")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwbench.api.score_plan import TRAINED_FINALISTS, WITH_DATA
+from hwbench.api.search_request import SUPERNET
 from hwbench.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
 
     from hwbench.api.search_request import SearchRequest
 
-_SUPERNET = "supernet"
 _OF_TRAININGS = ("epochs", "frames_share", "resolution_share")
 _OF_RACES = ("finalist_epochs", "finalist_score")
 
@@ -33,13 +33,14 @@ def check_effects(request: SearchRequest) -> None:
     evaluator = request.plan.evaluator
     typed = _typed(request, _OF_TRAININGS)
     if typed and evaluator in MODULES and not request.trains:
-        how = "trains all networks at once, for --supernet-epochs" if evaluator == _SUPERNET else "trains nothing"
+        how = "trains all networks at once, for --supernet-epochs" if evaluator == SUPERNET else "trains nothing"
         raise InvalidValue(
-            f"{', '.join(typed)}: evaluator {evaluator!r} {how}; leave {_it(typed)} out, or take --evaluator {WITH_DATA}"
+            f"{', '.join(typed)}: evaluator {evaluator!r} {how}; leave {_it(typed)} out, or take --evaluator "
+            f"{WITH_DATA}"
         )
     typed = _typed(request, ("supernet_epochs",))
-    if typed and evaluator != _SUPERNET:
-        raise InvalidValue(f"{typed[0]} goes with --evaluator {_SUPERNET}, got --evaluator {evaluator}; leave it out")
+    if typed and evaluator != SUPERNET:
+        raise InvalidValue(f"{typed[0]} goes with --evaluator {SUPERNET}, got --evaluator {evaluator}; leave it out")
     typed = _typed(request, _OF_RACES)
     if typed and not request.plan.finalists:
         raise InvalidValue(

@@ -58,9 +58,14 @@ def test_what_is_printed_meanwhile_is_talk(monkeypatch, capsys, bars):
         listener.progress(StageProgress("score", 0, 2))
         print("loading the weights")
     print("the result")
-    with pytest.raises(KeyboardInterrupt), listening() as listener:
-        listener.progress(StageProgress("score", 0, 2))
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with listening() as listener:
+            listener.progress(StageProgress("score", 0, 2))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     print("and more")
     out, err = capsys.readouterr()
     assert out == "the result\nand more\n"

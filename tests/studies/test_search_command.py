@@ -158,7 +158,9 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
         assert status == 0, err
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"op_code": 2, "user_attr": {"settings": {"budget_ms": [1], "target": 3}}}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"op_code": 2, "user_attr": {"settings": {"budget_ms": [1], "target": 3}}}']
+)
 def test_a_study_whose_settings_cannot_be_read_goes_on_too(run, workspace, text):
     folder = workspace.studies / "half"
     folder.mkdir(parents=True)

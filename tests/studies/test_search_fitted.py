@@ -153,7 +153,9 @@ def test_sources_that_say_nothing_are_told(workspace, folder, space, make_search
     make_search("closed", evaluator="entropy").run(trials=4, measure=1)
     with pytest.raises(InvalidValue, match="scored by 'entropy', which trains nothing; give one of curve or short-"):
         learn_from(workspace, space, ["closed"])
-    with pytest.raises(UnknownName, match="no finished study 'closd'; did you mean 'closed'.* --data synthetic --study"):
+    with pytest.raises(
+        UnknownName, match=r"no finished study 'closd'; did you mean 'closed'.* --data synthetic --study"
+    ):
         learn_from(workspace, space, ["closd"])
     with pytest.raises(InvalidValue, match="no training there is of space 'x3d-mini'"):
         learn_from(workspace, load_space(workspace, "x3d-mini"), [str(folder)])

@@ -134,7 +134,9 @@ def block_scores(evaluator: AdditiveEvaluator) -> Callable[[BlockSpec, TensorSpe
     def score(block: BlockSpec, x: TensorSpec) -> float:
         value = float(evaluator.block_score(block, x))
         if not math.isfinite(value):
-            raise InvalidValue(f"{_title(type(evaluator))}: expected a finite score of block {block} on {x}, got {value}")
+            raise InvalidValue(
+                f"{_title(type(evaluator))}: expected a finite score of block {block} on {x}, got {value}"
+            )
         return value
 
     return score
