@@ -41,9 +41,11 @@ from hwbench.studies.posterior_layout import SORTS, EffectLayout, Effects, Layou
 
 # The share of the variance of all scores that each sort of effect is expected to hold, noise last.
 _EXPECTED = (0.55, 0.1, 0.05, 0.1, 0.05, 0.15)
-# Standard deviation of the logarithm of such a share: a factor of two is nothing unusual. With a wider prior variances
-# follow the noise of a few trainings, and predict other networks less well (``experiments/034-few-trainings``).
+# Standard deviation of the logarithm of such a share of effects: a factor of two is nothing unusual. With a wider prior
+# they follow the noise of a few trainings, and predict other networks less well (``experiments/034-few-trainings``).
 SPREAD = 0.7
+# Of that of the noise: scores may have none.
+_NOISE_SPREAD = 1.4
 # Doublings of epochs, frames or pixels by which scores lose a correlation of 1/e: what is tried.
 _LENGTHS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 # Variance of the constant of a fidelity about the mean of its scores: networks that are trained longer are no sample.
@@ -102,7 +104,7 @@ class Posterior:
             layout: Of the space.
             observations: At least one; a network may be there more than once.
             parameters: Known from observations like these; None: they are learned.
-            spread: Standard deviation of the logarithm of the variances under their prior, where they are learned.
+            spread: Standard deviation of the logarithm of the variances of effects under their prior.
 
         Raises:
             ValueError: There is no network.
@@ -237,6 +239,7 @@ def _variances(
     expected = np.array(_EXPECTED) / np.array([*(max(count, 1) for count in counts), 1])
     eye = np.eye(len(values))
     fixed = fixed + _NUGGET * eye
+    widths = np.array([*(spread for _ in counts), _NOISE_SPREAD])
 
     def loss(logs: Floats) -> tuple[float, Floats]:
         shares = expected * np.exp(logs)
@@ -245,8 +248,8 @@ def _variances(
         weights, inverse = cho_solve(factor, values), cho_solve(factor, eye)
         inner = np.outer(weights, weights) - inverse
         slope = np.array([-0.5 * share * np.sum(inner * part) for share, part in zip(shares, parts)])
-        value = 0.5 * values @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * np.sum((logs / spread) ** 2)
-        return float(value), slope + logs / spread**2
+        value = 0.5 * values @ weights + np.log(np.diag(factor[0])).sum() + 0.5 * np.sum((logs / widths) ** 2)
+        return float(value), slope + logs / widths**2
 
     mode = minimize(loss, np.zeros(len(parts)), jac=True, method="L-BFGS-B", bounds=[(-9.0, 4.0)] * len(parts))
     return float(mode.fun), tuple((expected * np.exp(mode.x)).tolist())
