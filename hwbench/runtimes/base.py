@@ -58,8 +58,7 @@ class Runtime(Protocol):
         if precision not in able:
             others = [name for name, known in usable().items() if precision in known.precisions]
             raise UnsupportedModule(
-                f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; "
-                f"choose another engine: --runtime {' or '.join(others)}"
+                f"the {self.name} runtime builds {' and '.join(able)}, got {precision}; {_choose(others)}"
             )
 
     def require_form(self, workload: Workload) -> None:
@@ -80,9 +79,7 @@ class Runtime(Protocol):
         """
         if not self.capabilities.streams:
             able = [name for name, known in usable().items() if known.streams]
-            raise UnsupportedModule(
-                f"the {self.name} runtime builds no streams; choose another engine: --runtime {' or '.join(able)}"
-            )
+            raise UnsupportedModule(f"the {self.name} runtime builds no streams; {_choose(able)}")
 
     def require_profile(self) -> None:
         """Refuses times of operations where the runtime tells none, before anything is built or measured.
@@ -93,8 +90,7 @@ class Runtime(Protocol):
         if not self.capabilities.profiles:
             able = [name for name, known in usable().items() if known.profiles]
             raise UnsupportedModule(
-                f"the {self.name} runtime tells no times of operations: leave --profile out, or choose another engine: "
-                f"--runtime {' or '.join(able)}"
+                f"the {self.name} runtime tells no times of operations: leave --profile out, or {_choose(able)}"
             )
 
     def precision_in(self, path: Path) -> Precision | None:
@@ -184,6 +180,11 @@ def usable() -> dict[str, Capabilities]:
     """As ``loading``, without the runtimes that ``check_ending`` refuses."""
     known = loading()
     return {name: one for name, one in known.items() if _of_same_ending(name, known) is None}
+
+
+def _choose(able: Sequence[str]) -> str:
+    """What to type for an engine that can."""
+    return f"choose another engine: --runtime {' or '.join(able)}"
 
 
 def check_ending(name: str) -> None:
