@@ -23,6 +23,8 @@ TRAINED_TRIALS, TRAINED_EPOCHS, TRAINED_FINALISTS = 24, 12, 2
 ASHA, NO_PRUNER = "asha", "none"
 # Of evaluators that train nothing, whose networks cost a second at most.
 TRIALS = 64
+# Where the time of a study says how many networks are scored.
+MOST_TRIALS = 10_000
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class ScorePlan:
     Attributes:
         evaluator: Name of the evaluator.
         data: What is trained on or looked at, by evaluators and finalists that do.
-        trials: Networks to score in all.
+        trials: Networks to score in all; with a time limit at most.
         epochs: Of a training, for evaluators that train.
         finalists: Networks that race in the end; 0: none.
         pruner: Which networks are given up on the way (``hwbench.studies.pruning``), or ``none``.
@@ -55,7 +57,7 @@ class ScorePlan:
         return cls(
             evaluator,
             SYNTHETIC_DATA if request.data is None else request.data,
-            request.trials or (TRAINED_TRIALS if trains else TRIALS),
+            request.trials or (MOST_TRIALS if request.time else TRAINED_TRIALS if trains else TRIALS),
             request.epochs or TRAINED_EPOCHS,
             (TRAINED_FINALISTS if trains else 0) if request.finalists is None else request.finalists,
             request.pruner or NO_PRUNER,

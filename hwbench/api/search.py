@@ -20,7 +20,7 @@ from hwbench.api.search_talk import begun_from, search_watch, tell_feasible, tel
 from hwbench.api.study_data import StudyData
 from hwbench.api.study_supernet import StudySupernet
 from hwbench.api.train_request import RAISE
-from hwbench.api.training_forecast import TrainingForecast
+from hwbench.api.training_forecast import TrainingForecast, time_limit
 from hwbench.errors import InvalidValue
 from hwbench.specs.tensor import CLIP_CHANNELS
 
@@ -146,6 +146,7 @@ def search(
             smaller=smaller,
             race=race,
             pruning=_pruning(request, settings),
+            time_limit=time_limit(request, feasible, races=len(settings.front_ms)),
             channels=data.channels,
             named=request.named,
         )

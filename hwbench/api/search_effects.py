@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from hwbench.api.search_request import SearchRequest
 
-_OF_TRAININGS = ("epochs", "frames_share", "resolution_share")
+_OF_TRAININGS = ("time", "epochs", "frames_share", "resolution_share")
 _OF_RACES = ("finalist_epochs", "finalist_score")
 
 

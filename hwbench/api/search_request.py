@@ -65,7 +65,13 @@ class SearchRequest:
     trials: int | None = option(
         default=None,
         min=1,
-        help=f"Networks to evaluate in all; default: {TRAINED_TRIALS} with curve and short-train, else {TRIALS}.",
+        help=f"Networks to evaluate in all; default: as many as fit into --time, else {TRAINED_TRIALS} with curve and "
+        f"short-train, else {TRIALS}.",
+    )
+    time: str | None = option(
+        default=None,
+        help='For curve and short-train: train as many networks as fit into so much time, such as "1h", with the race '
+        "of the finalists. Measuring comes on top.",
     )
     evaluator: str | None = option(
         default=None,
@@ -174,7 +180,7 @@ class SearchRequest:
         """Raises InvalidValue where budget, share or storage do not parse, or rows cannot be filled in so."""
         from hwbench.studies.settings import check_confidence
 
-        _ = self.spaces, self.budgets_s, self.max_file_bytes, self.max_activation_bytes
+        _ = self.spaces, self.budgets_s, self.max_file_bytes, self.max_activation_bytes, self.time_s
         evaluator = self.plan.evaluator
         if len(self.spaces) > 1 and evaluator == SUPERNET:
             raise InvalidValue(
@@ -333,6 +339,15 @@ class SearchRequest:
     def max_activation_bytes(self) -> int:
         """Upper limit of the activations; 0: none."""
         return _limit(self.max_activations, "--max-activations")
+
+    @property
+    def time_s(self) -> float | None:
+        """Seconds for trials and race; None: as long as they take.
+
+        Raises:
+            InvalidValue: It is no duration.
+        """
+        return None if self.time is None else parse_duration(self.time, name="--time")
 
     @property
     def plan(self) -> ScorePlan:

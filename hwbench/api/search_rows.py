@@ -161,7 +161,7 @@ class RowCutting:
         """Measures rows on a device into its table; None: the table is not of this device as it is."""
         from hwbench.api import campaigns
         from hwbench.api.occasions import begin_occasion
-        from hwbench.api.tables import publish
+        from hwbench.api.tables import publish, rows_left_out
         from hwbench.devices import load_device
         from hwbench.latency import LatencyTable, table_path
         from hwbench.measure.store import MeasurementStore
@@ -188,6 +188,13 @@ class RowCutting:
                 self.listener.say(
                     f"the table of {target} in {precision} was taken under other conditions, so that no row is added; "
                     f"measure a table of your own: {table.command(self.request.spaces[0])}"
+                )
+                return None
+            if lost := rows_left_out(campaign, table):
+                self.listener.say(
+                    f"the table of {target} in {precision} has {lost} rows of an earlier version of hwbench, which new "
+                    "rows would replace, so that none is added; what builds the same files today is taken over by "
+                    f"{table.command(self.request.spaces[0])}"
                 )
                 return None
             store.claim(rows, target)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hwbench.studies.candidates import Candidate
     from hwbench.studies.earlier import EarlierTrainings
     from hwbench.studies.settings import Settings
+    from hwbench.studies.time_limit import TrialClock
     from hwbench.studies.trials import SearchWatch
 
 
@@ -79,14 +80,19 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
     from hwbench.studies.trials import SearchWatch
 
     class TrialProgress(SearchWatch):
-        told = False
+        told, last = False, ("", "")
+        fit: int | None = None  # how many networks are foretold to fit into the time, where it is limited
 
-        def planned(self, networks: int) -> None:
-            if forecast is not None:
-                forecast.tell(networks, listener)
+        def planned(self, networks: int, clock: TrialClock | None = None) -> None:
+            told = None if forecast is None else forecast.tell(networks, listener, clock)
+            self.fit = networks if clock is None else told
 
         def started(self, trials: int, finished: int, best: float) -> None:
-            self.total, self.first, self.done = trials, finished, finished
+            if finished == trials:
+                self.total: int | None = trials
+            else:
+                self.total = None if self.fit is None else min(trials, finished + self.fit)
+            self.first = self.done = finished
             self.since, self.best, self.given_up = time.monotonic(), best, 0
             if finished < trials or not self.told:  # where rows were measured, the trials are looked at again
                 self._tell("", f"{finished} from before" if finished else "")
@@ -114,12 +120,16 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
                 "by now, and cannot be predicted; left out"
             )
 
+        def expected(self, trials: int) -> None:
+            self.total = trials
+            self._tell(*self.last)
+
         def exhausted(self, networks: int) -> None:
             self.total = self.done
             self._tell("", f"all {networks} networks within the budget seen")
 
         def _tell(self, rate: str, note: str) -> None:
-            self.told = True
+            self.told, self.last = True, (rate, note)
             listener.progress(StageProgress("trials", self.done, self.total, rate, note))
 
     return TrialProgress()

@@ -12,12 +12,14 @@ from hwbench.api.listener import Listener
 from hwbench.api.score_plan import ASHA, NO_PRUNER
 from hwbench.api.search_request import SearchRequest
 from hwbench.api.study_data import StudyData
+from hwbench.errors import InvalidValue
 from hwbench.interpreter import cores
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:
     from hwbench.spaces.protocols import NetworkSet
     from hwbench.specs import Network
+    from hwbench.studies.time_limit import TimeLimit, TrialClock
 
 # Networks of the set that are timed: what they take differs by their frames, resolution and depth.
 NETWORKS = 3
@@ -47,7 +49,7 @@ class TrainingForecast:
     feasible: NetworkSet
     num_classes: int
     races: int
-    _told: bool = field(default=False, init=False)
+    _told: int | None = field(default=None, init=False)
 
     @classmethod
     def of(
@@ -58,36 +60,57 @@ class TrainingForecast:
             return None
         return cls(request, data, feasible, num_classes, races)
 
-    def tell(self, networks: int, listener: Listener) -> None:
+    def tell(self, networks: int, listener: Listener, clock: TrialClock | None = None) -> int:
         """Says what is trained, and how long that takes here; once. Some seconds of training are timed for it.
 
         Args:
-            networks: To be scored.
+            networks: To be scored, if there is time.
             listener: Hears it.
+            clock: Of that and the races; None: there is time for all.
+
+        Returns:
+            How many networks are scored in this time, as far as one knows.
 
         Raises:
+            InvalidValue: A study that begins has no time for one training and the races.
             VideoError: A video cannot be read.
         """
-        if self._told:
-            return
-        self._told = True
+        if self._told is not None:
+            return self._told
         networks = int(min(networks, self.feasible.count))
-        drawn = self._drawn(networks)
+        drawn, plan = self._drawn(networks), self.request.plan
         workers = min(self.request.workers, networks)  # the rest has nothing to do
         epoch_s = self._epoch_s(drawn, workers)
-        rounds = math.ceil(networks / workers)
-        trainings_s, race_s = rounds * self._training_s(drawn[0], epoch_s), self._races_s(epoch_s)
-        plan = self.request.plan
-        most = "about" if plan.pruner in _SHARES else "at most"
-        trainings_s *= _SHARES.get(plan.pruner, 1.0)
+        training_s, race_s = self._training_s(drawn[0], epoch_s), self._races_s(epoch_s)
+        each_s = training_s * _SHARES.get(plan.pruner, 1.0)
+        if clock is not None:
+            fit = workers * int(max(0.0, clock.left_s - race_s) / each_s)
+            if not fit and clock.is_new:
+                raise self._too_short(training_s, race_s, clock)
+            networks = min(networks, fit)
+        trainings_s, most = math.ceil(networks / workers) * each_s, "about" if plan.pruner in _SHARES else "at most"
         told = f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(trainings_s)}"
-        if race_s:
-            each = f" within each of {self.races} budgets" if self.races > 1 else ""
-            told += f", and the race of the best {self._finalists}{each} at most {format_duration(race_s)}"
+        chosen = "--trials" if clock is None or self.request.trials else "--time"
         listener.say(
-            f"{told}, by the first steps of {len(drawn)} networks ({format_duration(epoch_s)} for an epoch); "
-            "--trials, --epochs and --finalists say how much is trained"
+            f"{told}{self._race(race_s, ', and')}, by the first steps of {len(drawn)} networks "
+            f"({format_duration(epoch_s)} for an epoch); {chosen}, --epochs and --finalists say how much is trained"
         )
+        self._told = networks
+        return networks
+
+    def _too_short(self, training_s: float, race_s: float, clock: TrialClock) -> InvalidValue:
+        least_s, without = 1.1 * (training_s + race_s + clock.spent_s), " or --finalists 0" if race_s else ""
+        return InvalidValue(
+            f"--time {self.request.time}: a training takes about {format_duration(training_s)}"
+            f"{self._race(race_s, ' and')}; give at least {format_duration(least_s)}{without}"
+        )
+
+    def _race(self, seconds: float, joined: str) -> str:
+        """Says how long the races take; nothing where there is none."""
+        if not seconds:
+            return ""
+        each = f" within each of {self.races} budgets" if self.races > 1 else ""
+        return f"{joined} the race of the best {self._finalists}{each} at most {format_duration(seconds)}"
 
     @property
     def _finalists(self) -> int:
@@ -119,8 +142,24 @@ class TrainingForecast:
 
     def _races_s(self, epoch_s: float) -> float:
         """Seconds of all races, whose trainings see whole clips."""
-        first, whole = self.request.finalist_epochs, self.request.frames_share * self.request.resolution_share**2
-        return self.races * race_epochs(self._finalists, first, self.request.workers) * epoch_s / whole
+        epochs = race_epochs(self._finalists, self.request.finalist_epochs, self.request.workers)
+        return self.races * epochs * epoch_s / _clip_share(self.request)
+
+
+def time_limit(request: SearchRequest, feasible: NetworkSet, *, races: int) -> TimeLimit | None:
+    """The time of a study that trains, of which its races have a part; None: it takes as long as it takes."""
+    from hwbench.studies.time_limit import TimeLimit
+
+    if request.time_s is None:
+        return None
+    finalists = int(min(request.plan.finalists, feasible.count)) if request.trains else 0
+    epochs = races * race_epochs(finalists, request.finalist_epochs, request.workers)
+    return TimeLimit(request.time_s, epochs / (request.plan.epochs * _clip_share(request)))
+
+
+def _clip_share(request: SearchRequest) -> float:
+    """What of a whole clip the trainings of trials see; those of races see it all."""
+    return request.frames_share * request.resolution_share**2
 
 
 def race_epochs(finalists: int, first: int, workers: int = 1) -> int:

@@ -48,6 +48,7 @@ from hwbench.studies.search_result import SearchResult
 from hwbench.studies.settings import Settings, check_name
 from hwbench.studies.space_shares import SpaceShare, space_shares
 from hwbench.studies.storage import StudyStorage
+from hwbench.studies.time_limit import TimeLimit, TrialClock
 from hwbench.studies.trials import SearchWatch, Trials, given_up, scored_candidates
 from hwbench.workspace import Workspace
 
@@ -89,6 +90,7 @@ class Search:
         race: Trains the best networks longer and chooses among them; None: the score chooses.
         storage: Where trials are kept; None: in the folder of the study.
         pruning: How networks are given up that are behind; None: none is.
+        time_limit: Ends the trials before their number is reached; None: nothing does.
         spread: Factor of the prediction interval, by space where there are several.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -128,6 +130,7 @@ class Search:
     smaller: Sequence[NetworkSet] = ()
     race: Race | None = None
     pruning: Pruning | None = None
+    time_limit: TimeLimit | None = None
     occasion: BySpace = 0.0
     replaces: bool = False
     channels: int = CLIP_CHANNELS
@@ -146,6 +149,7 @@ class Search:
     def run(self, trials: int, measure: int, cut_rows: CutRows | None = None) -> SearchResult:
         """Goes on until the study has ``trials`` scored networks, then measures the best ``measure`` of them.
 
+        With a ``time_limit`` the trials end earlier where no time is left for another one.
         With a race as many as begin it are measured within the budget, if there are, before they are trained.
 
         Args:
@@ -264,14 +268,25 @@ class Search:
         return [self.feasible.space.of_params(trial.system_attrs[QUEUED]) for trial in waiting]
 
     def _run_trials(self, study: Study, setup: EvaluatorSetup, total: int) -> None:
-        left = total - len(finished_trials(study))
-        known = self.earlier.scores if self.earlier else {}
+        done, known = len(finished_trials(study)), self.earlier.scores if self.earlier else {}
+        clock = TrialClock(self.time_limit, study, known) if self.time_limit else None
+        if clock is not None and not clock.has_room():
+            total = min(total, done)  # no worker starts for nothing
+        left = total - done
         fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
         if fresh > 0:
-            self.watch.planned(fresh)
+            self.watch.planned(fresh, clock)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
             Trials(
-                study, self.settings, self.feasible, self._latencies, evaluations, self.watch, self.pruning, known
+                study,
+                self.settings,
+                self.feasible,
+                self._latencies,
+                evaluations,
+                self.watch,
+                self.pruning,
+                known,
+                clock,
             ).run(total)
 
     def _lost(self, history: Iterable[Candidate]) -> set[str]:

@@ -19,6 +19,7 @@ from hwbench.studies.journal import UNSCORED, close_open_trials, finished_trials
 from hwbench.studies.latencies import WorstLatency
 from hwbench.studies.pruning import PREDICTED, Pruning
 from hwbench.studies.settings import Settings
+from hwbench.studies.time_limit import TrialClock
 
 # A network during which so many workers died has no score: a fourth one would go the same way.
 DEATHS = 3
@@ -28,11 +29,17 @@ _REASON = "failure"
 class SearchWatch:
     """What a search tells while it runs; override what is of interest."""
 
-    def planned(self, networks: int) -> None:
-        """So many networks are to be scored now, before any worker starts; not called where none is left."""
+    def planned(self, networks: int, clock: TrialClock | None = None) -> None:
+        """So many networks are to be scored now, as far as the clock has time for them; before any worker starts.
+
+        Not called where none is left.
+        """
 
     def started(self, trials: int, finished: int, best: float) -> None:
         """``trials`` are wanted in all, ``finished`` were done by earlier runs, whose ``best`` score may be -inf."""
+
+    def expected(self, trials: int) -> None:
+        """The time of the study has room for so many trials in all, as far as is known by now."""
 
     def evaluated(self, candidate: Candidate) -> None:
         """One trial has its score."""
@@ -75,6 +82,7 @@ class Trials:
         watch: Hears of every trial.
         pruning: How networks are given up; None: none is.
         known: Scores by architecture that need no evaluation.
+        clock: Begins no network that would end too late; None: there is time for all.
     """
 
     study: Study
@@ -85,6 +93,7 @@ class Trials:
     watch: SearchWatch
     pruning: Pruning | None = None
     known: Mapping[str, float] = field(default_factory=dict)
+    clock: TrialClock | None = None
     _running: dict[int, _Running] = field(default_factory=dict, init=False)
     _deaths: Counter[str] = field(default_factory=Counter, init=False)
     # Whose worker died: they go first.
@@ -115,9 +124,12 @@ class Trials:
                         self._give_up(running)
                     else:
                         self._tell(running, outcome.score)
+                self._tell_expected(total)
         except BaseException:
             self._abandon()
             raise
+        if self.clock is not None:
+            self.watch.expected(len(finished_trials(self.study)))
 
     def _ask(self, total: int) -> bool:
         """Assigns networks while there is room for them; False when nothing is left to do."""
@@ -130,8 +142,18 @@ class Trials:
                 break
             if not self.evaluations.free:
                 return True
+            if self.clock is not None and not self.clock.has_room():
+                self.clock.close()
+                break
             self._begin(self.study.ask())
         return bool(self._running)
+
+    def _tell_expected(self, total: int) -> None:
+        """Says how many trials there will be, where the clock decides that."""
+        if self.clock is not None:
+            under_way, workers = len(self._running), len(self._running) + self.evaluations.free
+            least = len(finished_trials(self.study)) + under_way
+            self.watch.expected(min(total, max(least, self.clock.expected(workers))))
 
     def _is_exhausted(self) -> bool:
         known = {*self._scores, *self._given_up, *(running.architecture.key for running in self._running.values())}

@@ -139,6 +139,19 @@ def test_a_table_of_other_conditions_has_no_row_added(workspace, fake):
 
 
 @pytest.mark.long
+def test_a_table_with_rows_of_an_earlier_version_has_no_row_added(workspace, fake):
+    first = ask(workspace, measure_rows=2)
+    assert first.cut_rows.rows == 2
+    fake.version = "updated"
+    path = table_path(workspace.root, TARGET, INT8)
+    before, ears = path.read_bytes(), Keeper()
+    result = ask(workspace, ears)
+    assert (result.cut_rows.rows, path.read_bytes()) == (0, before)
+    (told,) = [line for line in ears.lines if "rows of an earlier version of hwbench" in line]
+    assert "has 2 rows of" in told
+    assert "taken over by hwbench profile --device local --space x3d-mini --precision int8" in told
+
+
 def test_a_table_that_takes_no_row_does_not_hold_up_those_of_other_devices(workspace, fake):
     box = replace(TARGET, device="box")
     (workspace.root / "profiles" / "box").mkdir(parents=True)

@@ -70,6 +70,8 @@ def search(workspace, make_search, monkeypatch, trained):
         ({"data": "clips", "ray": "local"}, ScorePlan("short-train", "clips", 24, 12, 2)),
         ({"data": "clips", "objective": "score,latency"}, ScorePlan("short-train", "clips", 24, 12, 2)),
         ({"data": "clips", "pruner": "asha"}, ScorePlan("short-train", "clips", 24, 12, 2, "asha")),
+        ({"data": "clips", "time": "1h"}, ScorePlan("short-train", "clips", 10_000, 12, 2)),
+        ({"data": "clips", "time": "1h", "trials": 30}, ScorePlan("short-train", "clips", 30, 12, 2)),
     ],
 )
 def test_what_is_left_open_follows_from_the_data_and_the_evaluator(asked, plan):
@@ -272,4 +274,4 @@ def test_the_help_says_the_defaults(capsys):
         main(["search", "--help"])
     words = re.sub(r"\s+", " ", capsys.readouterr().out)
     assert "default: short-train with --data, fitted with --learn-from alone, else entropy" in words
-    assert "default: 24 with curve and short-train, else 64" in words
+    assert "default: as many as fit into --time, else 24 with curve and short-train, else 64" in words

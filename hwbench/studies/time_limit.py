@@ -1,0 +1,111 @@
+"""Ends the trials of a study in time: no network is begun that would leave no time for the race of the best ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Container
+from dataclasses import dataclass
+
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from hwbench.studies.journal import finished_trials
+
+# A trial takes at least this: clocks are coarse.
+_LEAST_S = 1e-3
+# What a study keeps: the longest limit that has ended its trials.
+_USED_UP = "used_up_s"
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """Wall time for the trials of a study and for the race that follows, over all runs of the study.
+
+    Attributes:
+        seconds: For all of it. The time of trials counts that have ended: what an interruption lost is free.
+        race_trials: The race takes at most as long as so many trials one after the other.
+    """
+
+    seconds: float
+    race_trials: float = 0.0
+
+
+class TrialClock:
+    """How much of its time a study has left while a run of its trials goes on.
+
+    Args:
+        limit: Of the study.
+        study: With the trials of earlier runs.
+        known: Architectures whose scores were there before; their trials say nothing of how long one takes.
+    """
+
+    def __init__(self, limit: TimeLimit, study: Study, known: Container[str] = ()) -> None:
+        self._limit, self._study, self._known = limit, study, known
+        self._before_s, self._since = spent_s(finished_trials(study)), time.monotonic()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether no trial has ended yet."""
+        return not finished_trials(self._study)
+
+    @property
+    def spent_s(self) -> float:
+        """Seconds that are gone, those of earlier runs among them."""
+        return self._before_s + time.monotonic() - self._since
+
+    @property
+    def left_s(self) -> float:
+        """Seconds for trials and race."""
+        return self._limit.seconds - self.spent_s
+
+    def has_room(self) -> bool:
+        """Whether a network that is begun now ends in time, the race after it; as long as none has ended, it does."""
+        if self._study.user_attrs.get(_USED_UP, 0.0) >= self._limit.seconds:
+            return False
+        trials = self._evaluated()
+        return not trials or self.left_s >= _mean_s(trials) + self._race_s(trials)
+
+    def close(self) -> None:
+        """Keeps with the study that its time is used up: the same command adds no trial, and one with more time does."""
+        self._study.set_user_attr(_USED_UP, self._limit.seconds)
+
+    def expected(self, workers: int) -> int:
+        """How many trials the study will have, where so many workers go on as until now."""
+        trials, done = self._evaluated(), len(finished_trials(self._study))
+        if not trials:
+            return done + workers
+        each_s, left_s = _mean_s(trials), self.left_s - self._race_s(trials)
+        return done if left_s < each_s else done + int(left_s / max(each_s, _LEAST_S) * workers)
+
+    def _race_s(self, trials: list[FrozenTrial]) -> float:
+        whole = [trial for trial in trials if trial.state is TrialState.COMPLETE]
+        return self._limit.race_trials * _mean_s(whole or trials)
+
+    def _evaluated(self) -> list[FrozenTrial]:
+        """The finished trials whose network was scored by them: not before, and not by an earlier trial."""
+        seen, found = set[str](), []
+        for trial in finished_trials(self._study):
+            key = trial.user_attrs.get("architecture", "")
+            if key not in seen and key not in self._known:
+                found.append(trial)
+            seen.add(key)
+        return found
+
+
+def _mean_s(trials: list[FrozenTrial]) -> float:
+    return statistics.fmean(trial.duration.total_seconds() for trial in trials if trial.duration is not None)
+
+
+def spent_s(trials: list[FrozenTrial]) -> float:
+    """Seconds in which at least one of some ended trials was under way."""
+    spans = sorted(
+        (trial.datetime_start.timestamp(), trial.datetime_complete.timestamp())
+        for trial in trials
+        if trial.datetime_start is not None and trial.datetime_complete is not None
+    )
+    spent, until = 0.0, float("-inf")
+    for start, end in spans:
+        spent += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return spent

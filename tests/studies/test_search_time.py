@@ -1,0 +1,229 @@
+"""Searches that end in time: as many trainings as fit, with the race of the best ones after them."""
+
+import math
+import re
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+
+import hwbench
+import hwbench.api.search
+from hwbench import SearchRequest
+from hwbench.api.study_data import StudyData
+from hwbench.api.training_forecast import TrainingForecast, time_limit
+from hwbench.errors import InvalidValue
+from hwbench.studies import time_limit as clocks
+from hwbench.studies.journal import UNSCORED
+from hwbench.studies.time_limit import TimeLimit, TrialClock, spent_s
+from hwbench.studies.trials import SearchWatch
+from hwbench.studies.worker_pool import Workers
+from hwbench.testing.evaluations import Sleep
+from hwbench.testing.listeners import Keeper
+
+BEGAN = datetime(2026, 1, 1)
+
+
+@pytest.fixture
+def now(monkeypatch):
+    """Seconds by the clock of a search; it stands still."""
+    now = [0.0]
+    monkeypatch.setattr(clocks, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    return now
+
+
+def study(*spans, state=TrialState.COMPLETE, names=()):
+    """A study with trials from and to these seconds."""
+    made = optuna.create_study()
+    for number, (start, end) in enumerate(spans):
+        values = {"state": state, "user_attrs": {"architecture": names[number] if names else str(number)}}
+        if state is TrialState.COMPLETE:
+            values["value"] = 0.0
+        trial = optuna.trial.create_trial(**values)
+        trial.datetime_start, trial.datetime_complete = BEGAN + timedelta(0, start), BEGAN + timedelta(0, end)
+        made.add_trial(trial)
+    return made
+
+
+def test_trials_that_overlap_take_their_time_once():
+    assert spent_s(study((0, 10), (5, 12), (6, 8), (20, 21)).trials) == pytest.approx(13)
+    assert spent_s([]) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "race_trials", "fits"), [(30, 0, True), (29, 0, False), (30, 0.5, False), (35, 0.5, True)]
+)
+def test_a_network_is_begun_where_it_ends_in_time_and_the_race_after_it(now, seconds, race_trials, fits):
+    clock = TrialClock(TimeLimit(seconds, race_trials), study((0, 12), (12, 20)))
+    assert clock.has_room() is fits
+
+
+def test_what_passes_counts_beside_the_trials_of_before(now):
+    clock = TrialClock(TimeLimit(50), study((0, 10)))
+    assert (clock.spent_s, clock.left_s, clock.is_new) == (10, 40, False)
+    now[0] = 30
+    assert (clock.left_s, clock.has_room(), clock.expected(1)) == (10, True, 2)
+    now[0] = 31
+    assert (clock.left_s, clock.has_room(), clock.expected(1)) == (9, False, 1)
+
+
+def test_a_study_without_a_trial_begins_one_however_short_the_time(now):
+    clock = TrialClock(TimeLimit(1e-9), study())
+    now[0] = 5
+    assert clock.is_new
+    assert clock.has_room()
+    assert clock.expected(3) == 3
+
+
+def test_scores_that_were_known_say_nothing_of_how_long_a_training_takes(now):
+    spans = [(0, 0), (0, 0), (0, 10), (10, 10)]
+    made = study(*spans, names=["known", "also", "trained", "trained"])
+    clock = TrialClock(TimeLimit(25), made, {"known", "also"})
+    assert clock.expected(1) == 4 + 1
+    assert TrialClock(TimeLimit(19), made, {"known", "also"}).has_room() is False
+
+
+def test_networks_that_are_given_up_take_less_and_the_race_is_of_whole_trainings(now):
+    made = study((0, 10))
+    for trial in study((10, 12), (12, 14), (14, 16), state=TrialState.PRUNED, names=["a", "b", "c"]).trials:
+        made.add_trial(trial)
+    assert TrialClock(TimeLimit(16 + 4 + 10, 1), made).has_room()  # a mean trial of 4 s, and a race of 10 s
+    assert not TrialClock(TimeLimit(16 + 4 + 9.9, 1), made).has_room()
+
+
+def test_what_an_interruption_lost_is_free(now):
+    lost = study((0, 1000), state=TrialState.FAIL)
+    assert TrialClock(TimeLimit(10), lost).spent_s == 0
+    for trial in lost.trials:
+        trial.user_attrs[UNSCORED] = True
+        lost.add_trial(trial)
+    assert TrialClock(TimeLimit(10), lost).spent_s == 1000
+
+
+class Watch(SearchWatch):
+    def __init__(self):
+        self.totals, self.planned_with = [], []
+
+    def planned(self, networks, clock=None):
+        self.planned_with.append((networks, clock))
+
+    def expected(self, trials):
+        self.totals.append(trials)
+
+
+@pytest.fixture
+def timed(make_search):
+    def make(seconds, workers=None, **changes):
+        search = make_search(evaluator="short-train", budget_s=7e-3, sampler="random", **changes)
+        search.trainer, search.workers, search.watch = Sleep(0.2), workers, Watch()
+        search.time_limit = TimeLimit(seconds)
+        return search
+
+    return make
+
+
+@pytest.mark.parametrize("workers", [None, 2])
+def test_a_search_ends_in_time_and_with_more_time_goes_on(timed, workers):
+    search = timed(0.9, workers and Workers(workers))
+    first = search.run(trials=1000, measure=1)
+    most = math.floor(0.9 / 0.2) * (workers or 1)  # a training takes its 0.2 s at least
+    assert 1 <= first.trials <= most  # the start of workers takes its part
+    assert search.watch.totals[-1] == first.trials
+    (asked,) = search.watch.planned_with
+    assert asked[0] == 1000
+    assert asked[1] is not None
+    again = timed(0.9, workers and Workers(workers))
+    assert again.run(trials=1000, measure=1).history == first.history
+    assert not again.watch.planned_with  # nothing is foretold, and no worker starts
+    more = timed(3.0).run(trials=first.trials + 1, measure=1)
+    assert more.history[: first.trials] == first.history
+    assert more.trials == first.trials + 1
+
+
+def test_a_search_has_no_more_trials_than_it_is_asked_for(timed):
+    search = timed(600.0)
+    assert search.run(trials=3, measure=1).trials == 3
+    assert search.watch.totals[-1] == 3
+
+
+def test_the_time_of_a_race_is_that_of_its_trainings(make_search):
+    def limit(races=1, **options):
+        request = SearchRequest(budget="5ms", **{"data": "clips", "time": "1 h"} | options)
+        return time_limit(request, make_search().feasible, races=races)
+
+    assert limit() == TimeLimit(3600, 2.0)  # two finalists of as many epochs
+    assert limit(races=2, workers=2) == TimeLimit(3600, 2.0)
+    assert limit(finalists=0) == TimeLimit(3600, 0.0)
+    assert limit(epochs=6) == TimeLimit(3600, 4.0)
+    assert limit(resolution_share=0.5) == TimeLimit(3600, 8.0)
+    assert limit(time=None) is None
+
+
+@pytest.fixture
+def forecast(make_search, workspace, monkeypatch, now):
+    """What is told of a request, where an epoch takes ten seconds and no test counts; and what it is that fits."""
+    monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 10.0)
+    monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 0.0)
+
+    def told(made=None, **options):
+        request = SearchRequest(budget="5ms", **{"data": "clips", "time": "1h"} | options)
+        feasible, keeper = make_search().feasible, Keeper()
+        made = TrainingForecast.of(request, StudyData(workspace, "clips", request.fidelity), feasible, 8, races=1)
+        clock = TrialClock(time_limit(request, feasible, races=1), study(*options.pop("spans", ())))
+        fit = made.tell(request.plan.trials, keeper, clock)
+        return fit, keeper.lines[0]
+
+    return told
+
+
+def test_it_is_told_how_many_trainings_fit(forecast):
+    fit, told = forecast()
+    assert fit == 28  # of 120 s each; the race takes 240 s of the hour
+    assert told.startswith("28 trainings of 12 epochs take about 56 min 00 s, and the race of the best 2 at most 4 min")
+    assert "; --time, --epochs and --finalists say how much is trained" in told
+    fit, told = forecast(workers=2, finalists=0)
+    assert (fit, "take about 1 h 00 min" in told) == (60, True)
+    fit, told = forecast(trials=5)
+    assert fit == 5
+    assert told.startswith("5 trainings of 12 epochs take about 10 min 00 s")
+    assert "; --trials, --epochs and --finalists say" in told
+
+
+def test_a_time_that_is_too_short_is_refused_with_one_that_is_not(forecast):
+    with pytest.raises(InvalidValue) as refused:
+        forecast(time="5 min")
+    text = str(refused.value)
+    assert text.startswith(
+        "--time 5 min: a training takes about 2 min 00 s and the race of the best 2 at most 4 min 00 s;"
+    )
+    assert text.endswith("; give at least 6 min 36 s or --finalists 0")
+    with pytest.raises(InvalidValue, match=r"give at least 2 min 12 s$"):
+        forecast(time="1 min", finalists=0)
+    assert forecast(time="6.6min")[0] == 1
+
+
+def test_the_time_goes_with_trainings_and_is_a_duration(workspace, make_search, monkeypatch):
+    with pytest.raises(InvalidValue, match="--time: '90' has no unit"):
+        SearchRequest(budget="5ms", data="clips", time="90")
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    with pytest.raises(InvalidValue, match="--time: evaluator 'entropy' trains nothing; leave it out"):
+        hwbench.search(SearchRequest(budget="4.2ms", time="1h"), workspace=workspace)
+
+
+def test_a_search_with_data_trains_what_fits(workspace, make_search, monkeypatch):
+    """The whole of it: the progress knows how many trials there will be, and the command ends."""
+    monkeypatch.setattr(StudyData, "top1", lambda self, network, seed: Sleep(0.05)(network, seed))
+    monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 0.05 / 12)
+    monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 0.0)
+    monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+    keeper = Keeper()
+    request = SearchRequest(budget="4.2 ms", data="synthetic", time="1 s", finalists=0)
+    result = hwbench.search(request, keeper, workspace=workspace)
+    assert 1 <= result.trials <= 20
+    trials = [at for at in keeper.stages if at.stage == "trials"]
+    assert (trials[0].done, trials[-1].done, trials[-1].total) == (0, result.trials, result.trials)
+    assert all(at.total is not None and at.done <= at.total <= 20 for at in trials)
+    (told,) = [line for line in keeper.lines if "trainings of 12 epochs" in line]
+    assert re.match(r"(1?[0-9]|20) trainings of 12 epochs take about", told)
