@@ -24,13 +24,21 @@ def front(report: StudyReport) -> Iterator[Html]:
         return
     yield element("h2", "The best network within each budget")
     rows = [
-        (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *_answer(point.best))
+        (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *_answer(point.best, result.races.get(point.budget_ms)))
         if point.best is not None
-        else (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", DASH, DASH, DASH, "none was measured within it")
+        else (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *[DASH] * 4, "none was measured within it")
         for point in result.front
     ]
-    columns = ("budget (ms)", "networks within", "score", "predicted (ms)", "measured (ms)", "architecture")
-    yield table(columns, rows, numeric=range(5))
+    columns = (
+        "budget (ms)",
+        "networks within",
+        "score",
+        "in its race",
+        "predicted (ms)",
+        "measured (ms)",
+        "architecture",
+    )
+    yield table(columns, rows, numeric=range(6))
     note = "All trials count for every budget that they are within; proposals take turns between the budgets."
     yield element("p", note, class_="muted")
     yield reproduce(commands.search(result))
@@ -178,9 +186,11 @@ def _guessing_words(guessing: Guessing, report: StudyReport) -> Iterator[str]:
             )
 
 
-def _answer(best: Candidate) -> tuple[str, str, str, str]:
+def _answer(best: Candidate, race: RaceResult | None) -> tuple[str, ...]:
     measured = DASH if best.measured_s is None else number(best.measured_s)
-    return f"{best.score:.6g}", number(best.predicted_s), measured, code(best.architecture)
+    top1 = None if race is None else race.top1(best.architecture)
+    raced = DASH if top1 is None else f"{top1:.1%}"
+    return f"{best.score:.6g}", raced, number(best.predicted_s), measured, code(best.architecture)
 
 
 def _race_row(round: int, standing: RaceStanding) -> tuple[str, ...]:

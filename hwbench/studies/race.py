@@ -184,6 +184,11 @@ class RaceResult:
         """Wall time of all trainings."""
         return math.fsum(one.seconds for round in self.rounds for one in round.standings)
 
+    def top1(self, architecture: str) -> float | None:
+        """Top-1 of a network in the last round that it was trained in, a share; None: it was in none, or failed."""
+        known = (one for round in reversed(self.rounds) for one in round.standings if one.architecture == architecture)
+        return next((one.top1 for one in known if not math.isnan(one.top1)), None)
+
     def to_json(self) -> dict[str, Any]:
         """``race`` of ``hwbench search --json``."""
         return {

@@ -67,7 +67,7 @@ class TrialClock:
         return not trials or self.left_s >= _mean_s(trials) + self._race_s(trials)
 
     def close(self) -> None:
-        """Keeps with the study that its time is used up: the same command adds no trial, and one with more time does."""
+        """Keeps with the study that its time is used up: the same command adds no trial, one with more time does."""
         self._study.set_user_attr(_USED_UP, self._limit.seconds)
 
     def expected(self, workers: int) -> int:

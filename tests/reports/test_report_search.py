@@ -111,6 +111,25 @@ def test_the_page_of_a_race(raced, parse):
         assert " --learn-from first --learn-from '../my truth' " in command
 
 
+def test_what_the_winner_came_to_in_its_race_stands_before_the_score_that_chose_it(raced, stored, parse):
+    result = read_result(raced, "mine")
+    race, device = result.race, result.settings.device
+    best = next(c for c in result.history if c.architecture == race.winner)
+
+    def edit(values):
+        values["best"] = best.to_json(device)
+        values["settings"]["smaller_budgets_ms"] = [3.6]
+        none, point = {"budget_ms": 3.6, "feasible": 40, "best": None}, {"budget_ms": 4.2, "feasible": 151}
+        values["front"] = [none, point | {"best": best.to_json(device), "race": race.to_json()}]
+
+    stored(edit)
+    shown = parse(page(gather(raced, "mine")))
+    assert race.top1(race.winner) == 50 / VIDEOS
+    assert race.top1("x3d-tiny:unknown") is None
+    assert f"top-1 in its race {50 / VIDEOS:.1%} trained anew; its score was {best.score:.4g}" in shown.text
+    assert f"{best.score:.6g} {50 / VIDEOS:.1%}" in shown.text
+
+
 def test_an_evaluator_that_likes_the_wrong_networks_is_uninformative(raced, parse):
     report = gather(raced, "mine")
     (one,) = report.board.standings

@@ -172,7 +172,7 @@ def forecast(make_search, workspace, monkeypatch, now):
         feasible, keeper = make_search().feasible, Keeper()
         made = TrainingForecast.of(request, StudyData(workspace, "clips", request.fidelity), feasible, 8, races=1)
         clock = TrialClock(time_limit(request, feasible, races=1), study(*options.pop("spans", ())))
-        fit = made.tell(request.plan.trials, keeper, clock)
+        fit, told.lines = made.tell(request.plan.trials, keeper, clock), keeper.lines
         return fit, keeper.lines[0]
 
     return told
@@ -185,7 +185,11 @@ def test_it_is_told_how_many_trainings_fit(forecast):
     assert "; --time, --epochs and --finalists say how much is trained" in told
     fit, told = forecast(workers=2, finalists=0)
     assert (fit, "take about 1 h 00 min" in told) == (60, True)
+    assert forecast.lines[1:] == []
+    assert forecast(time="30min")[0] == 13
+    assert forecast.lines[1].startswith("13 trainings find little more than as many draws do: --epochs 6 trains twice")
     fit, told = forecast(trials=5)
+    assert forecast.lines[1:] == []
     assert fit == 5
     assert told.startswith("5 trainings of 12 epochs take about 10 min 00 s")
     assert "; --trials, --epochs and --finalists say" in told
