@@ -58,7 +58,7 @@ class Way:
 
 
 WAYS: Mapping[str, Way] = {
-    **{f"{trials} whole": Way(trials) for trials in (12, 16, 18, 24, 30, 40)},
+    **{f"{trials} whole": Way(trials) for trials in (12, 16, 18, 24, 30, 40, 72)},
     **{f"{trials} asha": Way(trials, "asha") for trials in (24, 36, 48)},
     **{f"{trials} half": Way(trials, epochs=6) for trials in (24, 48)},
     "24 whole, random": Way(24, sampler="random"),
