@@ -100,8 +100,8 @@ class TrainingForecast:
         )
         if clock is not None and networks < _FEW and not self.request.trials and plan.epochs > 1:
             listener.say(
-                f"{networks} trainings find little more than as many draws do: --epochs {plan.epochs // 2} trains twice "
-                "as many in this time, which finds more"
+                f"{networks} trainings find little more than as many draws do: --epochs {plan.epochs // 2} trains "
+                "twice as many in this time, which finds more"
             )
         self._told = networks
         return networks
