@@ -115,6 +115,7 @@ def search(
 
     race = _race(request, workspace, name, space, data, listener)
     forecast = TrainingForecast.of(request, data, feasible, num_classes, races=len(settings.front_ms))
+    startup = _startup(request, workspace.studies / name, forecast, earlier, listener)
     watch = search_watch(listener, forecast)
 
     def ready(known: Sequence[DevicePredictors], smaller: Sequence[NetworkSet], feasible: NetworkSet) -> Search:
@@ -146,6 +147,7 @@ def search(
             smaller=smaller,
             race=race,
             pruning=_pruning(request, settings),
+            startup=startup,
             time_limit=time_limit(request, feasible, races=len(settings.front_ms)),
             channels=data.channels,
             named=request.named,
@@ -186,7 +188,7 @@ def _going_on(request: SearchRequest, workspace: Workspace, settings: Settings, 
 
     name = request.study or settings.default_study
     check_name(name)
-    if request.evaluator is not None and request.epochs is not None:
+    if None not in (request.evaluator, request.epochs, request.pruner):
         return request
     stored = stored_settings(workspace.studies / name, request.study_storage)
     going, default = going_on(request, stored), request.plan.evaluator
@@ -316,6 +318,36 @@ def _workers(request: SearchRequest) -> WorkerPlan | None:
     if request.ray is not None:
         return RayWorkers(request.ray, request.workers, request.worker_gpus, request.worker_cpus)
     return Workers(request.workers) if request.workers > 1 else None
+
+
+def _startup(
+    request: SearchRequest,
+    study: Path,
+    forecast: TrainingForecast | None,
+    earlier: EarlierTrainings | None,
+    listener: Listener,
+) -> int | None:
+    """Draws before the sampler takes over, where the number of trials does not say it.
+
+    A study that begins is told what fits into its time before anything of it is written.
+
+    Raises:
+        InvalidValue: Nothing fits.
+    """
+    from hwbench.studies.course import startup_draws
+    from hwbench.studies.stored_settings import stored_settings
+
+    if request.time_s is None:
+        return request.startup
+    if not request.trains and request.plan.finalists:
+        listener.say(
+            f"the race comes on top of --time: how long evaluator {request.plan.evaluator!r} trains is not known"
+        )
+    if forecast is None or stored_settings(study, request.study_storage):
+        return request.startup
+    known = earlier.networks if earlier is not None else 0
+    fit = forecast.begin(request.time_s, known, listener)
+    return startup_draws(fit, known) if request.startup is None else request.startup
 
 
 def _pruning(request: SearchRequest, settings: Settings) -> Pruning | None:

@@ -41,6 +41,8 @@ def check_effects(request: SearchRequest) -> None:
     typed = _typed(request, ("supernet_epochs",))
     if typed and evaluator != SUPERNET:
         raise InvalidValue(f"{typed[0]} goes with --evaluator {SUPERNET}, got --evaluator {evaluator}; leave it out")
+    if request.startup is not None and request.sampler == "random":
+        raise InvalidValue("--startup: sampler 'random' draws all networks; leave it out, or take --sampler thompson")
     typed = _typed(request, _OF_RACES)
     if typed and not request.plan.finalists:
         raise InvalidValue(

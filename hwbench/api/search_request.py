@@ -79,6 +79,11 @@ class SearchRequest:
         "with --learn-from alone, else entropy; a study that exists goes on with its own.",
     )
     sampler: str = option(default="thompson", help="thompson, tpe, nsga2 or random.")
+    startup: int | None = option(
+        default=None,
+        min=0,
+        help="Uniform draws before the sampler takes over; default: 12, at most half of the trials.",
+    )
     pruner: str | None = option(
         default=None,
         choices=(NO_PRUNER, "asha", "hyperband"),
@@ -347,7 +352,7 @@ class SearchRequest:
         Raises:
             InvalidValue: It is no duration.
         """
-        return None if self.time is None else parse_duration(self.time, name="--time")
+        return None if self.time is None else parse_duration(self.time, name="--time", unit="min")
 
     @property
     def plan(self) -> ScorePlan:

@@ -81,16 +81,16 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
 
     class TrialProgress(SearchWatch):
         told, last = False, ("", "")
-        fit: int | None = None  # how many networks are foretold to fit into the time, where it is limited
+        limited = False
+        fit: int | None = None  # how many networks are foretold, where anything is
 
         def planned(self, networks: int, clock: TrialClock | None = None) -> None:
             told = None if forecast is None else forecast.tell(networks, listener, clock)
-            self.fit = networks if clock is None else told
+            self.limited, self.fit = clock is not None, told
 
         def started(self, trials: int, finished: int, best: float) -> None:
-            if finished == trials:
-                self.total: int | None = trials
-            else:
+            self.total: int | None = trials
+            if self.limited and finished < trials:
                 self.total = None if self.fit is None else min(trials, finished + self.fit)
             self.first = self.done = finished
             self.since, self.best, self.given_up = time.monotonic(), best, 0
@@ -101,15 +101,12 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             self.done += 1
             self.best = max(self.best, candidate.score)
             listener.evaluated(candidate)
-            self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), f"best {self.best:.4g}")
+            self._tell_one(f"best {self.best:.4g}")
 
         def gave_up(self, candidate: Candidate, epochs: int) -> None:
             self.done += 1
             self.given_up += 1
-            self._tell(
-                format_rate(self.done - self.first, time.monotonic() - self.since),
-                f"best {self.best:.4g}, {self.given_up} given up",
-            )
+            self._tell_one(f"best {self.best:.4g}, {self.given_up} given up")
 
         def died(self, architecture: str, reason: str, again: bool) -> None:
             listener.say(f"{reason}; {architecture} {'runs again' if again else 'has no score'}")
@@ -127,6 +124,11 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
         def exhausted(self, networks: int) -> None:
             self.total = self.done
             self._tell("", f"all {networks} networks within the budget seen")
+
+        def _tell_one(self, note: str) -> None:
+            if self.limited and self.total is not None and self.done >= self.total:
+                self.total = self.done + 1  # until it is known whether another one fits
+            self._tell(format_rate(self.done - self.first, time.monotonic() - self.since), note)
 
         def _tell(self, rate: str, note: str) -> None:
             self.told, self.last = True, (rate, note)

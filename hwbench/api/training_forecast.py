@@ -35,6 +35,21 @@ _FEW = 16
 LOSSES_ALONE = "curve"
 
 
+@dataclass(frozen=True)
+class _Costs:
+    """Seconds of an epoch, of a whole training, of one as the pruner lets it go on, and of all races at most.
+
+    By ``timed`` networks, each with its share of the processors of ``workers``.
+    """
+
+    timed: int
+    workers: int
+    epoch_s: float
+    training_s: float
+    each_s: float
+    race_s: float
+
+
 @dataclass
 class TrainingForecast:
     """The trainings of a search before they begin.
@@ -63,6 +78,41 @@ class TrainingForecast:
             return None
         return cls(request, data, feasible, num_classes, races)
 
+    def begin(self, time_s: float, known: int, listener: Listener) -> int:
+        """Says how many networks a study that begins trains in its time; some seconds of training are timed for it.
+
+        Args:
+            time_s: For the trainings and the races.
+            known: Trainings of before that the study begins from.
+            listener: Hears it.
+
+        Returns:
+            How many fit, at most those that are asked for.
+
+        Raises:
+            InvalidValue: There is no time for one training and the races.
+            VideoError: A video cannot be read.
+        """
+        most = int(min(self.request.plan.trials, self.feasible.count))
+        costs = self._costs(most)
+        fit = costs.workers * int(max(0.0, time_s - costs.race_s) / costs.each_s)
+        if not fit:
+            without = " or --finalists 0" if costs.race_s else ""
+            raise InvalidValue(
+                f"--time {self.request.time}: a training takes about {format_duration(costs.training_s)}"
+                f"{self._race(costs.race_s, ' and')}; give at least "
+                f"{format_duration(1.1 * (costs.training_s + costs.race_s))}{without}"
+            )
+        self._told = min(most, fit)
+        self._say(self._told, costs, "--trials" if self.request.trials else "--time", listener)
+        epochs = self.request.plan.epochs
+        if fit < most and fit + known < _FEW and epochs > 1:
+            listener.say(
+                f"{fit} trainings find little more than as many draws do: with another --study, --epochs {epochs // 2} "
+                "trains twice as many in this time, which finds more"
+            )
+        return self._told
+
     def tell(self, networks: int, listener: Listener, clock: TrialClock | None = None) -> int:
         """Says what is trained, and how long that takes here; once. Some seconds of training are timed for it.
 
@@ -75,43 +125,40 @@ class TrainingForecast:
             How many networks are scored in this time, as far as one knows.
 
         Raises:
-            InvalidValue: A study that begins has no time for one training and the races.
             VideoError: A video cannot be read.
         """
         if self._told is not None:
             return self._told
-        networks = int(min(networks, self.feasible.count))
-        drawn, plan = self._drawn(networks), self.request.plan
-        workers = min(self.request.workers, networks)  # the rest has nothing to do
-        epoch_s = self._epoch_s(drawn, workers)
-        training_s, race_s = self._training_s(drawn[0], epoch_s), self._races_s(epoch_s)
-        each_s = training_s * _SHARES.get(plan.pruner, 1.0)
-        if clock is not None:
-            fit = workers * int(max(0.0, clock.left_s - race_s) / each_s)
-            if not fit and clock.is_new:
-                raise self._too_short(training_s, race_s, clock)
-            networks = min(networks, fit)
-        trainings_s, most = math.ceil(networks / workers) * each_s, "about" if plan.pruner in _SHARES else "at most"
-        told = f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(trainings_s)}"
-        chosen = "--trials" if clock is None or self.request.trials else "--time"
-        listener.say(
-            f"{told}{self._race(race_s, ', and')}, by the first steps of {len(drawn)} networks "
-            f"({format_duration(epoch_s)} for an epoch); {chosen}, --epochs and --finalists say how much is trained"
-        )
-        if clock is not None and networks < _FEW and not self.request.trials and plan.epochs > 1:
+        if clock is not None and (fit := clock.fit(self.request.workers)) is not None:
+            self._told = min(networks, fit)
             listener.say(
-                f"{networks} trainings find little more than as many draws do: --epochs {plan.epochs // 2} trains "
-                "twice as many in this time, which finds more"
+                f"{self._told} more trainings fit into what is left of --time {self.request.time}, by those of before"
             )
+            return self._told
         self._told = networks
+        self._say(networks, self._costs(networks), "--trials", listener)
         return networks
 
-    def _too_short(self, training_s: float, race_s: float, clock: TrialClock) -> InvalidValue:
-        least_s, without = 1.1 * (training_s + race_s + clock.spent_s), " or --finalists 0" if race_s else ""
-        return InvalidValue(
-            f"--time {self.request.time}: a training takes about {format_duration(training_s)}"
-            f"{self._race(race_s, ' and')}; give at least {format_duration(least_s)}{without}"
+    def _say(self, networks: int, costs: _Costs, chosen: str, listener: Listener) -> None:
+        plan = self.request.plan
+        seconds, most = (
+            math.ceil(networks / costs.workers) * costs.each_s,
+            "about" if plan.pruner in _SHARES else "at most",
         )
+        listener.say(
+            f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(seconds)}"
+            f"{self._race(costs.race_s, ', and')}, by the first steps of {costs.timed} networks "
+            f"({format_duration(costs.epoch_s)} for an epoch); {chosen}, --epochs and --finalists say how much is "
+            "trained"
+        )
+
+    def _costs(self, networks: int) -> _Costs:
+        drawn = self._drawn(networks)
+        workers = min(self.request.workers, networks)  # the rest has nothing to do
+        epoch_s = self._epoch_s(drawn, workers)
+        training_s = self._training_s(drawn[0], epoch_s)
+        each_s = training_s * _SHARES.get(self.request.plan.pruner, 1.0)
+        return _Costs(len(drawn), workers, epoch_s, training_s, each_s, self._races_s(epoch_s))
 
     def _race(self, seconds: float, joined: str) -> str:
         """Says how long the races take; nothing where there is none."""

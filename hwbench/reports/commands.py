@@ -52,6 +52,8 @@ def search(result: StoredResult) -> str:
             f"--{name} {share}" for name, share in re.findall(r", (frames-share|resolution-share) ([0-9.]+)", s.effort)
         ]
     words += _modality(result)
+    if result.course is not None and result.course.startup is not None:
+        words.append(f"--startup {result.course.startup}")
     if s.pruner:
         words.append(f"--pruner {shlex.quote(s.pruner)}")
     if result.storage is not None:

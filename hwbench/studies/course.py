@@ -13,6 +13,9 @@ from hwbench.studies.journal import finished_trials
 
 _DRAWS = "draws"
 _MEASURE = "measure"
+_STARTUP = "startup"
+# Uniform draws before the sampler takes over, unless the study is shorter than twice that.
+_DRAWS_BEFORE = 12
 # Of each run that began with draws: how many trials there were before it, and up to how many it drew.
 _DRAWN = "drawn"
 # Optuna's mark of a trial whose choices were queued.
@@ -27,30 +30,48 @@ class SearchCourse:
         seconds: Sum of the wall times of the trials.
         draws: Numbers of the trials that were drawn uniformly from the networks within the budget.
         measure: How many of the best networks were asked to be measured for each budget; None: not stored.
+        startup: Uniform draws before the sampler takes over, where the number of trials does not say it; else None.
     """
 
     seconds: float
     draws: tuple[int, ...] = ()
     measure: int | None = None
+    startup: int | None = None
 
     @classmethod
     def of(cls, study: Study, measure: int | None = None) -> SearchCourse:
         """Of a study as it is stored, of whose best networks ``measure`` are to be measured."""
         durations = [trial.duration for trial in finished_trials(study)]
         seconds = math.fsum(one.total_seconds() for one in durations if one is not None)
-        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())), measure)
+        return cls(round(seconds, 3), tuple(study.user_attrs.get(_DRAWS, ())), measure, kept_startup(study))
 
     def to_json(self) -> dict[str, Any]:
         """``course`` of a stored result."""
         values = {"seconds": self.seconds, _DRAWS: list(self.draws)}
-        return values if self.measure is None else values | {_MEASURE: self.measure}
+        further = {_MEASURE: self.measure, _STARTUP: self.startup}
+        return values | {key: number for key, number in further.items() if number is not None}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> SearchCourse:
         """What ``to_json`` wrote; raises KeyError, TypeError or ValueError where it is none."""
-        measure = values.get(_MEASURE)
-        draws = tuple(int(number) for number in values[_DRAWS])
-        return cls(float(values["seconds"]), draws, None if measure is None else int(measure))
+        measure, startup = (None if values.get(key) is None else int(values[key]) for key in (_MEASURE, _STARTUP))
+        return cls(float(values["seconds"]), tuple(int(number) for number in values[_DRAWS]), measure, startup)
+
+
+def startup_draws(trials: int, known: int = 0) -> int:
+    """Uniform draws before the sampler takes over in a study of so many trials, that begins from ``known`` others."""
+    return max(0, min(_DRAWS_BEFORE, trials // 2) - known)
+
+
+def keep_startup(study: Study, startup: int) -> None:
+    """Keeps with a study how many draws there are before its sampler takes over: it goes on with as many."""
+    study.set_user_attr(_STARTUP, startup)
+
+
+def kept_startup(study: Study) -> int | None:
+    """What ``keep_startup`` kept; None: the number of trials says it."""
+    kept = study.user_attrs.get(_STARTUP)
+    return None if kept is None else int(kept)
 
 
 def begin_draws(study: Study, startup: int) -> None:

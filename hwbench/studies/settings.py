@@ -224,7 +224,11 @@ class Settings:
         }
         now = self._plain()
         before |= {name: type(now[name])() for name in _LATER} | dict(stored)
-        changed = {k: f"{k} was {before.get(k)!r}, now {v!r}" for k, v in now.items() if before.get(k) != v}
+        changed = {
+            k: f"{k} was {_typed(k, before.get(k))!r}, now {_typed(k, v)!r}"
+            for k, v in now.items()
+            if before.get(k) != v
+        }
         if "scoring" in changed and "evaluator" not in changed:
             changed["scoring"] += f": scores of {self.evaluator} are computed otherwise since"
         return list(changed.values())
@@ -236,6 +240,11 @@ class Settings:
             if study == replace(self, missing_rows=rows).default_study:
                 return rows
         return LEFT_OUT
+
+
+def _typed(name: str, value: object) -> object:
+    """A setting as an option gives it."""
+    return "none" if name == "pruner" and not value else value
 
 
 def check_confidence(confidence: float, name: str) -> None:

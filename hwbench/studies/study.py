@@ -17,7 +17,15 @@ from hwbench.specs import Architecture, Network, Precision, Workload
 from hwbench.specs.tensor import CLIP_CHANNELS
 from hwbench.studies.candidates import BySpace, Candidate, FurtherLatency, pareto
 from hwbench.studies.confirmation import Confirmation, DeviceBudget, MeasureNetworks, confirm, each_once
-from hwbench.studies.course import QUEUED, SearchCourse, begin_draws, note_draws
+from hwbench.studies.course import (
+    QUEUED,
+    SearchCourse,
+    begin_draws,
+    keep_startup,
+    kept_startup,
+    note_draws,
+    startup_draws,
+)
 from hwbench.studies.earlier import EarlierTrainings
 from hwbench.studies.evaluations import EvaluatorSetup, InProcess, ReferenceNetworks, WorkerPlan
 from hwbench.studies.evaluators import (
@@ -52,8 +60,6 @@ from hwbench.studies.time_limit import TimeLimit, TrialClock
 from hwbench.studies.trials import SearchWatch, Trials, given_up, scored_candidates
 from hwbench.workspace import Workspace
 
-# Uniform feasible draws before the sampler takes over, unless the study is shorter than twice that.
-_STARTUP = 12
 # What a study keeps of ``ReferenceNetworks``.
 _REFERENCE = "reference"
 # Choices of the networks that a study tries first, kept before they are queued one by one.
@@ -91,6 +97,7 @@ class Search:
         storage: Where trials are kept; None: in the folder of the study.
         pruning: How networks are given up that are behind; None: none is.
         time_limit: Ends the trials before their number is reached; None: nothing does.
+        startup: Uniform draws before the sampler takes over; None: as many as the study has kept, or by its trials.
         spread: Factor of the prediction interval, by space where there are several.
         measure: Measures the candidates on the device.
         trainer: Short training, for evaluators that train.
@@ -131,6 +138,7 @@ class Search:
     race: Race | None = None
     pruning: Pruning | None = None
     time_limit: TimeLimit | None = None
+    startup: int | None = None
     occasion: BySpace = 0.0
     replaces: bool = False
     channels: int = CLIP_CHANNELS
@@ -196,16 +204,26 @@ class Search:
         check_name(self.name)
         make = get_evaluator(self.settings.evaluator)
         self.settings = replace(self.settings, scoring=scoring_of(make))
-        startup = max(0, min(_STARTUP, trials // 2) - (self.earlier.networks if self.earlier else 0))
-        sampler = self._sampler(samplers.get(self.settings.sampler), startup)
-        num_choices = len(self.feasible.space.choices)
+        base, num_choices = samplers.get(self.settings.sampler), len(self.feasible.space.choices)
         folder = self.workspace.studies / self.name
-        with open_study(folder, self.settings, sampler, num_choices, self.storage) as study:
+        with open_study(folder, self.settings, None, num_choices, self.storage) as study:
+            startup = self._startup(study, trials)
+            study.sampler = self._sampler(base, startup)
             if not self.smaller:  # draws of a front are from bands
                 begin_draws(study, trials if self.settings.sampler == DRAWS_ONLY else startup)
             self._optimize(study, trials)
             note_draws(study)
             yield study
+
+    def _startup(self, study: Study, trials: int) -> int:
+        """Uniform draws before the sampler takes over; a study keeps them where its trials do not say it."""
+        startup, kept = self.startup, kept_startup(study)
+        if startup is None:
+            known = self.earlier.networks if self.earlier else 0
+            startup = startup_draws(trials, known) if kept is None else kept
+        if startup != kept and (self.startup is not None or self.time_limit is not None):
+            keep_startup(study, startup)
+        return startup
 
     def _sampler(self, base: Base, startup: int) -> BaseSampler:
         known = self.earlier.observations if self.earlier else ()
@@ -274,6 +292,7 @@ class Search:
             total = min(total, done)  # no worker starts for nothing
         left = total - done
         fresh = left - sum(one.key in known for one in self._queued(study)[: max(left, 0)])
+        fresh = min(fresh, round(self.feasible.count) - self._seen(study))
         if fresh > 0:
             self.watch.planned(fresh, clock)
         with self.workers.open(setup, left) if self.workers and left > 0 else InProcess(setup) as evaluations:
@@ -288,6 +307,11 @@ class Search:
                 known,
                 clock,
             ).run(total)
+
+    def _seen(self, study: Study) -> int:
+        """How many of the networks within the budget have been tried."""
+        tried = {trial.user_attrs["architecture"] for trial in finished_trials(study)}
+        return sum(Architecture.parse(key) in self.feasible for key in tried)
 
     def _lost(self, history: Iterable[Candidate]) -> set[str]:
         """The networks that were scored and are beyond the (largest) budget by the tables of today."""

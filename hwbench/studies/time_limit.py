@@ -45,11 +45,6 @@ class TrialClock:
         self._before_s, self._since = spent_s(finished_trials(study)), time.monotonic()
 
     @property
-    def is_new(self) -> bool:
-        """Whether no trial has ended yet."""
-        return not finished_trials(self._study)
-
-    @property
     def spent_s(self) -> float:
         """Seconds that are gone, those of earlier runs among them."""
         return self._before_s + time.monotonic() - self._since
@@ -70,13 +65,13 @@ class TrialClock:
         """Keeps with the study that its time is used up: the same command adds no trial, one with more time does."""
         self._study.set_user_attr(_USED_UP, self._limit.seconds)
 
-    def expected(self, workers: int) -> int:
-        """How many trials the study will have, where so many workers go on as until now."""
-        trials, done = self._evaluated(), len(finished_trials(self._study))
+    def fit(self, workers: int) -> int | None:
+        """How many more trials fit, where so many workers go on as until now; None: no trial tells yet."""
+        trials = self._evaluated()
         if not trials:
-            return done + workers
+            return None
         each_s, left_s = _mean_s(trials), self.left_s - self._race_s(trials)
-        return done if left_s < each_s else done + int(left_s / max(each_s, _LEAST_S) * workers)
+        return 0 if left_s < each_s else int(left_s / max(each_s, _LEAST_S) * workers)
 
     def _race_s(self, trials: list[FrozenTrial]) -> float:
         whole = [trial for trial in trials if trial.state is TrialState.COMPLETE]

@@ -149,11 +149,11 @@ class Trials:
         return bool(self._running)
 
     def _tell_expected(self, total: int) -> None:
-        """Says how many trials there will be, where the clock decides that."""
-        if self.clock is not None:
-            under_way, workers = len(self._running), len(self._running) + self.evaluations.free
-            least = len(finished_trials(self.study)) + under_way
-            self.watch.expected(min(total, max(least, self.clock.expected(workers))))
+        """Says how many trials there will be, where the clock decides that; while workers start nothing is known."""
+        under_way, workers = len(self._running), len(self._running) + self.evaluations.free
+        if self.clock is not None and workers and (fit := self.clock.fit(workers)) is not None:
+            done = len(finished_trials(self.study))
+            self.watch.expected(min(total, done + max(under_way, fit)))
 
     def _is_exhausted(self) -> bool:
         known = {*self._scores, *self._given_up, *(running.architecture.key for running in self._running.values())}

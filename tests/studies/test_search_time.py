@@ -1,7 +1,6 @@
 """Searches that end in time: as many trainings as fit, with the race of the best ones after them."""
 
 import math
-import re
 from datetime import datetime, timedelta
 from types import SimpleNamespace
 
@@ -15,8 +14,11 @@ from hwbench import SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.api.training_forecast import TrainingForecast, time_limit
 from hwbench.errors import InvalidValue
+from hwbench.reports import commands
+from hwbench.reports.result import read_result
 from hwbench.studies import time_limit as clocks
 from hwbench.studies.journal import UNSCORED
+from hwbench.studies.race import Race, RaceResult
 from hwbench.studies.time_limit import TimeLimit, TrialClock, spent_s
 from hwbench.studies.trials import SearchWatch
 from hwbench.studies.worker_pool import Workers
@@ -62,26 +64,25 @@ def test_a_network_is_begun_where_it_ends_in_time_and_the_race_after_it(now, sec
 
 def test_what_passes_counts_beside_the_trials_of_before(now):
     clock = TrialClock(TimeLimit(50), study((0, 10)))
-    assert (clock.spent_s, clock.left_s, clock.is_new) == (10, 40, False)
+    assert (clock.spent_s, clock.left_s) == (10, 40)
     now[0] = 30
-    assert (clock.left_s, clock.has_room(), clock.expected(1)) == (10, True, 2)
+    assert (clock.left_s, clock.has_room(), clock.fit(1)) == (10, True, 1)
     now[0] = 31
-    assert (clock.left_s, clock.has_room(), clock.expected(1)) == (9, False, 1)
+    assert (clock.left_s, clock.has_room(), clock.fit(1)) == (9, False, 0)
 
 
 def test_a_study_without_a_trial_begins_one_however_short_the_time(now):
     clock = TrialClock(TimeLimit(1e-9), study())
     now[0] = 5
-    assert clock.is_new
     assert clock.has_room()
-    assert clock.expected(3) == 3
+    assert clock.fit(3) is None
 
 
 def test_scores_that_were_known_say_nothing_of_how_long_a_training_takes(now):
     spans = [(0, 0), (0, 0), (0, 10), (10, 10)]
     made = study(*spans, names=["known", "also", "trained", "trained"])
     clock = TrialClock(TimeLimit(25), made, {"known", "also"})
-    assert clock.expected(1) == 4 + 1
+    assert clock.fit(1) == 1
     assert TrialClock(TimeLimit(19), made, {"known", "also"}).has_room() is False
 
 
@@ -162,37 +163,43 @@ def test_the_time_of_a_race_is_that_of_its_trainings(make_search):
 
 
 @pytest.fixture
-def forecast(make_search, workspace, monkeypatch, now):
-    """What is told of a request, where an epoch takes ten seconds and no test counts; and what it is that fits."""
+def forecast(make_search, workspace, monkeypatch):
+    """How many trainings fit, of 120 s each, and what is told of them."""
     monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 10.0)
     monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 0.0)
 
-    def told(made=None, **options):
+    def of(known=0, **options):
         request = SearchRequest(budget="5ms", **{"data": "clips", "time": "1h"} | options)
-        feasible, keeper = make_search().feasible, Keeper()
-        made = TrainingForecast.of(request, StudyData(workspace, "clips", request.fidelity), feasible, 8, races=1)
-        clock = TrialClock(time_limit(request, feasible, races=1), study(*options.pop("spans", ())))
-        fit, told.lines = made.tell(request.plan.trials, keeper, clock), keeper.lines
-        return fit, keeper.lines[0]
+        data, keeper = StudyData(workspace, "clips", request.fidelity), Keeper()
+        made = TrainingForecast.of(request, data, make_search().feasible, 8, races=1)
+        fit = made.begin(request.time_s, known, keeper)
+        assert made.tell(10_000, keeper) == fit  # it is told once
+        return fit, keeper.lines
 
-    return told
+    return of
 
 
 def test_it_is_told_how_many_trainings_fit(forecast):
-    fit, told = forecast()
-    assert fit == 28  # of 120 s each; the race takes 240 s of the hour
+    fit, (told,) = forecast()
+    assert fit == 28  # the race takes 240 s of the hour
     assert told.startswith("28 trainings of 12 epochs take about 56 min 00 s, and the race of the best 2 at most 4 min")
     assert "; --time, --epochs and --finalists say how much is trained" in told
-    fit, told = forecast(workers=2, finalists=0)
+    fit, (told,) = forecast(workers=2, finalists=0)
     assert (fit, "take about 1 h 00 min" in told) == (60, True)
-    assert forecast.lines[1:] == []
-    assert forecast(time="30min")[0] == 13
-    assert forecast.lines[1].startswith("13 trainings find little more than as many draws do: --epochs 6 trains twice")
-    fit, told = forecast(trials=5)
-    assert forecast.lines[1:] == []
+    fit, (told,) = forecast(trials=5)
     assert fit == 5
     assert told.startswith("5 trainings of 12 epochs take about 10 min 00 s")
     assert "; --trials, --epochs and --finalists say" in told
+
+
+def test_few_trainings_are_told_to_be_few(forecast):
+    fit, (_, hint) = forecast(time="30min")
+    assert fit == 13
+    assert hint.startswith(
+        "13 trainings find little more than as many draws do: with another --study, --epochs 6 trains"
+    )
+    assert len(forecast(time="30min", known=3)[1]) == 1  # with those of before they are enough
+    assert len(forecast(time="30min", epochs=1, finalist_epochs=1)[1]) == 1
 
 
 def test_a_time_that_is_too_short_is_refused_with_one_that_is_not(forecast):
@@ -208,26 +215,102 @@ def test_a_time_that_is_too_short_is_refused_with_one_that_is_not(forecast):
     assert forecast(time="6.6min")[0] == 1
 
 
+def test_a_study_that_goes_on_is_foretold_by_its_own_trials(make_search, workspace, now, monkeypatch):
+    monkeypatch.setattr(StudyData, "epoch_s", lambda *_, **__: pytest.fail("nothing is timed"))
+    request, feasible, keeper = SearchRequest(budget="5ms", data="clips", time="100s"), make_search().feasible, Keeper()
+    forecast = TrainingForecast.of(request, StudyData(workspace, "clips", request.fidelity), feasible, 8, races=1)
+    assert forecast.tell(10_000, keeper, TrialClock(TimeLimit(100), study((0, 10)))) == 9
+    assert keeper.lines == ["9 more trainings fit into what is left of --time 100s, by those of before"]
+
+
 def test_the_time_goes_with_trainings_and_is_a_duration(workspace, make_search, monkeypatch):
-    with pytest.raises(InvalidValue, match="--time: '90' has no unit"):
+    with pytest.raises(InvalidValue, match="--time: '90' has no unit; write for example \"90min\""):
         SearchRequest(budget="5ms", data="clips", time="90")
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
     with pytest.raises(InvalidValue, match="--time: evaluator 'entropy' trains nothing; leave it out"):
         hwbench.search(SearchRequest(budget="4.2ms", time="1h"), workspace=workspace)
 
 
-def test_a_search_with_data_trains_what_fits(workspace, make_search, monkeypatch):
-    """The whole of it: the progress knows how many trials there will be, and the command ends."""
+@pytest.fixture
+def search(workspace, make_search, monkeypatch):
+    """``hwbench.search`` with trainings of 0.05 s, as is foretold."""
     monkeypatch.setattr(StudyData, "top1", lambda self, network, seed: Sleep(0.05)(network, seed))
-    monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 0.05 / 12)
+    monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 0.05 / self.fidelity.epochs)
     monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 0.0)
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
+
+    def search(keeper=None, **options):
+        request = SearchRequest(**{"budget": "4.2 ms", "data": "synthetic", "time": "1 s", "finalists": 0} | options)
+        return hwbench.search(request, keeper or Keeper(), workspace=workspace)
+
+    return search
+
+
+def test_a_search_with_data_trains_what_fits(search):
+    """The whole of it: the progress knows how many trials there will be, and the command ends."""
     keeper = Keeper()
-    request = SearchRequest(budget="4.2 ms", data="synthetic", time="1 s", finalists=0)
-    result = hwbench.search(request, keeper, workspace=workspace)
+    result = search(keeper)
     assert 1 <= result.trials <= 20
     trials = [at for at in keeper.stages if at.stage == "trials"]
     assert (trials[0].done, trials[-1].done, trials[-1].total) == (0, result.trials, result.trials)
-    assert all(at.total is not None and at.done <= at.total <= 20 for at in trials)
+    assert all(at.done <= at.total <= 21 for at in trials)
+    assert all(at.done < at.total for at in trials if at.done < result.trials)  # a full bar is the last
     (told,) = [line for line in keeper.lines if "trainings of 12 epochs" in line]
-    assert re.match(r"(1?[0-9]|20) trainings of 12 epochs take about", told)
+    assert told.startswith("20 trainings of 12 epochs take about 1 s")
+    again = Keeper()
+    assert search(again).history == result.history
+    assert not [line for line in again.lines if "trainings" in line]
+
+
+def test_what_is_refused_leaves_no_study(search, workspace):
+    with pytest.raises(InvalidValue, match="--time 10ms: a training takes about 50 ms"):
+        search(time="10ms")
+    assert not list(workspace.studies.glob("*"))
+    assert search(epochs=2, trials=2).trials == 2
+
+
+def test_half_of_what_fits_is_drawn_and_the_command_of_the_report_draws_as_many(search, workspace):
+    first = search(time="400ms", study="first")  # eight fit by the forecast, fewer where the machine is busy
+    assert first.course.startup == 4
+    assert first.course.draws == tuple(range(min(4, first.trials)))
+    command = commands.search(read_result(workspace, "first"))
+    assert f"--trials {first.trials} " in command
+    assert " --startup 4 " in command
+    second = search(time=None, trials=first.trials, startup=4, study="second")
+    assert [one.architecture for one in second.history] == [one.architecture for one in first.history]
+    longer = search(time=None, trials=first.trials + 1, study="second")
+    assert longer.course.startup == 4  # a study keeps its draws
+    with pytest.raises(InvalidValue, match="--startup: sampler 'random' draws all networks"):
+        search(startup=3, sampler="random")
+
+
+def test_the_race_of_an_evaluator_that_does_not_say_how_it_trains_comes_on_top(search, monkeypatch):
+    keeper = Keeper()
+    monkeypatch.setattr(Race, "run", lambda self, networks: RaceResult("synthetic", "fp32", 8, (), networks[0]))
+    result = search(keeper, evaluator="deep-and-slow", data=None, finalists=2, trials=3)
+    assert result.trials == 3
+    assert "the race comes on top of --time: how long evaluator 'deep-and-slow' trains is not known" in keeper.lines
+
+
+def test_nothing_is_foretold_where_every_network_has_been_tried(search):
+    budget = {"budget": "3.05ms", "time": None, "trials": 24}
+    first, again = search(**budget), Keeper()
+    assert first.trials == first.feasible < 24
+    search(again, **budget)
+    assert not [line for line in again.lines if "trainings" in line]
+
+
+def test_known_trainings_count_in_the_progress(search):
+    search(study="known", time=None, trials=8)
+    keeper = Keeper()
+    search(keeper, study="more", time=None, trials=10, learn_from=("known",))
+    trials = [at for at in keeper.stages if at.stage == "trials"]
+    assert {at.total for at in trials} == {10}
+
+
+def test_a_study_keeps_its_pruner_whatever_else_is_typed(search):
+    search(study="pruned", pruner="asha", time=None, trials=3, epochs=4)
+    again = search(study="pruned", time=None, trials=4, epochs=4, evaluator="short-train")
+    assert again.settings.pruner == "asha"
+    with pytest.raises(InvalidValue, match="pruner was 'asha', now 'none'"):
+        search(study="pruned", time=None, trials=5, pruner="none")
