@@ -44,7 +44,7 @@ def trained(monkeypatch):
 def planned(monkeypatch):
     """How many trainings were told of, by search."""
     told = []
-    monkeypatch.setattr(TrainingForecast, "tell", lambda self, networks, listener: told.append(networks))
+    monkeypatch.setattr(TrainingForecast, "tell", lambda self, networks, listener, clock: told.append(networks))
     return told
 
 
