@@ -24,8 +24,9 @@ ROWS, RESULTS = HERE / "rows", HERE / "results.json"
 # What searches said: a study each, named for its role, precision and seed.
 SEARCHES = "*-*-?.json"
 SEEDS = (0, 1, 2)
-# Roles of what searches found.
-WINNERS = ("search", "fitted")
+# Roles of what searches found: of 24 trainings, of an hour of them, of a model alone.
+HOUR = "hour"
+WINNERS = ("search", HOUR, "fitted")
 # What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
 STUDY_TRAININGS = 14
 
@@ -114,6 +115,7 @@ def summary() -> None:
         results[at] = {
             "studies": {one.name: [row["top1"] for row in one.trainings] for one in winners},
             "mean": mean,
+            HOUR: {one.name: [row["top1"] for row in one.trainings] for one in here if one.role == HOUR},
             "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
             "random": len(pool),
             **{f"best of {k} random": guessed(pool, k) for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)},
