@@ -141,10 +141,8 @@ class TrainingForecast:
 
     def _say(self, networks: int, costs: _Costs, chosen: str, listener: Listener) -> None:
         plan = self.request.plan
-        seconds, most = (
-            math.ceil(networks / costs.workers) * costs.each_s,
-            "about" if plan.pruner in _SHARES else "at most",
-        )
+        most = "about" if plan.pruner in _SHARES else "at most"
+        seconds = math.ceil(networks / costs.workers) * costs.each_s
         listener.say(
             f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(seconds)}"
             f"{self._race(costs.race_s, ', and')}, by the first steps of {costs.timed} networks "

@@ -29,16 +29,8 @@ def front(report: StudyReport) -> Iterator[Html]:
         else (f"{point.budget_ms:g}", f"{point.feasible:,.0f}", *[DASH] * 4, "none was measured within it")
         for point in result.front
     ]
-    columns = (
-        "budget (ms)",
-        "networks within",
-        "score",
-        "in its race",
-        "predicted (ms)",
-        "measured (ms)",
-        "architecture",
-    )
-    yield table(columns, rows, numeric=range(6))
+    columns = ("score", "in its race", "predicted (ms)", "measured (ms)", "architecture")
+    yield table(("budget (ms)", "networks within", *columns), rows, numeric=range(6))
     note = "All trials count for every budget that they are within; proposals take turns between the budgets."
     yield element("p", note, class_="muted")
     yield reproduce(commands.search(result))
