@@ -116,8 +116,8 @@ def table_predictor(
     interpolate, other = filling
     check_filling(interpolate, other, target.device, precision, target.threads)
     source = TableSource.parse(other).of(target, precision) if other else (target, precision)
-    known = load_table(workspace, *source, space, variant)
-    table = load_table(workspace, target, precision, space, variant) if other else known
+    known = load_table(workspace, *source, space, variant, classes)
+    table = load_table(workspace, target, precision, space, variant, classes) if other else known
     if known.emulated and not table.emulated:
         raise InvalidValue(
             f"--transfer-from: the table of {known.target} was taken under emulation, which says nothing of "

@@ -117,10 +117,11 @@ def _published(request: ProfileRequest, workspace: Workspace, target: Target) ->
     paths = {one: table_path(workspace.root, target, one, request.variant) for one in request.precisions}
     published = [precision for precision, path in paths.items() if path.is_file()]
     if not published:
+        missing = request.precisions[0]
+        command = profile_command(target, missing, request.space, variant=request.variant, classes=request.classes)
         names = ", ".join(path.name for path in paths.values())
         raise NotMeasured(
-            f"--refresh moves the scale of a table, and {target.device} has none ({names}); "
-            f"measure one: {profile_command(target, request.precisions[0], request.space, variant=request.variant)}"
+            f"--refresh moves the scale of a table, and {target.device} has none ({names}); measure one: {command}"
         )
     return published
 

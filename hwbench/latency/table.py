@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import heapq
 import io
 import math
@@ -157,6 +158,13 @@ class LatencyTable:
         """Digest of the conditions of all rows; empty where no row says them."""
         return next((row.conditions for row in self if row.stats is not None), "")
 
+    @functools.cached_property
+    def num_classes(self) -> int:
+        """The number of classes that most heads have; what ``hwbench profile`` takes where there are none."""
+        blocks = [row.workload.blocks[0] for row in self if row.role is Role.BLOCK]
+        counts = Counter(block.out_channels for block in blocks if block.role.gives_logits)
+        return max(counts, key=lambda n: (counts[n], -n), default=DEFAULT_CLASSES)
+
     def with_aa(self, aa: SelfCheck | None) -> LatencyTable:
         """The same rows with another A/A test."""
         return LatencyTable(
@@ -227,8 +235,10 @@ class LatencyTable:
         )
 
     def command(self, space: str | None = None, workload: Workload | None = None) -> str:
-        """The command that fills this table; with a workload, with the options that take it in."""
-        return profile_command(self.target, self.precision, space, workload, self.variant)
+        """The command that fills this table, with heads of ``num_classes``; with a workload, with the options that take
+        it in.
+        """
+        return profile_command(self.target, self.precision, space, workload, self.variant, self.num_classes)
 
     @property
     def text(self) -> str:
@@ -316,10 +326,22 @@ def table_path(root: Path, target: Target, precision: Precision, variant: str = 
 
 
 def load_table(
-    workspace: Workspace, target: Target, precision: Precision, space: str | None = None, variant: str = AUTO
+    workspace: Workspace,
+    target: Target,
+    precision: Precision,
+    space: str | None = None,
+    variant: str = AUTO,
+    classes: int | None = None,
 ) -> LatencyTable:
-    """The table of a target, from the workspace or as shipped; one of this machine only from the workspace. With
-    ``stream`` as its variant the one of new frames.
+    """The table of a target, from the workspace or as shipped; one of this machine only from the workspace.
+
+    Args:
+        workspace: Holds tables.
+        target: What was measured.
+        precision: Of the arithmetic.
+        space: What the command measures where there is no table.
+        variant: ``stream``: the table of new frames.
+        classes: Of the heads that this command measures; None: the default.
 
     Raises:
         NotMeasured: There is none; the message holds the command that makes it.
@@ -333,7 +355,7 @@ def load_table(
     of = "latency table of streams" if variant == STREAM else "latency table"
     raise NotMeasured(
         f"no {of} of {target} in {precision} ({table_path(workspace.root, target, precision, variant)}); "
-        f"measure it: {profile_command(target, precision, space, variant=variant)}"
+        f"measure it: {profile_command(target, precision, space, variant=variant, classes=classes)}"
     )
 
 

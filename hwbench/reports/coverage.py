@@ -10,7 +10,6 @@ from hwbench.latency import LatencyTable, Role
 from hwbench.reports.families import BlockFamily
 from hwbench.spaces import StagedSpace
 from hwbench.specs import Outcome, Precision, Workload, part_workload
-from hwbench.specs.network import DEFAULT_CLASSES
 
 
 @dataclass(frozen=True)
@@ -51,13 +50,6 @@ def belongs(space: StagedSpace, table: LatencyTable) -> bool:
     )
     stems = {(stem.blocks, stem.input) for stem in first}
     return any((row.workload.blocks, row.workload.input) in stems for row in table if row.role is Role.BLOCK)
-
-
-def classes_of(table: LatencyTable) -> int:
-    """The number of classes that most heads of a table have; what ``hwbench profile`` takes where there are none."""
-    blocks = [row.workload.blocks[0] for row in table if row.role is Role.BLOCK]
-    counts = Counter(block.out_channels for block in blocks if block.role.gives_logits)
-    return max(counts, key=lambda n: (counts[n], -n), default=DEFAULT_CLASSES)
 
 
 def parts_of(space: StagedSpace, classes: int) -> list[Workload]:

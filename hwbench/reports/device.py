@@ -17,7 +17,7 @@ from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
 from hwbench.measure.sustained_log import SustainedCourse, courses
 from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
-from hwbench.reports.coverage import Coverage, belongs, classes_of, coverage, parts_of
+from hwbench.reports.coverage import Coverage, belongs, coverage, parts_of
 from hwbench.reports.profiled import COMPARED, Missing, Profiled, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import AUTO, LOCAL, STREAM, Precision, Target, Workload
@@ -76,7 +76,7 @@ class TargetReport:
         """The command that measures what is missing in one precision."""
         tables = self.measured
         table = tables.get(precision, next(iter(tables.values()), None))
-        classes = None if table is None else classes_of(table)
+        classes = None if table is None else table.num_classes
         return profile_command(self.target, precision, space or self.space, classes=classes)
 
     def validate(self, precision: Precision) -> str:
@@ -172,7 +172,7 @@ class _Parts:
 
 def _stream_table(workspace: Workspace, path: Path, spaces: Spaces, asked: Spaces, parts: _Parts) -> StreamTable:
     table = LatencyTable.read(path)
-    classes = classes_of(table)
+    classes = table.num_classes
     # Families without a stream form have no such table.
     own = {name: space for name, space in spaces.items() if or_missing(partial(belongs, space, table)) is True}
     streamed = {name: or_missing(space.streamed) for name, space in own.items()}
@@ -259,7 +259,7 @@ def _target(
     covered = {name: _covered(spaces[name], raw.values(), parts) for name in dict.fromkeys((*own, *asked))}
     names = tuple(name for name in _by_share(covered, asked) if name in own)
     first = next(iter((*names, *asked)), None)
-    classes = next(map(classes_of, raw.values()), None)
+    classes = next((table.num_classes for table in raw.values()), None)
     tables: dict[Precision, Profiled | Missing] = {
         p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first, classes)
         for p in Precision
@@ -283,7 +283,7 @@ def _target(
 def _chosen(names: Iterable[str], spaces: Spaces, tables: Mapping[Precision, LatencyTable]) -> Iterator[ChosenRows]:
     for name in names:
         for table in tables.values():
-            rows = chosen_rows(spaces[name], classes_of(table), table)
+            rows = chosen_rows(spaces[name], table.num_classes, table)
             if rows is not None:
                 yield rows
 
@@ -300,7 +300,7 @@ def _of_tables(
     space: str | None,
 ) -> Stored | Missing:
     """What the store knows under the conditions of the tables; all of it where there is no table."""
-    classes = next(map(classes_of, tables.values()), None)
+    classes = next((table.num_classes for table in tables.values()), None)
     command = profile_command(target, next(iter(tables), Precision.INT8), space, classes=classes)
     if isinstance(stored, Missing):
         return Missing(f"{stored.reason}; measure here: {command}")
@@ -319,7 +319,7 @@ def _of_tables(
 
 def _covered(space: StagedSpace, tables: Iterable[LatencyTable], parts: _Parts) -> list[Coverage]:
     """What each table has of a space."""
-    found = [(classes_of(table), table) for table in tables]
+    found = [(table.num_classes, table) for table in tables]
     return [coverage(space.name, parts.of(space, classes), classes, table) for classes, table in found]
 
 

@@ -221,7 +221,10 @@ def _profiled(
     if not isinstance(space, Missing):
         members = space.size()
         parts = list(space.parts(precision, num_classes=result.settings.num_classes))
-    load_table(workspace, result.target, precision, result.named.get(name, name), result.settings.variant)
+    settings = result.settings
+    load_table(
+        workspace, result.target, precision, result.named.get(name, name), settings.variant, settings.num_classes
+    )
     roots = (workspace.root, shipped())
     paths = [table_path(root, result.target, precision, result.settings.variant) for root in roots]
     path = next(path for path in paths if path.is_file())
@@ -236,7 +239,8 @@ def _filling(workspace: Workspace, result: StoredResult) -> Fill | None:
     if other is None:
         return interpolated if rows == INTERPOLATED else None
     source = TableSource.parse(other).of(result.target, result.precision)
-    known = load_table(workspace, *source, result.named.get(result.space, result.space), variant)
+    named = result.named.get(result.space, result.space)
+    known = load_table(workspace, *source, named, variant, result.settings.num_classes)
     return partial(transferred, known)
 
 

@@ -237,6 +237,11 @@ def test_checks_go_by_the_scale_that_predictions_go_by(workspace, fake):
     assert not hwbench.verify(checked, Keeper(), workspace=workspace).holds
 
 
+def test_what_is_to_be_measured_before_a_refresh_has_the_classes_that_were_asked_for(workspace, fake):
+    with pytest.raises(NotMeasured, match=r"measure one: .* --space micro --precision int8 --classes 20$"):
+        profile(workspace, refresh=True, classes=20)
+
+
 def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
     with pytest.raises(NotMeasured, match=r"has none .*; measure one: hwbench profile --device local --space micro"):
         profile(workspace, refresh=True)

@@ -145,3 +145,11 @@ def test_none_can_be_measured_again(table, fake, capsys):
     values = json.loads(out)
     assert (status, values["again"], values["device_change"], values["networks"]) == (0, 0, None, 5)
     assert "killed" in err
+
+
+@pytest.mark.parametrize("command", [("validate",), ("search", "--budget", "5ms")])
+def test_where_there_is_no_table_heads_of_so_many_classes_are_to_be_measured(workspace, command, capsys):
+    with pytest.raises(SystemExit):
+        main([*command, "--space", "x3d-tiny", "--classes", "20"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "hwbench profile --device local --space x3d-tiny --precision int8 --classes 20" in said

@@ -209,6 +209,22 @@ def test_the_command_that_fills_a_table_names_its_runtime():
     assert command == "hwbench profile --device local --space x3d-tiny --precision fp32 --threads 2 --runtime torch"
 
 
+def test_the_command_that_fills_a_table_measures_its_heads(device):
+    parts = list(SPACE.parts(Precision.INT8, num_classes=20))
+    head = next(part for part in parts if part.blocks[-1].role.gives_logits)
+    of_twenty = device.table(parts, [], [])
+    assert of_twenty.num_classes == 20
+    assert of_twenty.command("x3d-tiny").endswith("--space x3d-tiny --precision int8 --classes 20")
+    of_eight = device.table(PARTS, [], [])
+    assert "--classes" not in of_eight.command("x3d-tiny")
+    assert of_eight.command("x3d-tiny", head).endswith("--classes 20")
+
+
+def test_where_there_is_no_table_the_command_measures_the_heads_that_were_asked_for(tmp_path, target):
+    with pytest.raises(NotMeasured, match=r"--space x3d-tiny --precision int8 --classes 20$"):
+        load_table(Workspace.create(tmp_path), target, Precision.INT8, "x3d-tiny", classes=20)
+
+
 def test_rows_are_consistent_from_the_start(target):
     stats = LatencyStats(1, 1, 1, 1, 1, 1, 1)
     with pytest.raises(InvalidValue, match="a failed one has none"):

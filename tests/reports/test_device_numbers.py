@@ -10,7 +10,7 @@ from hwbench.latency import LatencyRow, LatencyTable, Role, macs
 from hwbench.measure.store_types import TakenSession
 from hwbench.measure.sustained import CoursePoint
 from hwbench.measure.sustained_log import CourseFacts, SustainedCourse
-from hwbench.reports.coverage import belongs, classes_of, coverage, parts_of
+from hwbench.reports.coverage import belongs, coverage, parts_of
 from hwbench.reports.device_figures import session_order
 from hwbench.reports.drawing import GREEN
 from hwbench.reports.families import BlockFamily, Column, Quantity, block_rows, frames, grid
@@ -111,7 +111,7 @@ def test_coverage_counts_measured_failed_and_missing(space):
     # another layout is another row, and says nothing about the block as spaces have it
     other = replace(blocks[0], workload=replace(blocks[0].workload, variant="one-hot"))
     some = LatencyTable(TARGET, Precision.INT8, [failed, other, *blocks[4:]])
-    classes = classes_of(some)
+    classes = some.num_classes
     found = coverage(space.name, parts_of(space, classes), classes, some)
     assert (classes, found.whole.total, found.whole.measured, found.whole.failed) == (8, 27, 23, 1)
     assert found.whole.missing == len(found.missing) == 3
@@ -125,7 +125,7 @@ def test_a_table_belongs_to_spaces_by_its_stems(space):
     whole = space_table(space, Precision.INT8, target=TARGET, calibration=1)
     assert belongs(space, whole)
     assert not belongs(load_space(Workspace(shipped()), "x3d-mobile"), whole)
-    assert classes_of(table({})) == DEFAULT_CLASSES
+    assert table({}).num_classes == DEFAULT_CLASSES
 
 
 def taken(
