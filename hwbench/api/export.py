@@ -255,7 +255,9 @@ def _variant(workspace: Workspace, source: ExportSource, request: ExportRequest,
     if not isinstance(source.network, Network):
         raise InvalidValue(f"--device: {request.model} has no blocks that a table could have rows of; give --variant")
     precision = Precision.parse(request.precision)
-    return fastest_on(workspace, request.device, source.network, precision, request.variant, listener)
+    return fastest_on(
+        workspace, request.device, source.network, precision, request.variant, listener, runtime=request.runtime
+    )
 
 
 def _say_observer(deployed: DeployedModel, listener: Listener) -> None:

@@ -109,6 +109,8 @@ class ExportRequest:
                 raise InvalidValue(f"--input: expected one clip of three colours, 1x3xTxHxW, got {clip.key}")
         if self.memory is not None and not self.streaming:
             raise UsageError("--memory goes with --streaming")
+        if self.streaming and self.device is not None:
+            raise InvalidValue("--streaming: a stream has one layout, which no table chooses; leave --device out")
         chosen_by_device(self.device, self.variant)
 
     def int8(self) -> Int8 | None:

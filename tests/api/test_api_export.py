@@ -120,6 +120,7 @@ def test_what_cannot_be_verified_is_refused(tmp_path: Path) -> None:
         ({"input": "2x3x8x64x64"}, InvalidValue, "one clip of three colours, 1x3xTxHxW, got 2x3x8x64x64"),
         ({"input": "8x64x64"}, InvalidValue, "8x64x64"),
         ({"device": "pixel", "variant": "one-hot"}, InvalidValue, "leave out --variant one-hot, or --device"),
+        ({"device": "pixel", "streaming": True}, InvalidValue, "a stream has one layout.*leave --device out"),
         ({"on_error": "ignore"}, InvalidValue, "expected raise, skip or replace, got 'ignore'"),
         ({"videos": 0}, InvalidValue, "--videos"),
         ({"fp32_block": "head"}, InvalidValue, "--fp32-block: expected a list"),

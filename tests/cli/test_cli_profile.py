@@ -238,22 +238,28 @@ def test_layouts_are_measured_beside_the_built_in_choice_and_the_fastest_is_foun
     space = load_space(workspace, "x3d-tiny")
     members = [space.network(each, 8) for each in itertools.islice(space.architectures(), 0, None, 500)]
     network = next(n for n in members if any(map(has_variants, n.workload(Precision.FP32).parts())))
-    assert fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener()) == "segments"
+    assert (
+        fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener(), runtime="executorch")
+        == "segments"
+    )
     said = capsys.readouterr().err
     assert "segments" in said
     assert "sums of rows" in said
     with pytest.raises(InvalidValue, match="leave out --variant one-hot"):
-        fastest_on(workspace, "local", network, Precision.FP32, "one-hot")
+        fastest_on(workspace, "local", network, Precision.FP32, "one-hot", runtime="executorch")
 
 
 def test_layouts_without_rows_leave_the_built_in_choice(workspace, fake, capsys):
     run(capsys, "--precision", "fp32", "--calibrate", "1")
     space = load_space(workspace, "x3d-tiny")
     network = space.network(next(space.architectures()), 8)
-    assert fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener()) == "auto"
+    assert (
+        fastest_on(workspace, "local", network, Precision.FP32, "auto", TerminalListener(), runtime="executorch")
+        == "auto"
+    )
     assert "the built-in choice" in capsys.readouterr().err
     with pytest.raises(NotMeasured, match="no latency table"):
-        fastest_on(workspace, "local", network, Precision.INT8, "auto")
+        fastest_on(workspace, "local", network, Precision.INT8, "auto", runtime="executorch")
 
 
 def test_an_unknown_layout_is_refused(workspace, fake, capsys):
