@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwbench.api.requests import option, request
+from hwbench.api.requests import changed, option, request
 from hwbench.errors import InvalidValue
 from hwbench.specs import AUTO, STREAM, Precision
 from hwbench.specs.network import DEFAULT_CLASSES
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 DEFAULT_CALIBRATION = 4
 DEFAULT_ACCURACY = "2%"
 CONDITIONS = ("stock", "controlled")
+# The fields that say which rows are measured, which a refresh does not read: its anchors are known.
+_CHOOSES_ROWS = (
+    "remeasure",
+    "networks_only",
+    "budget",
+    "accuracy",
+    "all_rows",
+    "limit",
+    "calibrate",
+    "variants",
+    "retry",
+)
 
 
 @request
@@ -83,10 +95,9 @@ class ProfileRequest:
         if not self.spaces:
             raise InvalidValue(f"--space: expected the name of a space, or several with commas, got {self.space!r}")
         _ = self.precisions, self.budget_s, self.accuracy_share
-        together = {"--remeasure": self.remeasure, "--networks-only": self.networks_only, "--budget": self.budget}
-        given = [name for name, value in together.items() if value]
-        if self.refresh and given:
-            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(given)} out")
+        choosing = changed(self, *_CHOOSES_ROWS) if self.refresh else ()
+        if choosing:
+            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(choosing)} out")
         if self.streaming and self.variants:
             raise InvalidValue("--streaming: a stream has one layout; leave --variants out")
         if self.budget is not None and self.networks_only:

@@ -130,6 +130,12 @@ def fields_of(cls: type) -> tuple[RequestField, ...]:
     return found
 
 
+def changed(request: object, *names: str) -> tuple[str, ...]:
+    """The labels of those of some fields of a request that are not at their defaults, in the order of ``names``."""
+    fields = {one.name: one for one in fields_of(type(request))}
+    return tuple(fields[name].label for name in names if getattr(request, name) != fields[name].default)
+
+
 def _field(one: dataclasses.Field[Any], hint: Any) -> RequestField:
     parts = [part for part in typing.get_args(hint) if part is not types.NoneType]
     optional = isinstance(hint, types.UnionType) and len(parts) < len(typing.get_args(hint))

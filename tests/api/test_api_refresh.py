@@ -110,9 +110,9 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
 
 def test_a_refresh_prints_what_it_did_and_nothing_without_a_value(workspace, fake, monkeypatch, capsys):
     monkeypatch.chdir(workspace.root)
-    command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8", "--no-aa", "--all-rows"]
+    command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8", "--no-aa"]
     printed = []
-    for further in ([], ["--refresh"]):
+    for further in (["--all-rows"], ["--refresh"]):
         with pytest.raises(SystemExit) as end:
             main([*command, *further])
         assert not end.value.code
@@ -254,6 +254,24 @@ def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
         profile(workspace, refresh=True)
     with pytest.raises(InvalidValue, match="leave --remeasure out"):
         hwbench.ProfileRequest(refresh=True, remeasure=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"limit": 3}, "--limit"),
+        ({"all_rows": True}, "--all-rows"),
+        ({"variants": "all"}, "--variants"),
+        ({"calibrate": 0}, "--calibrate"),
+        ({"accuracy": "5%"}, "--accuracy"),
+        ({"retry": True}, "--retry"),
+        ({"limit": 3, "retry": True}, "--limit and --retry"),
+    ],
+)
+def test_a_refresh_takes_no_option_that_chooses_rows(fields, named):
+    hwbench.ProfileRequest(**fields)
+    with pytest.raises(InvalidValue, match=f"--refresh measures a few whole networks alone; leave {named} out"):
+        hwbench.ProfileRequest(refresh=True, **fields)
 
 
 def score_and_budget(workspace, found):
