@@ -129,6 +129,8 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     path = model_file(request.model)
     if request.streaming and path is not None:
         raise InvalidValue(f"--streaming is for networks by name; {path} is timed as what it is, leave it out")
+    if request.classes is not None and path is not None:
+        raise InvalidValue(f"--classes is for networks by name; the head of {path} is in the file, leave it out")
     if request.sustained is not None:
         refuse_emulated(device)
     if request.profile:

@@ -55,7 +55,7 @@ class BenchRequest:
     seconds: float = option(
         default=1.5, min=0.0, max=MOST_SECONDS, help="At least so many seconds of samples, over all sessions."
     )
-    classes: int | None = option(default=None, min=1, help="Classes of the head of an architecture.")
+    classes: int | None = option(default=None, min=1, help="Classes of the head of a network by name.")
     cache: str = option(
         default="warm",
         choices=("warm", "rotate", "flush"),

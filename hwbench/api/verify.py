@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
-from hwbench.api.requests import option, request
-from hwbench.errors import InvalidFile, ParityFailed
+from hwbench.api.requests import changed, option, request
+from hwbench.errors import InvalidFile, InvalidValue, ParityFailed
 from hwbench.specs import LOCAL
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from hwbench.workspace import Workspace
 
 TABLE = ".csv"
+# The fields that a table does not read, and those that an exported model does not.
+_OF_A_MODEL, _OF_A_TABLE = ("inputs", "threads"), ("rows", "conditions")
 
 
 @request
@@ -44,6 +46,14 @@ class VerifyRequest:
         choices=("stock", "controlled"),
         help="Of a table: stock or controlled, as it was taken; default: the device file's.",
     )
+
+    def validate(self) -> None:
+        """Raises InvalidValue where a table is given what only a file reads, or the other way round."""
+        unread = " and ".join(changed(self, *(_OF_A_MODEL if self.is_table else _OF_A_TABLE)))
+        if unread:
+            kinds = ("an exported model", "a latency table")
+            reads, given = kinds if self.is_table else kinds[::-1]
+            raise InvalidValue(f"{unread}: only for {reads}, and {self.model} is {given}; leave {unread} out")
 
     @property
     def is_table(self) -> bool:

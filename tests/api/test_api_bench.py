@@ -108,6 +108,13 @@ def test_what_is_wrong_is_raised(workspace, fields, error, said):
         hwbench.bench(hwbench.BenchRequest(**fields), workspace=workspace)
 
 
+def test_a_file_has_its_own_classes(workspace, tmp_path):
+    path = tmp_path / "model.pte"
+    path.write_bytes(b"")
+    with pytest.raises(InvalidValue, match=r"--classes is for networks by name; the head of .* is in the file"):
+        hwbench.bench(hwbench.BenchRequest(model=str(path), classes=3), workspace=workspace)
+
+
 def archive(path, word):
     with zipfile.ZipFile(path, "w") as entries:
         entries.writestr("model.xml", "")

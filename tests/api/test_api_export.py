@@ -1,5 +1,6 @@
 """``hwbench.export`` and ``hwbench.verify``: the same values as the commands, without a terminal."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,20 @@ def test_what_cannot_be_verified_is_refused(tmp_path: Path) -> None:
         hwbench.VerifyRequest(model="table.csv", conditions="quiet")
     with pytest.raises(InvalidValue, match="--inputs: expected at least 1"):
         hwbench.VerifyRequest(model="m", inputs=0)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"model": "m", "rows": 5}, "--rows: only for a latency table, and m is an exported model; leave --rows out"),
+        ({"model": "m/model.pte", "rows": 5, "conditions": "controlled"}, "leave --rows and --conditions out"),
+        ({"model": "t.csv", "threads": 4}, "--threads: only for an exported model, and t.csv is a latency table"),
+        ({"model": "t.csv", "threads": 4, "inputs": 3}, "leave --inputs and --threads out"),
+    ],
+)
+def test_verify_refuses_what_the_other_kind_reads(fields: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidValue, match=re.escape(words)):
+        hwbench.VerifyRequest(**fields)
 
 
 @pytest.mark.parametrize(
