@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -222,7 +223,8 @@ def _tables(workspace: Workspace | None, text: str) -> dict[str, Path]:
     folders = [path] if path.is_dir() else _folders_of_device(workspace, text)
     found = {table.stem: table for folder in reversed(folders) for table in sorted(folder.glob("*.csv"))}
     if not found:
-        raise InvalidFile(f"no latency table in {text}; measure one: hwbench profile --device DEVICE")
+        device = "DEVICE" if path.is_dir() else text
+        raise InvalidFile(f"no latency table in {text}; measure one: hwbench profile --device {shlex.quote(device)}")
     return dict(sorted(found.items()))
 
 

@@ -125,7 +125,8 @@ def test_two_files_need_no_workspace(tables, tmp_path, monkeypatch, capsys):
     ("arguments", "said"),
     [
         (("old", "lokal"), "did you mean 'local'"),
-        (("old", "s9"), "no latency table in s9"),
+        (("old", "s9"), "no latency table in s9; measure one: hwbench profile --device s9"),
+        (("old", "."), "no latency table in .; measure one: hwbench profile --device DEVICE"),
         (("old/executorch-1.5.1.int8.t1.csv", "old/executorch-1.5.1.fp32.t1.csv"), "no row is in both"),
         (("old", "other"), "no table of one name in both"),
         (("old", "old/device.toml"), "no table of one name in both"),
