@@ -11,8 +11,8 @@ app = typer.Typer(
     help="Hardware-aware search and profiling of video models: measure blocks on a device, search within a latency "
     "budget, train, export int8, measure the file.",
     epilog="Exit status: 0 done; 1 unexpected; 2 usage or a file that does not validate; 3 device unreachable or lost; "
-    "4 budget infeasible; 5 a check failed; 130 ended by Ctrl-C, 143 by SIGTERM, 129 with its terminal: in order, and "
-    "the same command goes on. Every command takes --json; --debug (anywhere) shows tracebacks.",
+    "4 budget infeasible; 5 a check failed; 130 ended by Ctrl-C, 143 by SIGTERM, 129 with its terminal: in order; the "
+    "last line says whether the same command goes on. Every command takes --json; --debug (anywhere) shows tracebacks.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -11,6 +11,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say, text
+from hwbench.cli.signals import ANEW
 from hwbench.units import format_bytes
 
 
@@ -110,4 +111,9 @@ def _interval(values: dict[str, Any]) -> str:
     return " - ".join(f"{bound:.4g}" for bound in values["ci95_ms"])
 
 
-add_command(app, "bench", BenchRequest, _run)
+def _after(request: BenchRequest) -> str:
+    """What begins anew after an interruption: the windows of ``--sustained`` are kept for a while."""
+    return f"{ANEW}, but for windows that are kept" if request.sustained else ANEW
+
+
+add_command(app, "bench", BenchRequest, _run, after=_after)

@@ -15,6 +15,7 @@ from hwbench.cli.app import app as program
 from hwbench.cli.generated import add_command, add_group, without
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
+from hwbench.cli.signals import GOES_ON
 from hwbench.errors import CheckFailed
 from hwbench.units import format_bytes, format_duration
 
@@ -118,7 +119,7 @@ app = add_group(
     help="List what --data takes; subcommands check a data set, prepare it, time how it is read, and show it.",
 )
 add_command(app, "list", ListDataRequest, _list)
-add_command(app, "check", CheckDataRequest, _check)
-add_command(app, "prepare", PrepareDataRequest, _prepare)
+add_command(app, "check", CheckDataRequest, _check, after=GOES_ON)
+add_command(app, "prepare", PrepareDataRequest, _prepare, after=GOES_ON)
 add_command(app, "bench", BenchDataRequest, _bench)
 add_command(app, "show", ShowDataRequest, _show)

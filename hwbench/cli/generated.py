@@ -13,15 +13,20 @@ from typer.core import TyperCommand
 
 from hwbench.api.requests import RequestField, fields_of
 from hwbench.cli.output import Json
+from hwbench.cli.signals import ANEW, saying_after
 from hwbench.errors import InvalidValue
 
 Request = TypeVar("Request")
 Run = Callable[[Request, bool], None]
+# What the same command does after it was interrupted, in words; a function where that depends on the request.
+After = str | Callable[[Request], str]
 _JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json)
 _CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
 
-def add_command(app: typer.Typer, name: str, request: type[Request], run: Run[Request]) -> Callable[..., None]:
+def add_command(
+    app: typer.Typer, name: str, request: type[Request], run: Run[Request], *, after: After[Request] = ANEW
+) -> Callable[..., None]:
     """Registers a command whose options are the fields of a request, and ``--json``.
 
     Args:
@@ -29,15 +34,22 @@ def add_command(app: typer.Typer, name: str, request: type[Request], run: Run[Re
         name: How it is typed.
         request: Its docstring is the help of the command.
         run: Gets the request and whether JSON is asked for; calls the API and prints.
+        after: What is said where a signal ends the command: ``GOES_ON`` for one that keeps what it has done.
 
     Returns:
         The command as a function, its options as keyword arguments.
     """
-    return app.command(name, cls=command_class(request))(command_function(request, run))
+    return app.command(name, cls=command_class(request))(command_function(request, run, after))
 
 
 def add_group(
-    program: typer.Typer, name: str, request: type[Request], run: Run[Request], *, help: str | None = None
+    program: typer.Typer,
+    name: str,
+    request: type[Request],
+    run: Run[Request],
+    *,
+    after: After[Request] = ANEW,
+    help: str | None = None,
 ) -> typer.Typer:
     """Registers a group of commands, which is a command itself where no subcommand is typed.
 
@@ -46,12 +58,13 @@ def add_group(
         name: How it is typed.
         request: Its fields are the options of the group; no arguments, which would be read as subcommands.
         run: As of ``add_command``.
+        after: As of ``add_command``; of the group alone.
         help: Of the group; default: the docstring of the request.
 
     Returns:
         The group; its commands register with ``add_command(group, ...)``.
     """
-    alone = command_function(request, run)
+    alone = command_function(request, run, after)
 
     def group(context: typer.Context, **values: Any) -> None:
         if context.invoked_subcommand is None:
@@ -66,13 +79,15 @@ def add_group(
     return app
 
 
-def command_function(request: type[Request], run: Run[Request]) -> Callable[..., None]:
+def command_function(request: type[Request], run: Run[Request], after: After[Request] = ANEW) -> Callable[..., None]:
     """The function that typer reads the options of a request from."""
     lists = [one.name for one in fields_of(request) if one.many]
 
     def command(**values: Any) -> None:
         as_json = values.pop("as_json")
-        run(request(**values | {name: tuple(values[name] or ()) for name in lists}), as_json)
+        asked = request(**values | {name: tuple(values[name] or ()) for name in lists})
+        with saying_after(after if isinstance(after, str) else after(asked)):
+            run(asked, as_json)
 
     _sign(command, _parameters(request), request.__doc__)
     return command

@@ -9,17 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hwbench.cli.app import app
-from hwbench.cli.signals import ENDINGS, ending_in_order
+from hwbench.cli.signals import ENDINGS, INTERRUPTED, Ended, ending_in_order
 from hwbench.errors import HwbenchError, WorkspaceError
 from hwbench.interpreter import safe_children
 from hwbench.printable import printable_lines
 from hwbench.workspace import refusal
 
 __all__ = ["INTERRUPTED", "app", "main"]
-
-# As a shell reports a process that Ctrl-C ended.
-INTERRUPTED = 130
-_GOES_ON = "the same command goes on where it stopped"
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -45,10 +41,11 @@ def _run(arguments: list[str], debug: bool) -> None:
     except SystemExit as end:
         # typer makes a silent exit of a KeyboardInterrupt
         if end.code in ENDINGS:
-            print(f"hwbench: {ENDINGS[end.code]}; {_GOES_ON}", file=sys.stderr)
+            after = f"; {end.after}" if isinstance(end, Ended) else ""
+            print(f"hwbench: {ENDINGS[end.code]}{after}", file=sys.stderr)
         raise
-    except KeyboardInterrupt:
-        _fail(f"{ENDINGS[INTERRUPTED]}; {_GOES_ON}", INTERRUPTED, False)
+    except KeyboardInterrupt:  # before a command has begun
+        _fail(ENDINGS[INTERRUPTED], INTERRUPTED, False)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

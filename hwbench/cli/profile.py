@@ -13,6 +13,7 @@ from hwbench.cli.app import app as program
 from hwbench.cli.generated import add_group
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit
+from hwbench.cli.signals import GOES_ON
 from hwbench.units import format_duration
 
 
@@ -54,4 +55,9 @@ def _move(scale: Mapping[str, Any]) -> str:
     return f"{before}, {scale['scale']:.3f} now (95 %: {interval})"
 
 
-app = add_group(program, "profile", ProfileRequest, _run)
+def _after(request: ProfileRequest) -> str:
+    """What goes on after an interruption: with ``--remeasure`` the rows that are done would be measured once more."""
+    return f"without --remeasure {GOES_ON}" if request.remeasure else GOES_ON
+
+
+app = add_group(program, "profile", ProfileRequest, _run, after=_after)

@@ -9,6 +9,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table
+from hwbench.cli.signals import GOES_ON
 from hwbench.units import format_duration
 
 
@@ -38,4 +39,4 @@ def _print(values: dict[str, Any]) -> None:
     print_table(("", ""), rows, header=False)
 
 
-add_command(app, "quickstart", QuickstartRequest, _run)
+add_command(app, "quickstart", QuickstartRequest, _run, after=GOES_ON)

@@ -13,6 +13,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table, say
+from hwbench.cli.signals import GOES_ON
 from hwbench.units import format_duration
 
 if TYPE_CHECKING:
@@ -140,4 +141,4 @@ def _cells(candidate: Candidate, device: str) -> tuple[str, ...]:
     )
 
 
-add_command(app, "search", SearchRequest, _run)
+add_command(app, "search", SearchRequest, _run, after=GOES_ON)

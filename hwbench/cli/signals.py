@@ -9,13 +9,44 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+import typer
+
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+# As a shell reports a process that Ctrl-C ended.
+INTERRUPTED = 128 + signal.SIGINT
 # By exit status, as a shell reports a process that the signal ended.
 ENDINGS = {
-    128 + signal.SIGINT: "interrupted",
+    INTERRUPTED: "interrupted",
     128 + signal.SIGTERM: "terminated",
     128 + signal.SIGHUP: "the terminal was closed",
 }
+
+
+# What the same command does when it is given again.
+GOES_ON = "the same command goes on where it stopped"
+ANEW = "the same command begins anew"
+
+
+class Ended(SystemExit):
+    """A command that a signal ended, with the exit status of a shell; ``after`` is what the same command does next."""
+
+    def __init__(self, status: int, after: str) -> None:
+        super().__init__(status)
+        self.after = after
+
+
+@contextmanager
+def saying_after(after: str) -> Iterator[None]:
+    """Makes ``Ended`` of what a signal raises in a command, and of the exit status of a process that a signal ended."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Ended(INTERRUPTED, after) from None
+    except (SystemExit, typer.Exit) as end:
+        status = end.code if isinstance(end, SystemExit) else end.exit_code
+        if isinstance(status, int) and status in ENDINGS:
+            raise Ended(status, after) from None
+        raise
 
 
 @contextmanager

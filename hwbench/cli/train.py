@@ -17,6 +17,7 @@ from hwbench.cli.app import app
 from hwbench.cli.generated import add_command
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit
+from hwbench.cli.signals import GOES_ON
 from hwbench.torchrun import SaidElsewhere, leads
 
 
@@ -51,5 +52,5 @@ def _emit(values: Mapping[str, Any], as_json: bool) -> None:
         emit(values, as_json=as_json)
 
 
-add_command(app, "train", TrainRequest, _train)
+add_command(app, "train", TrainRequest, _train, after=GOES_ON)
 add_command(app, "test", TestRequest, _test)

@@ -7,6 +7,7 @@ from hwbench.cli.app import app as program
 from hwbench.cli.generated import add_command, add_group
 from hwbench.cli.listening import listening
 from hwbench.cli.output import emit, print_table
+from hwbench.cli.signals import GOES_ON
 
 
 def _list(request: ListZooRequest, as_json: bool) -> None:
@@ -32,4 +33,4 @@ def _get(request: GetWeightsRequest, as_json: bool) -> None:
 
 app = add_group(program, "zoo", ListZooRequest, _list, help="The networks of the zoo, and their published weights.")
 add_command(app, "list", ListZooRequest, _list)
-add_command(app, "get", GetWeightsRequest, _get)
+add_command(app, "get", GetWeightsRequest, _get, after=GOES_ON)

@@ -1,5 +1,6 @@
 """Point 29: how a command ends by a signal, also where what started it ignores some, as a script or nohup does."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -8,13 +9,20 @@ import sys
 import pytest
 from devices.waiting import alive, heeding, in_the_background, wait_for
 
+from hwbench.cli.main import main
+
 # A command that waits, and that has something to put in order at its end.
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
+from hwbench.api.requests import option, request
 from hwbench.cli import main as program
-@program.app.command("hold")
-def hold(path: Path) -> None:
+from hwbench.cli.generated import add_command
+from hwbench.cli.signals import ANEW, GOES_ON
+@request
+class Hold:
+    path: Path = option(argument=True, help="Where to write at the end.")
+def hold(request, as_json):
     try:
         child = os.fork() if os.environ.get("FORKED") else None
         if child == 0:
@@ -24,8 +32,9 @@ def hold(path: Path) -> None:
             print("up", flush=True)
         time.sleep(100)
     finally:
-        with path.open("a") as mark:
+        with request.path.open("a") as mark:
             mark.write("in order ")
+add_command(program.app, "hold", Hold, hold, after=GOES_ON if "KEEPS" in os.environ else ANEW)
 program.main(["hold", *sys.argv[1:]])
 """
 ENDS = {
@@ -55,15 +64,22 @@ def start(tmp_path):
         process.communicate()
 
 
-@pytest.mark.parametrize("number", ENDS)
-def test_19_29_every_signal_that_ends_a_command_lets_it_put_things_in_order(start, tmp_path, number):
-    process = start(heeding)
+@pytest.mark.parametrize(
+    ("number", "keeps", "after"),
+    [
+        *((number, {"KEEPS": "1"}, "the same command goes on where it stopped") for number in ENDS),
+        (signal.SIGINT, {}, "the same command begins anew"),
+        (signal.SIGTERM, {}, "the same command begins anew"),
+    ],
+)
+def test_19_29_every_signal_that_ends_a_command_lets_it_put_things_in_order(start, tmp_path, number, keeps, after):
+    process = start(heeding, **keeps)
     assert process.stdout.readline() == "up\n"
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     status, how = ENDS[number]
     assert process.returncode == status
-    assert err.splitlines() == [f"hwbench: {how}; the same command goes on where it stopped"]
+    assert err.splitlines() == [f"hwbench: {how}; {after}"]
     assert (tmp_path / "mark").read_text() == "in order "
 
 
@@ -77,7 +93,7 @@ def test_19_29_in_the_background_a_command_ends_by_sigterm_and_heeds_nothing_els
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 143
-    assert "terminated; the same command goes on" in err
+    assert "terminated; the same command begins anew" in err
     assert (tmp_path / "mark").read_text() == "in order "
 
 
@@ -90,3 +106,55 @@ def test_19_29_a_child_that_was_forked_ends_as_it_always_did(start, tmp_path):
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert (tmp_path / "mark").read_text() == "in order "
+
+
+# Words of commands that keep what they have done, and of those that do not.
+KEEPING = (
+    "profile",
+    "search --budget 9ms",
+    "train zoo:x3d-xs",
+    "quickstart",
+    "data check clips",
+    "data prepare clips out",
+    "zoo get x3d-xs",
+)
+BEGINNING = (
+    "bench zoo:x3d-xs",
+    "verify model",
+    "export zoo:x3d-xs --out out",
+    "report mine",
+    "validate",
+    "test checkpoint.pt",
+    "data bench clips",
+    "doctor",
+)
+# The function of the API that a command calls, where it is not named as the command.
+FUNCTIONS = {
+    "data check": "check_data",
+    "data prepare": "prepare_data",
+    "data bench": "bench_data",
+    "zoo get": "get_weights",
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "after"),
+    [
+        *((words.split(), "the same command goes on where it stopped") for words in KEEPING),
+        (["profile", "--remeasure"], "without --remeasure the same command goes on where it stopped"),
+        (["bench", "zoo:x3d-xs", "--sustained"], "the same command begins anew, but for windows that are kept"),
+        *((words.split(), "the same command begins anew") for words in BEGINNING),
+    ],
+    ids=str,
+)
+def test_19_only_a_command_that_keeps_what_it_did_is_said_to_go_on(monkeypatch, capsys, words, after):
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    name = words[1] if words[0] in ("data", "zoo") else words[0]
+    module = importlib.import_module(f"hwbench.cli.{'train' if name == 'test' else words[0]}")
+    monkeypatch.setattr(module, FUNCTIONS.get(" ".join(words[:2]), name), interrupted)
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    assert end.value.code == 130
+    assert capsys.readouterr().err.splitlines() == [f"hwbench: interrupted; {after}"]
