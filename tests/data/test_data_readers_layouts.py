@@ -283,6 +283,62 @@ def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: P
     assert listing.val is None
 
 
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [
+        ("train-000", "eval-000"),
+        ("train-000", "dev-000"),
+        ("train_0", "testing_0"),
+        ("training-000", "validation-000"),
+        ("trainset-0", "valset-0"),
+        ("my-test-Train.0", "my-test-VAL.0"),
+        ("train/0", "valid/0"),
+    ],
+)
+def test_archives_of_two_sides_are_told_apart_by_any_usual_word(
+    tmp_path: Path, copy: Copy, train: str, val: str
+) -> None:
+    for name, end in ((train, "train-000000"), (val, "val-000000")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(copy("webdataset") / f"{end}.tar", tmp_path / f"{name}.tar")
+    listing = read("webdataset", tmp_path)
+    assert {video.path for video in listing.train} == {tmp_path / f"{train}.tar"}
+    assert {video.path for video in listing.val or ()} == {tmp_path / f"{val}.tar"}
+
+
+def test_archives_of_no_side_beside_others_are_named(tmp_path: Path, copy: Copy) -> None:
+    for name in ("part-0", "part-1", "part-train-val"):
+        shutil.copy(copy("webdataset") / "train-000000.tar", tmp_path / f"{name}.tar")
+    assert read("webdataset", tmp_path).val is None
+    (tmp_path / "part-1.tar").rename(tmp_path / "train-1.tar")
+    with pytest.raises(InvalidFile, match=r"; part-0.tar, part-train-val.tar tell no side, others do"):
+        read("webdataset", tmp_path)
+    (tmp_path / "part-0.tar").unlink()
+    (tmp_path / "part-train-val.tar").rename(tmp_path / "val.tar")
+    (tmp_path / "train-1.tar").rename(tmp_path / "test.tar")
+    with pytest.raises(InvalidFile, match=r"no name tells what to train on; .* test.tar, val.tar"):
+        read("webdataset", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("train", "val"), [("train-00000", "dev-00000"), ("train_0", "val_0"), ("clips-Train", "clips-testset")]
+)
+def test_splits_of_hugging_face_are_told_apart_by_any_usual_word(tmp_path: Path, train: str, val: str) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install hwbench[huggingface]")
+    for number, name in enumerate((train, val, "more-0", "other-0")):
+        table = pyarrow.table({"video": [f"{number}.mp4"], "label": ["run"]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    listing = read("huggingface", tmp_path)
+    assert (stems(listing.train), stems(listing.val)) == (["0"], ["1"])
+    assert len(listing.notes) == 1
+    assert listing.notes[0].endswith("train, val nor test: more-0.parquet, other-0.parquet")
+    for name in (train, val):
+        (tmp_path / f"{name}.parquet").unlink()
+    listing = read("huggingface", tmp_path)
+    assert (stems(listing.train), listing.val, listing.notes) == (["2", "3"], None, ())
+
+
 def test_names_of_classes_that_are_numbers_are_not_numbers_of_classes(tmp_path: Path) -> None:
     video = datasets.small_video(tmp_path / "v.mp4", 0)
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
@@ -343,7 +399,7 @@ def test_tables_have_parts_sides_and_groups(copy: Copy) -> None:
 
 
 def test_tables_may_have_several_classes(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("path,label,split\na.mp4,run|far,train\nb.mp4,far,test\nc.mp4,,test\n")
+    (tmp_path / "t.csv").write_text("path,label,split\na.mp4,run|far,Training\nb.mp4,far,test\nc.mp4,,testing\n")
     listing = read("table", tmp_path / "t.csv", separator="|")
     assert labels(listing.train) == [("run", "far")]
     assert labels(listing.val) == [("far",), ()]

@@ -1,8 +1,10 @@
 """Data sets of Hugging Face with a column of videos: saved to disk, or as Parquet files.
 
 * ``save_to_disk``: a folder with ``dataset_dict.json`` and a folder for each split, or with ``state.json``;
-* Parquet: a folder of ``train-*.parquet`` and ``validation-*.parquet`` (or ``val-``, ``test-``), also in ``data/``, or
-  one file.
+* Parquet: a folder of ``train-*.parquet`` and ``validation-*.parquet``, also in ``data/``, or one file.
+
+Splits are told by the words of their names (``sides.py``); of splits whose names tell no side a note says that they are
+left out, and where no name does, all rows are one set.
 
 Read with pyarrow; the package ``datasets`` is not needed. Videos are bytes, or paths relative to the table.
 """
@@ -17,11 +19,11 @@ from hwbench.data.arrow import ArrowTable, RowSource, open_table
 from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
+from hwbench.data.readers.sides import listed as in_words
+from hwbench.data.readers.sides import parted
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
-
-_VALIDATION = ("validation", "val", "valid", "test")
 
 
 @readers.register("huggingface")
@@ -52,12 +54,12 @@ class HuggingFace:
             raise InvalidFile(
                 f"{path}: expected a data set of Hugging Face: dataset_dict.json or state.json in a folder, or Parquet"
             )
-        names = [name for name in ("train", *_VALIDATION) if name in splits] or [next(iter(splits))]
-        train, val = splits[names[0]], splits[names[1]] if len(names) > 1 else None
-        videos, others = self._videos(train), self._videos(val) if val is not None else None
-        labels = {label for video in (*videos, *(others or ())) for label in video.labels}
+        train, val, others = parted(path, splits)
+        videos, validated = self._videos(train), self._videos(val) if val else None
+        labels = {label for video in (*videos, *(validated or ())) for label in video.labels}
         classes = _class_names(open_table(train[0]), self.label) or class_names(labels, path)
-        return Listing(videos, others, classes)
+        notes = (f"{path}: left out, since their names tell neither train, val nor test: {in_words(others)}",)
+        return Listing(videos, validated, classes, notes=notes if others else ())
 
     def _videos(self, files: Sequence[Path]) -> tuple[ListedVideo, ...]:
         return tuple(video for file in files for video in self._rows(file))
@@ -83,14 +85,14 @@ class HuggingFace:
                     yield ListedVideo(file, label, source=source, row=source.name)
 
 
-def _saved(path: Path) -> dict[str, list[Path]]:
-    """Split -> files of a data set that was saved to disk."""
+def _saved(path: Path) -> list[tuple[str, Path]]:
+    """The files of a data set that was saved to disk, each with its split."""
     if (path / "dataset_dict.json").is_file():
         splits = read_object(path / "dataset_dict.json").get("splits")
         if not isinstance(splits, list) or not all(isinstance(name, str) for name in splits):
             raise InvalidFile(f"{path / 'dataset_dict.json'}: expected a list of 'splits'")
-        return {name: _state(path / name) for name in splits}
-    return {"train": _state(path)} if (path / "state.json").is_file() else {}
+        return [(name, file) for name in splits for file in _state(path / name)]
+    return [("train", file) for file in _state(path)] if (path / "state.json").is_file() else []
 
 
 def _state(folder: Path) -> list[Path]:
@@ -108,14 +110,11 @@ def _state(folder: Path) -> list[Path]:
     return paths
 
 
-def _parquet(path: Path) -> dict[str, list[Path]]:
-    """Split -> Parquet files, by the word that their names begin with."""
+def _parquet(path: Path) -> list[tuple[str, Path]]:
+    """Parquet files, each with its name, which tells its split."""
     if path.is_file():
-        return {"train": [path]} if path.suffix in (".parquet", ".arrow") else {}
-    splits: dict[str, list[Path]] = {}
-    for file in sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")]):
-        splits.setdefault(file.stem.partition("-")[0], []).append(file)
-    return splits
+        return [("train", path)] if path.suffix in (".parquet", ".arrow") else []
+    return [(file.name, file) for file in sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])]
 
 
 def _class_names(table: ArrowTable, column: str) -> tuple[str, ...]:

@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from hwbench.data.readers.annotations import Row, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.lists import class_names, label_of
+from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of_word
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.printable import shown
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-_SIDES = {"train": "train", "val": "val", "valid": "val", "validation": "val", "test": "test"}
 
 
 @readers.register("table")
@@ -83,17 +82,22 @@ def listing_of(rows: DataFrame | Iterable[Mapping[str, Any] | ListedVideo], root
 
 
 def _listing(rows: Iterable[Row], root: Path, name: Path, separator: str = "") -> Listing:
-    sides: dict[str, list[ListedVideo]] = {"train": [], "val": [], "test": []}
+    sides: dict[str, list[ListedVideo]] = {TRAIN: [], VAL: [], TEST: []}
     for row in rows:
-        split = _value(row, "split", "train")
-        if split not in _SIDES:
-            raise row.fault(f"expected a split of {', '.join(_SIDES)}, got {shown(split, 40)}")
-        sides[_SIDES[split]].append(_video(row, root, separator))
-    if not sides["train"]:
+        sides[_side(row)].append(_video(row, root, separator))
+    if not sides[TRAIN]:
         raise InvalidFile(f"{name}: expected rows with videos to train on, found none")
-    val = sides["val"] or sides["test"]
-    labels = {label for video in (*sides["train"], *val) for label in video.labels}
-    return Listing(tuple(sides["train"]), tuple(val) or None, class_names(labels, name))
+    val = sides[VAL] or sides[TEST]
+    labels = {label for video in (*sides[TRAIN], *val) for label in video.labels}
+    return Listing(tuple(sides[TRAIN]), tuple(val) or None, class_names(labels, name))
+
+
+def _side(row: Row) -> str:
+    split = _value(row, "split", TRAIN)
+    side = side_of_word(split)
+    if not side:
+        raise row.fault(f"expected a split of train, val or test, got {shown(split, 40)}")
+    return side
 
 
 def _video(row: Row, root: Path, separator: str) -> ListedVideo:

@@ -4,7 +4,7 @@
   path of a member up to the first dot of its name. In JSON, ``label`` is the label, or a list of several. A whole
   number in ``KEY.cls`` is the number of the class; elsewhere a text that is the name of a class is that name;
 * one archive, or a folder of archives ``*.tar``; those in ``train/`` and ``val/``, or with ``train`` and ``val`` as a
-  word of their names, are the two parts of the data set;
+  word of their names, are the two parts of the data set (``sides.py`` has the other words);
 * ``classes.txt`` beside them, where it is there: names of the classes by number, a line for each.
 """
 
@@ -19,13 +19,14 @@ from hwbench.data.readers.annotations import read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.media_index import ENDINGS
+from hwbench.data.readers.sides import listed as in_words
+from hwbench.data.readers.sides import parted
 from hwbench.data.readers.tar_index import TarMember, tar_members
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
 _LABELS = (".cls", ".json", ".txt")
-_VALIDATION = ("val", "validation", "valid", "test")
 
 
 @readers.register("webdataset")
@@ -47,7 +48,8 @@ class WebDataset:
         """Videos in the order of the archives and their members.
 
         Raises:
-            InvalidFile: No archive, one that cannot be read, or a video without a label.
+            InvalidFile: No archive, one that cannot be read, a video without a label, or an archive of no side
+                where others have one.
         """
         train, val = _shards(path)
         names = (path if path.is_dir() else path.parent) / "classes.txt"
@@ -94,13 +96,14 @@ def _shards(path: Path) -> tuple[list[Path], list[Path]]:
     archives = sorted([*path.glob("*.tar"), *path.glob("*/*.tar")])
     if not archives:
         raise InvalidFile(f"{path}: expected archives *.tar in it or in its folders, found none")
-    words = {archive: set(re.split("[^a-z]+", str(archive.relative_to(path)).lower())) for archive in archives}
-    train = [archive for archive in archives if "train" in words[archive]]
-    for word in _VALIDATION:
-        val = [archive for archive in archives if word in words[archive] and archive not in train]
-        if train and val:
-            return train, val
-    return train or archives, []
+    named = [(str(archive.relative_to(path)), archive) for archive in archives]
+    train, val, others = parted(path, named)
+    if others:
+        raise InvalidFile(
+            f"{path}: expected one of the words train, val, test in the names of all archives or of none; "
+            f"{in_words(others)} tell no side, others do"
+        )
+    return train, val
 
 
 def _samples(shard: Path) -> Iterator[tuple[TarMember, TarMember]]:

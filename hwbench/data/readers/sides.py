@@ -1,0 +1,74 @@
+"""Which side of a data set a name tells: what is to be trained on, validated on or tested on.
+
+A name is split into words at everything that is no letter, and capitals do not matter: ``Train_256``,
+``train-00000-of-00010`` and ``training`` are for training. Where a data set has no side to validate on, that to test on
+takes its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from hwbench.errors import InvalidFile
+
+TRAIN, VAL, TEST = "train", "val", "test"
+_WORDS = {
+    TRAIN: ("train", "training", "trainset"),
+    VAL: ("val", "valid", "validation", "validate", "valset", "dev", "eval", "evaluation"),
+    TEST: ("test", "testing", "testset"),
+}
+_SIDES = {word: side for side, words in _WORDS.items() for word in words}
+_MOST_NAMES = 3
+
+Item = TypeVar("Item")
+
+
+def side_of_word(word: str) -> str:
+    """``train``, ``val`` or ``test``, where the whole word is a name of that side; else empty."""
+    return _SIDES.get(word.lower(), "")
+
+
+def side_of(name: str) -> str:
+    """``train``, ``val`` or ``test`` by the words of a name; empty where they tell no side, or both to train and val.
+
+    ``test`` is often a word of a project: beside ``train`` or ``val`` it tells nothing.
+    """
+    sides = {side for word in re.split(r"[\W\d_]+", name) if (side := side_of_word(word))}
+    if len(sides) > 1:
+        sides.discard(TEST)
+    return sides.pop() if len(sides) == 1 else ""
+
+
+def parted(place: Path, named: Sequence[tuple[str, Item]]) -> tuple[list[Item], list[Item], list[str]]:
+    """Parts of a data set by their names: what to train on, what to validate on, and names that tell no side.
+
+    Where no name tells a side, or all tell the same, everything is one set to train on.
+
+    Args:
+        place: What messages call the data set.
+        named: Each part with its name.
+
+    Raises:
+        InvalidFile: Names tell what to validate on and what to test on, and none what to train on.
+    """
+    items: dict[str, list[Item]] = {}
+    for name, item in named:
+        items.setdefault(side_of(name), []).append(item)
+    if len(items) < 2:
+        return [item for _, item in named], [], []
+    if TRAIN not in items:
+        raise InvalidFile(f"{place}: no name tells what to train on; expected the word train in one of {_names(named)}")
+    return items[TRAIN], items.get(VAL) or items.get(TEST, []), [name for name, _ in named if not side_of(name)]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence; of many the first."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _names(named: Iterable[tuple[str, object]]) -> str:
+    return listed([name for name, _ in named])
