@@ -251,7 +251,12 @@ def test_frames_know_the_other_names_of_the_side_to_validate_on(changed: Copy) -
     root = changed("frames")
     (root / "val").rename(root / "validation")
     assert len(read("frames", root).val or ()) == 2
-    (root / "validation").rename(root / "other")
+    (root / "validation").rename(root / "Testing")
+    (root / "train").rename(root / "Training")
+    assert labels(read("frames", root).train) == ["run", "run", "walk", "walk"]
+    assert len(read("frames", root).val or ()) == 2
+    (root / "Training").rename(root / "train")
+    (root / "Testing").rename(root / "other")
     with pytest.raises(InvalidFile, match="train/ without val/"):
         read("frames", root)
 

@@ -40,11 +40,50 @@ def test_the_other_names_of_the_side_to_validate_on(tmp_path: Path, name: str) -
 
 
 def test_train_without_another_side_is_no_class(tmp_path: Path) -> None:
-    touch(tmp_path, "split/train/a/x.mp4", "split/train/b/y.mp4", "split/dev/a/z.mp4", "split/.cache/q.mp4")
+    touch(tmp_path, "split/train/a/x.mp4", "split/train/b/y.mp4", "split/extra/a/z.mp4", "split/.cache/q.mp4")
     with pytest.raises(InvalidFile, match=r"split: train/ without val/ .*--data .*split/train"):
         read_splits(tmp_path / "split")
     touch(tmp_path, *(f"vehicles/{name}/{i}.mp4" for name in ("car", "train") for i in range(2)))
     assert read_splits(tmp_path / "vehicles").train.classes == ("car", "train")
+
+
+@pytest.mark.parametrize(
+    ("train", "val"),
+    [("Train", "Test"), ("training", "validation"), ("TRAIN", "dev"), ("train_256", "val_256"), ("train", "val-2")],
+)
+def test_sides_of_class_folders_have_any_usual_word(tmp_path: Path, train: str, val: str) -> None:
+    touch(tmp_path, f"{train}/a/x.mp4", f"{train}/b/y.mp4", f"{val}/b/z.mp4")
+    splits = read_splits(tmp_path)
+    assert splits.train.classes == ("a", "b")
+    assert [path.name for path in splits.val.paths] == ["z.mp4"]
+    assert splits.notes == ()
+
+
+def test_classes_may_be_called_like_sides(tmp_path: Path) -> None:
+    touch(tmp_path, *(f"gym/{name}/{i}.mp4" for name in ("training", "testing", "rest") for i in range(2)))
+    assert read_splits(tmp_path / "gym").train.classes == ("rest", "testing", "training")
+    touch(tmp_path, *(f"pets/{name}/{i}.mp4" for name in ("training dog", "test of cat") for i in range(2)))
+    assert read_splits(tmp_path / "pets").train.classes == ("test of cat", "training dog")
+    touch(tmp_path, *(f"flat/{name}/{i}.mp4" for name in ("Train", "Test") for i in range(2)))
+    with pytest.raises(InvalidFile, match=r"flat/Train: expected one folder of videos per class"):
+        read_splits(tmp_path / "flat")
+
+
+def test_what_lies_beside_the_sides_is_told(tmp_path: Path) -> None:
+    touch(tmp_path, "train/a/x.mp4", "val/a/y.mp4", "test/a/z.mp4", "train_more/a/v.mp4", "extra/a/w.mp4", "docs/a.txt")
+    assert read_splits(tmp_path).notes == (f"{tmp_path}: extra/, train_more/ left out beside train/ and val/",)
+
+
+def test_sides_that_are_no_pair_are_refused(tmp_path: Path) -> None:
+    touch(tmp_path, "none/Validation/a/x.mp4", "none/test/a/y.mp4")
+    with pytest.raises(InvalidFile, match=r"none: Validation/, test/ without train/; .*--data .*none/Validation"):
+        read_splits(tmp_path / "none")
+    touch(tmp_path, "two/train/a/x.mp4", "two/Training/a/x.mp4", "two/val/a/y.mp4")
+    with pytest.raises(InvalidFile, match=r"two: expected one folder for each side, got Training/, train/ for one"):
+        read_splits(tmp_path / "two")
+    touch(tmp_path, "one/Train/a/x.mp4", "one/more/a/y.mp4")
+    with pytest.raises(InvalidFile, match=r"one: Train/ without val/ .*--data .*one/Train"):
+        read_splits(tmp_path / "one")
 
 
 def test_plain_class_folders_are_split_by_the_seed(tmp_path: Path) -> None:

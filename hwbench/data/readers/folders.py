@@ -1,6 +1,6 @@
 """Class folders.
 
-* A folder with ``train/`` and ``val/`` (or ``validation/``, ``valid/``, ``test/``), each holding one folder per class;
+* A folder with ``train/`` and ``val/`` (or other words of ``sides.py``), each holding one folder per class;
 * a folder holding one folder per class.
 """
 
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import ENDINGS
+from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of, side_of_word
+from hwbench.data.readers.sides import listed as in_words
 from hwbench.errors import InvalidFile
-
-_VALIDATION = ("val", "validation", "valid", "test")
 
 
 @readers.register("folders")
@@ -35,33 +35,93 @@ class ClassFolders:
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with one folder of videos per class, got a file")
         train, val = sides(path, _is_video)
-        return Listing(read_folder(train), read_folder(val) if val else None)
+        if val is None:
+            return Listing(read_folder(train))
+        return Listing(read_folder(train), read_folder(val), notes=_left_out(path, train, val))
 
 
 def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | None]:
     """The folder with the classes to train on, and that to validate on if the data set has one.
+
+    A folder is a side where all of its name is a word of one, such as ``Train`` or ``validation``; and, where that
+    holds for all folders, where one of its words is, as in ``train_256``.
 
     Args:
         path: The data set.
         is_video: Whether an entry of a folder is a video. A class may be called "train": its videos lie in it.
 
     Raises:
-        InvalidFile: ``train/`` has no other side; its folders are no classes of their own.
+        InvalidFile: ``train/`` has no other side, a side has two folders, or all folders are sides and none is to be
+            trained on: they are no classes of their own.
     """
-    train, others = path / "train", [path / name for name in _VALIDATION if (path / name).is_dir()]
-    if not train.is_dir():
-        return path, None
-    if others:
-        return train, others[0]
-    folders = [sub for sub in path.iterdir() if sub.is_dir() and not sub.name.startswith(".")]
-    if any(sub.is_dir() for sub in train.iterdir()) and not any(
-        is_video(one) for sub in folders for one in sub.iterdir()
-    ):
+    folders = _folders(path)
+    whole, by_words = _by_side(folders, side_of_word), _by_side(folders, side_of)
+    pair = None if _are_classes(whole, is_video) else _pair(path, whole)
+    if pair is None and "" not in by_words and not any(_is_class(sub, is_video) for sub in folders):
+        pair = _pair(path, by_words)
+    if pair is None:
+        _check_alone(path, whole, is_video)
+    return pair or (path, None)
+
+
+def _by_side(folders: Sequence[Path], side: Callable[[str], str]) -> dict[str, list[Path]]:
+    """Folders by side; under an empty name those of none."""
+    grouped: dict[str, list[Path]] = {}
+    for folder in folders:
+        grouped.setdefault(side(folder.name), []).append(folder)
+    return grouped if grouped.keys() - {""} else {}
+
+
+def _pair(path: Path, by_side: Mapping[str, list[Path]]) -> tuple[Path, Path] | None:
+    """The sides to train on and to validate on, where both are there."""
+    train, val = by_side.get(TRAIN, []), by_side.get(VAL) or by_side.get(TEST, [])
+    if not train or not val:
+        return None
+    for folders in (train, val):
+        if len(folders) > 1:
+            names = in_words([f"{folder.name}/" for folder in folders])
+            raise InvalidFile(f"{path}: expected one folder for each side, got {names} for one of them")
+    return train[0], val[0]
+
+
+def _are_classes(by_side: Mapping[str, list[Path]], is_video: Callable[[Path], bool]) -> bool:
+    """Whether folders that are called like sides are classes as those beside them are."""
+    return all(any(_is_class(folder, is_video) for folder in by_side.get(side, ())) for side in ("", TRAIN))
+
+
+def _is_class(folder: Path, is_video: Callable[[Path], bool]) -> bool:
+    """Whether videos lie in a folder and no folders of them."""
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    return any(map(is_video, entries)) and not any(entry.is_dir() and not is_video(entry) for entry in entries)
+
+
+def _check_alone(path: Path, by_side: Mapping[str, list[Path]], is_video: Callable[[Path], bool]) -> None:
+    """Refuses one side without the other: its folders are no classes of their own."""
+    train = by_side.get(TRAIN, [])
+    if not by_side or not (train or "" not in by_side):
+        return
+    folders = [folder for folders in by_side.values() for folder in folders]
+    alone = train or folders
+    if not any(_folders(folder) for folder in alone) or any(is_video(one) for sub in folders for one in sub.iterdir()):
+        return
+    if train:
         raise InvalidFile(
-            f"{path}: train/ without val/ ({', '.join(f'{name}/' for name in _VALIDATION[1:])}); "
-            f"where no videos are set aside to validate on: --data {shlex.quote(str(train))}"
+            f"{path}: {train[0].name}/ without val/ (valid/, validation/, test/, ...); "
+            f"where no videos are set aside to validate on: --data {shlex.quote(str(train[0]))}"
         )
-    return path, None
+    names = in_words([f"{folder.name}/" for folder in alone])
+    raise InvalidFile(f"{path}: {names} without train/; to train on one of them: --data {shlex.quote(str(alone[0]))}")
+
+
+def _left_out(path: Path, train: Path, val: Path) -> tuple[str, ...]:
+    """A note about folders with videos beside the sides of a data set; ``test`` is known to be left out."""
+    beside = [sub for sub in _folders(path) if sub not in (train, val) and side_of(sub.name) != TEST]
+    names = [f"{sub.name}/" for sub in beside if _videos_below(sub)]
+    return (f"{path}: {in_words(names)} left out beside {train.name}/ and {val.name}/",) if names else ()
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(sub for sub in path.iterdir() if sub.is_dir() and not sub.name.startswith("."))
 
 
 def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
@@ -71,7 +131,7 @@ def read_folder(folder: Path) -> tuple[ListedVideo, ...]:
         InvalidFile: There are no class folders, or one holds no video.
     """
     listed: list[ListedVideo] = []
-    for sub in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith(".")):
+    for sub in _folders(folder):
         videos = _videos_below(sub)
         if not videos:
             raise InvalidFile(f"{sub}: expected videos of class {sub.name!r} ({' '.join(ENDINGS)}), found none")
