@@ -101,6 +101,15 @@ def test_lists_and_tables_of_other_programs(tmp_path: Path, monkeypatch: pytest.
         open_splits(workspace, "padded.csv")
 
 
+def test_lists_know_the_other_names_of_their_sides(tmp_path: Path) -> None:
+    both = lists(tmp_path)
+    (both / "val.txt").rename(both / "Testing.txt")
+    for path in (both, both / "train.txt"):
+        assert len(readers.get("lists")().read(path).val or ()) == 2
+    (both / "dev.txt").write_text("0.mp4 run\n")
+    assert len(readers.get("lists")().read(both).val or ()) == 1
+
+
 def test_class_folders_follow_links_and_pass_over_names_with_a_dot(tmp_path: Path) -> None:
     folders(tmp_path / "clips")
     before = len(read_folder(tmp_path / "clips"))

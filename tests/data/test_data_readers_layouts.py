@@ -403,6 +403,39 @@ def test_tables_have_parts_sides_and_groups(copy: Copy) -> None:
     assert len(listing.val or ()) == 2
 
 
+@pytest.mark.parametrize("val", ["val.csv", "Validation.csv", "test.csv"])
+def test_the_table_beside_that_for_training_is_validated_on(tmp_path: Path, val: str) -> None:
+    (tmp_path / "train.csv").write_text("path,label\na.mp4,run\nb.mp4,walk\n")
+    (tmp_path / val).write_text("path,label\nc.mp4,run\n")
+    assert type(reader_of(tmp_path)) is readers.get("lists")
+    with pytest.raises(InvalidFile, match=r"; a table: --data table:") as raised:
+        read("lists", tmp_path)
+    for path in (tmp_path, Path(str(raised.value).rpartition("table:")[2])):
+        listing = read("table", path)
+        assert (stems(listing.train), stems(listing.val), listing.notes) == (["a", "b"], ["c"], ())
+    assert read("table", tmp_path / val).val is None
+    (tmp_path / val).unlink()
+    assert read("table", tmp_path / "train.csv").val is None
+    with pytest.raises(InvalidFile, match=r"expected a table .*, or a folder with train.csv and val.csv"):
+        read("table", tmp_path)
+
+
+def test_a_column_of_sides_holds_before_a_table_beside(tmp_path: Path) -> None:
+    (tmp_path / "val.csv").write_text("path,label,split\nc.mp4,run,\nd.mp4,run,validate\n")
+    (tmp_path / "train.csv").write_text("path,label,split\na.mp4,run,train\nb.mp4,run,train\n")
+    listing = read("table", tmp_path)
+    assert (stems(listing.train), stems(listing.val)) == (["a", "b"], ["c", "d"])
+    (tmp_path / "train.csv").write_text("path,label,split\na.mp4,run,train\nb.mp4,run,test\n")
+    listing = read("table", tmp_path / "train.csv")
+    assert (stems(listing.train), stems(listing.val)) == (["a"], ["b"])
+    said = "its column split tells what to validate on; val.csv beside it is not read"
+    assert listing.notes == (f"{tmp_path / 'train.csv'}: {said}",)
+    (tmp_path / "train.csv").write_text("path,label\na.mp4,run\n")
+    (tmp_path / "val.csv").write_text("path,label,split\nc.mp4,run,train\n")
+    with pytest.raises(InvalidFile, match=r"val.csv:2: expected a split of val or test in the table to validate on"):
+        read("table", tmp_path)
+
+
 def test_tables_may_have_several_classes(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,label,split\na.mp4,run|far,Training\nb.mp4,far,test\nc.mp4,,testing\n")
     listing = read("table", tmp_path / "t.csv", separator="|")

@@ -1,6 +1,6 @@
 """List files.
 
-* A folder with ``train.txt`` and ``val.txt`` (or ``.csv``);
+* A folder with ``train.txt`` and ``val.txt`` (or ``.csv``, and other words of ``sides.py``);
 * a list file; if it is called ``train.*`` and a ``val.*`` lies beside it, that one is for validation.
 
 A line of a list is ``path label``: the path relative to the list's folder, the label a whole number from 0 or a name,
@@ -15,9 +15,9 @@ import shlex
 from pathlib import Path
 
 from hwbench.data.readers.base import ListedVideo, Listing, readers
+from hwbench.data.readers.sides import side_files
 from hwbench.errors import InvalidFile
 
-_PARTS = ("train", "val")
 _ENDS = (".txt", ".csv")
 _STREAM = re.compile(r"stream=([0-9]{1,4})")
 # Above this a number is no label but a mistake, such as a length in frames.
@@ -75,11 +75,8 @@ def read_list(file: Path) -> tuple[ListedVideo, ...]:
 
 def _lists(path: Path) -> list[Path]:
     """The list files of a data path: train and val, one for both, or none."""
-    if path.is_file():
-        beside = path.with_stem("val")
-        return [path, beside] if path.stem == "train" and beside.is_file() else [path]
-    train, val = ([path / f"{part}{end}" for end in _ENDS if (path / f"{part}{end}").is_file()] for part in _PARTS)
-    return [train[0], val[0]] if train and val else []
+    files = side_files(path, _ENDS)
+    return list(files) if files else [path] if path.is_file() else []
 
 
 def listed_video(folder: Path, line: str) -> ListedVideo | None:

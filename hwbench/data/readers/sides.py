@@ -64,6 +64,23 @@ def parted(place: Path, named: Sequence[tuple[str, Item]]) -> tuple[list[Item], 
     return items[TRAIN], items.get(VAL) or items.get(TEST, []), [name for name, _ in named if not side_of(name)]
 
 
+def side_files(path: Path, ends: Sequence[str]) -> tuple[Path, Path] | None:
+    """The files ``train.*`` and ``val.*`` of a folder, by any words of the sides; None where they are not both there.
+
+    Args:
+        path: The folder, or the file to train on: what lies beside it with the same ending is asked for.
+        ends: Endings of files that count, the preferred ones first.
+    """
+    if path.is_file() and side_of_word(path.stem) != TRAIN:
+        return None
+    folder, ends = (path, ends) if path.is_dir() else (path.parent, (path.suffix,))
+    files = [file for file in folder.iterdir() if file.suffix in ends and side_of_word(file.stem) and file.is_file()]
+    files.sort(key=lambda file: (list(_SIDES).index(file.stem.lower()), ends.index(file.suffix), file.name))
+    train = path if path.is_file() else next((file for file in files if side_of_word(file.stem) == TRAIN), None)
+    val = next((file for file in files if side_of_word(file.stem) != TRAIN), None)
+    return (train, val) if train and val else None
+
+
 def listed(names: Sequence[str]) -> str:
     """Names in a sentence; of many the first."""
     more = len(names) - _MOST_NAMES

@@ -3,12 +3,16 @@
 Columns ``path`` (relative to the folder of the file) and ``label``; and, where one needs them, ``start_s`` and
 ``end_s`` (the part of the video that the label is about), ``split`` (``train``, ``val`` or ``test``) and ``group``
 (videos of one group stay on one side of a split). Without ``split`` a fifth of each class is taken to validate on.
+
+A folder with ``train.csv`` and ``val.csv`` (or ``.parquet``, and other words of ``sides.py``) is two tables, and so is
+the first of them where the second lies beside it. Where its own column ``split`` tells what to validate on, that holds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 from hwbench.data.readers.annotations import Row, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, Part, readers
 from hwbench.data.readers.lists import class_names, label_of
-from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_of_word
+from hwbench.data.readers.sides import TEST, TRAIN, VAL, side_files, side_of_word
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 from hwbench.printable import shown
+
+_ENDS = (".csv", ".parquet")
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -44,13 +50,23 @@ class Table:
         """Videos in the order of the rows.
 
         Raises:
-            InvalidFile: No table, no column ``path`` or ``label``, or a row that does not parse.
+            InvalidFile: No table, no column ``path`` or ``label``, or a row that does not parse, or is to be trained on
+                and stands in the table to validate on.
             MissingDependency: pyarrow, which reads Parquet files, is not installed.
         """
-        if path.is_dir():
-            raise InvalidFile(f"{path}: expected a table as a file .csv or .parquet, got a folder")
-        rows = _parquet_rows(path) if path.suffix == ".parquet" else read_table(path, ("path", "label"))
-        return _listing(rows, path.parent, path, self.separator)
+        files = side_files(path, _ENDS)
+        if path.is_dir() and files is None:
+            raise InvalidFile(
+                f"{path}: expected a table (.csv or .parquet), or a folder with train.csv and val.csv (or .parquet)"
+            )
+        train, val = files or (path, None)
+        rows = _rows(train)
+        if val is None:
+            return _listing(rows, train.parent, train, self.separator)
+        if any(_side(row) != TRAIN for row in rows):
+            note = f"{train}: its column split tells what to validate on; {val.name} beside it is not read"
+            return replace(_listing(rows, train.parent, train, self.separator), notes=(note,))
+        return _listing([*rows, *map(_to_validate_on, _rows(val))], train.parent, path, self.separator)
 
 
 def listing_of(rows: DataFrame | Iterable[Mapping[str, Any] | ListedVideo], root: Path | str = ".") -> Listing:
@@ -100,6 +116,14 @@ def _side(row: Row) -> str:
     return side
 
 
+def _to_validate_on(row: Row) -> Row:
+    """A row of a table to validate on, with its split."""
+    split = _value(row, "split", VAL)
+    if side_of_word(split) == TRAIN:
+        raise row.fault(f"expected a split of val or test in the table to validate on, got {shown(split, 40)}")
+    return replace(row, values={**row.values, "split": split})
+
+
 def _video(row: Row, root: Path, separator: str) -> ListedVideo:
     path = row.values.get("path")
     if isinstance(path, Path):
@@ -142,6 +166,10 @@ def _value(row: Row, column: str, default: str) -> str:
     value = row.values.get(column)
     missing = value is None or (isinstance(value, float) and math.isnan(value)) or not str(value).strip()
     return default if missing else str(value).strip()
+
+
+def _rows(path: Path) -> list[Row]:
+    return _parquet_rows(path) if path.suffix == ".parquet" else read_table(path, ("path", "label"))
 
 
 def _parquet_rows(path: Path) -> list[Row]:
