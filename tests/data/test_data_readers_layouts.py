@@ -474,6 +474,28 @@ def test_hugging_face_takes_paths_and_lists_of_labels(tmp_path: Path) -> None:
     assert [video.part for video in listing.train] == [None, Part(Fraction("0.5"))]
 
 
+def test_folders_of_parquet_files_are_recognised_by_the_names_of_sides(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "rows-0.parquet").write_bytes(b"PAR1")
+    assert not readers.get("huggingface")().recognises(tmp_path)
+    (tmp_path / "data" / "rows-0.parquet").rename(tmp_path / "data" / "train-00000-of-00002.parquet")
+    assert type(reader_of(tmp_path)) is readers.get("huggingface")
+    (tmp_path / "data" / "train-00000-of-00002.parquet").rename(tmp_path / "Train_0.parquet")
+    assert type(reader_of(tmp_path)) is readers.get("huggingface")
+    assert type(reader_of(tmp_path / "Train_0.parquet")) is readers.get("table")
+
+
+def test_tables_of_paths_that_are_taken_for_hugging_face_are_told_their_reader(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install hwbench[huggingface]")
+    for side in ("train", "val"):
+        parquet.write_table(pyarrow.table({"path": [f"{side}.mp4"], "label": ["run"]}), tmp_path / f"{side}.parquet")
+    with pytest.raises(InvalidFile, match=r"options video, label, or read the table: --data table:") as raised:
+        reader_of(tmp_path).read(tmp_path)
+    listing = read("table", Path(str(raised.value).rpartition("table:")[2]))
+    assert (stems(listing.train), stems(listing.val)) == (["train"], ["val"])
+
+
 def test_without_pyarrow_one_line_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     (tmp_path / "train.parquet").write_bytes(b"PAR1")

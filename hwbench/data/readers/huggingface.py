@@ -11,6 +11,7 @@ Read with pyarrow; the package ``datasets`` is not needed. Videos are bytes, or 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.sides import listed as in_words
-from hwbench.data.readers.sides import parted
+from hwbench.data.readers.sides import parted, side_of
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
@@ -39,8 +40,9 @@ class HuggingFace:
         self.video, self.label = video, label
 
     def recognises(self, path: Path) -> bool:
-        """Whether the path is a folder that was saved by ``datasets``."""
-        return any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        """Whether the path is a folder that ``datasets`` saved, or one of Parquet files whose names tell sides."""
+        saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+        return saved or (path.is_dir() and any(side_of(name) for name, _ in _parquet(path)))
 
     def read(self, path: Path) -> Listing:
         """Videos in the order of the rows.
@@ -69,8 +71,10 @@ class HuggingFace:
         for column in (self.video, self.label):
             if column not in table.schema.names:
                 known = ", ".join(table.schema.names)[:200]
+                is_table = {"path", "label"} <= set(table.schema.names)
+                table_hint = f", or read the table: --data {shlex.quote(f'table:{file}')}" if is_table else ""
                 raise InvalidFile(
-                    f"{file}: expected a column {column!r}, the table has {known}; see options video, label"
+                    f"{file}: expected a column {column!r}, the table has {known}; see options video, label{table_hint}"
                 )
         names = _class_names(table, self.label)
         paths = str(table.schema.field(self.video).type) in ("string", "large_string")
