@@ -79,6 +79,26 @@ def test_kinetics_takes_the_other_names_of_its_tables(changed: Copy) -> None:
     assert len(read("kinetics", root).val or ()) == 2
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "\ufefflabel,youtube_id,time_start,time_end,split,is_cc",
+        '"label","youtube_id","time_start","time_end","split","is_cc"',
+    ],
+)
+def test_kinetics_is_recognised_by_its_columns_however_they_are_written(changed: Copy, header: str) -> None:
+    root = changed("kinetics")
+    table = root / "train.csv"
+    table.write_text(table.read_text().replace("label,youtube_id,time_start,time_end,split,is_cc", header), "utf-8")
+    assert type(reader_of(root)) is readers.get("kinetics")
+    assert len(reader_of(root).read(root).train) == 4
+    table.write_text("youtube_id,time_start,time_end,label\n-a_0bcdefgh,0,10,run\n")
+    assert [video.label for video in reader_of(root).read(root).train] == ["run"]
+    for other in (b"", b"\xff\xfelabel", b"path,label\n", b"x" * 200_000):
+        table.write_bytes(other)
+        assert not readers.get("kinetics")().recognises(root)
+
+
 @pytest.mark.parametrize(("split", "train"), [("1", [0, 1, 2, 3]), ("2", [2, 3, 4, 5])])
 def test_ucf101_reads_the_official_triple(copy: Copy, split: str, train: list[int]) -> None:
     listing = read("ucf101", copy("ucf101"), split=split)

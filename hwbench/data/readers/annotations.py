@@ -19,6 +19,8 @@ from hwbench.printable import shown
 _SECONDS = re.compile(r"(?:([0-9]{1,4}):)?(?:([0-9]{1,4}):)?([0-9]{1,9}(?:\.[0-9]{1,18})?)")
 _NEXT_VALUE = re.compile(r"[\s,]*([^\s,\]])")
 _LONGEST_S = 1e9
+# In characters: a file of another kind may have no end of a line.
+_LONGEST_HEADER = 10_000
 # Halves of characters, which JSON may hold and no file.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _WHOLE = re.compile(r"[0-9]{1,15}")
@@ -104,6 +106,15 @@ def read_table(
 ) -> list[Row]:
     """All rows of a file of comma-separated values; arguments and errors are those of ``table_rows``."""
     return list(table_rows(file, columns, delimiter=delimiter, header=header))
+
+
+def first_row(file: Path) -> list[str]:
+    """The first row of a file of comma-separated values, of which no more is read; none of what is no such file."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            return [value.strip() for value in next(csv.reader([lines.readline(_LONGEST_HEADER)]), [])]
+    except (csv.Error, UnicodeDecodeError, OSError):
+        return []
 
 
 def table_rows(

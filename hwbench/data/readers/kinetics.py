@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hwbench.data.readers.annotations import find_file, read_table
+from hwbench.data.readers.annotations import find_file, first_row, read_table
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.media_index import MediaIndex
 from hwbench.errors import InvalidFile
@@ -29,8 +29,7 @@ class Kinetics:
         train = find_file(path, *_TRAIN) if path.is_dir() else None
         if train is None:
             return False
-        with train.open("rb") as file:
-            return file.read(len(b"label,youtube_id")) == b"label,youtube_id"
+        return {"label", "youtube_id"} <= set(first_row(train))
 
     def read(self, path: Path) -> Listing:
         """Clips in the order of the tables; those that are not on the disk are left out and counted.
