@@ -56,6 +56,8 @@ def sides(path: Path, is_video: Callable[[Path], bool]) -> tuple[Path, Path | No
     """
     folders = _folders(path)
     whole, by_words = _by_side(folders, side_of_word), _by_side(folders, side_of)
+    if not by_words:
+        return path, None
     pair = None if _are_classes(whole, is_video) else _pair(path, whole)
     if pair is None and "" not in by_words and not any(_is_class(sub, is_video) for sub in folders):
         pair = _pair(path, by_words)
