@@ -258,6 +258,15 @@ def test_mmaction2_takes_several_labels_and_a_folder(changed: Copy) -> None:
     assert "3 of 5 listed videos are not there, such as 'no such.mp4'" in listing.notes[0]
 
 
+def test_mmaction2_knows_the_other_names_of_the_side_to_validate_on(changed: Copy) -> None:
+    root = changed("mmaction2")
+    folder = root if root.is_dir() else root.parent
+    (folder / "tiny_val_list_videos.txt").rename(folder / "tiny_test_list_videos.txt")
+    assert len(read("mmaction2", root).val or ()) == 2
+    (folder / "tiny_test_list_videos.txt").rename(folder / "tiny_validation_list_videos.txt")
+    assert len(read("mmaction2", root).val or ()) == 2
+
+
 def test_frames_are_sorted_by_their_numbers(copy: Copy) -> None:
     listing = read("frames", copy("frames"), fps="30000/1001")
     assert labels(listing.train) == ["run", "run", "walk", "walk"]

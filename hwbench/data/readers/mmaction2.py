@@ -1,9 +1,9 @@
 """Lists of mmaction2: of videos, and of folders of images.
 
 * A line ``video label`` for each video, or ``folder frames label`` for each folder of images ``img_00001.jpg``, ...;
-* ``*train*.txt`` and ``*val*.txt`` in one folder, or the file of them for training. Paths are relative to the folder of
-  the lists, or to ``videos``, ``videos_train``, ``rawframes``, ``rawframes_train`` (``_val`` of the other list) in it;
-  the option ``prefix`` names another one.
+* ``*train*.txt`` and ``*val*.txt`` (or ``*test*.txt``, and other words of ``sides.py``) in one folder, or the file of
+  them for training. Paths are relative to the folder of the lists, or to ``videos``, ``videos_train``, ``rawframes``,
+  ``rawframes_train`` (``_val`` of the other list) in it; the option ``prefix`` names another one.
 
 Labels are whole numbers. Folders that hold optical flow (``flow_x_00001.jpg``) and no images are refused.
 """
@@ -18,6 +18,7 @@ from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
 from hwbench.data.readers.annotations import Row, choice, frame_rate, read_lines
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
+from hwbench.data.readers.sides import TO_VALIDATE_ON
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
 
@@ -122,8 +123,8 @@ def _exists(path: Path) -> bool:
 def _files(path: Path) -> tuple[Path, Path | None]:
     """The lists for training and validation."""
     if path.is_file():
-        beside = path.with_name(path.name.replace("train", "val"))
-        return path, beside if beside != path and beside.is_file() else None
+        beside = [path.with_name(path.name.replace("train", word)) for word in TO_VALIDATE_ON]
+        return path, next((file for file in beside if file != path and file.is_file()), None)
     train = sorted(file for file in path.glob("*train*.txt") if file.is_file())
     if len(train) != 1:
         several = f"several ({', '.join(file.name for file in train)[:200]}); name the file" if train else "none"

@@ -20,6 +20,8 @@ _WORDS = {
     VAL: ("val", "valid", "validation", "validate", "valset", "dev", "eval", "evaluation"),
     TEST: ("test", "testing", "testset"),
 }
+# In the order in which they are taken where several are there.
+TO_VALIDATE_ON = (*_WORDS[VAL], *_WORDS[TEST])
 _SIDES = {word: side for side, words in _WORDS.items() for word in words}
 _MOST_NAMES = 3
 
