@@ -15,6 +15,7 @@ import pytest
 from hwbench.data import listing_of
 from hwbench.data.images import FrameFolder
 from hwbench.data.readers import ListedVideo, Listing, Part, get, reader_of, readers
+from hwbench.data.readers.sides import parted
 from hwbench.data.readers.tar_index import tar_members
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnknownName
 from hwbench.testing import datasets
@@ -371,6 +372,11 @@ def test_splits_of_hugging_face_are_told_apart_by_any_usual_word(tmp_path: Path,
         (tmp_path / f"{name}.parquet").unlink()
     listing = read("huggingface", tmp_path)
     assert (stems(listing.train), listing.val, listing.notes) == (["2", "3"], None, ())
+
+
+def test_a_split_in_several_files_is_named_once() -> None:
+    named = [("train", 0), ("extra", 1), ("extra", 2), ("validation", 3), ("test", 4)]
+    assert parted(Path("data"), named) == ([0], [3], ["extra"])
 
 
 def test_names_of_classes_that_are_numbers_are_not_numbers_of_classes(tmp_path: Path) -> None:

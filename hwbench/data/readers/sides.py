@@ -51,10 +51,10 @@ def parted(place: Path, named: Sequence[tuple[str, Item]]) -> tuple[list[Item], 
 
     Args:
         place: What messages call the data set.
-        named: Each part with its name.
+        named: Each part with its name; several may have one name.
 
     Raises:
-        InvalidFile: Names tell what to validate on and what to test on, and none what to train on.
+        InvalidFile: Names tell apart what to validate or test on from the rest, and none what to train on.
     """
     items: dict[str, list[Item]] = {}
     for name, item in named:
@@ -63,7 +63,8 @@ def parted(place: Path, named: Sequence[tuple[str, Item]]) -> tuple[list[Item], 
         return [item for _, item in named], [], []
     if TRAIN not in items:
         raise InvalidFile(f"{place}: no name tells what to train on; expected the word train in one of {_names(named)}")
-    return items[TRAIN], items.get(VAL) or items.get(TEST, []), [name for name, _ in named if not side_of(name)]
+    others = dict.fromkeys(name for name, _ in named if not side_of(name))
+    return items[TRAIN], items.get(VAL) or items.get(TEST, []), list(others)
 
 
 def side_files(path: Path, ends: Sequence[str]) -> tuple[Path, Path] | None:
