@@ -78,8 +78,7 @@ def _prepare(request: PrepareDataRequest, as_json: bool) -> None:
     emit(result.to_json() if as_json else without(table, "original_bytes", "notes"), as_json=as_json)
     if not result.ok:
         raise typer.Exit(CheckFailed.exit_status)
-    if result.form == "videos":
-        say(f"next: hwbench train ARCHITECTURE --data {shlex.quote(str(result.out))}")
+    say(f"next: hwbench train ARCHITECTURE --data {shlex.quote(str(result.out))}")
 
 
 def _bench(request: BenchDataRequest, as_json: bool) -> None:

@@ -23,6 +23,7 @@ import av
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.inventory import PREPARED, note_prepared
 from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.readers.frame_rates import write_frame_rates
 from hwbench.data.reencoding import PreparedVideo, PrepareSettings, PrepareTask, prepare_video
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.units import format_bytes
@@ -57,6 +58,7 @@ class PreparedData:
         skipped: Those that were finished before.
         failed: Names of videos that could not be read, with the cause.
         notes: What a person should know, in words.
+        rates: Frames a second of folders of images, by their names below ``out``; no file of images tells them.
     """
 
     out: Path
@@ -65,6 +67,7 @@ class PreparedData:
     skipped: int = 0
     failed: list[tuple[str, str]] = field(default_factory=list)
     notes: tuple[str, ...] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)
 
 
 def plan_videos(listing: DataListing, settings: PrepareSettings) -> list[PlannedVideo]:
@@ -221,6 +224,8 @@ class PreparedFolder:
                 self.note(one.target, one.key, answer)
             progress(len(done) + len(result.failed), len(planned), result.bytes)
         result.videos = dict(Counter(one.video.split for one in planned if one.target in done))
+        if settings.form == "frames":
+            result.rates = {str(one.target): done[one.target].fps for one in planned if one.target in done}
         return result
 
     def note(self, target: PurePosixPath, key: str, video: PreparedVideo) -> None:
@@ -324,7 +329,8 @@ def _write_classes(
 
 
 def finish(workspace: Workspace, listing: DataListing, settings: PrepareSettings, prepared: PreparedData) -> None:
-    """Writes what the folder holds."""
+    """Writes what the folder holds, and the rates of its folders of images."""
+    write_frame_rates(prepared.out, prepared.rates)
     counts = ", ".join(f"{count} {split}" for split, count in prepared.videos.items())
     summary = (
         f"{settings.form} of {listing.data}: {counts}; short side {settings.short_side}, "

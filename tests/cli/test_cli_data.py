@@ -111,9 +111,14 @@ def test_prepare_says_what_it_used_and_what_it_left_out(clips, capsys):
 
 @pytest.mark.parametrize(("flag", "files"), [("--frames", "*/*/*/img_00012.jpg"), ("--shards", "*.tar")])
 def test_prepare_writes_frames_and_shards(clips, capsys, flag, files):
-    status, out, _ = run(capsys, "prepare", clips, "out", flag, "--short-side", "32", "--jobs", "0", "--json")
+    status, out, err = run(capsys, "prepare", clips, "out", flag, "--short-side", "32", "--jobs", "0", "--json")
     assert (status, json.loads(out)["form"]) == (0, flag.removeprefix("--"))
     assert list(Path("out").glob(files))
+    assert "next: hwbench train ARCHITECTURE --data out" in err
+    status, out, _ = run(capsys, "check", "out", "--jobs", "0", "--json")
+    values, original = json.loads(out), json.loads(run(capsys, "check", clips, "--jobs", "0", "--json")[1])
+    assert (status, values["videos"]) == (0, {"train": 4, "val": 2})
+    assert values["duration_s"] == pytest.approx(original["duration_s"], abs=0.01)
 
 
 def test_bench_prints_rates_and_shares(clips, capsys):

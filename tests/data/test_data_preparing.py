@@ -16,7 +16,8 @@ from hwbench.data.inventory import prepared_sets
 from hwbench.data.listings import DataListing, SplitVideo, open_listing
 from hwbench.data.media import FileSource
 from hwbench.data.preparing import JOURNAL, PreparedData, PreparedFolder, plan_videos, prepare_data
-from hwbench.data.readers import ListedVideo, Part
+from hwbench.data.readers import ListedVideo, Part, get
+from hwbench.data.readers.frame_rates import FRAME_RATES
 from hwbench.data.reencoding import (
     ENCODERS,
     PreparedVideo,
@@ -27,7 +28,7 @@ from hwbench.data.reencoding import (
     small_size,
 )
 from hwbench.data.shards import prepare_shards
-from hwbench.data.videos import read_splits
+from hwbench.data.videos import VideoList, read_splits
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError, VideoError, WorkspaceError
 from hwbench.testing.decoders import turned, write_moving
 from hwbench.workspace import Workspace
@@ -214,6 +215,34 @@ def test_the_folder_is_read_as_data_with_the_split_that_training_draws(
         assert old.labels == new.labels
     assert [folder for folder, _ in prepared_sets(workspace)] == [tmp_path / "out"]
     assert json.loads((tmp_path / "out" / "prepared.json").read_text())["settings"]["short_side"] == 32
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_folders_of_images_keep_the_rate_of_their_video(
+    workspace: Workspace, make_video: MakeVideo, tmp_path: Path, earlier: bool
+) -> None:
+    for label, fps in (("run", 24), ("jump", 12)):
+        for index in range(3):
+            make_video(f"clips/{label}/{index}.mp4", count=12, fps=fps)
+    out = tmp_path / "out"
+    prepare(workspace, tmp_path / "clips", out, PrepareSettings(32, form="frames"))
+    if earlier:  # of a version that wrote no such file
+        (out / FRAME_RATES).unlink()
+    splits = read_splits(out)
+    assert (len(splits.train), len(splits.val), splits.train.classes) == (4, 2, ("jump", "run"))
+    assert rates(splits.train) == {("jump", 12), ("run", 24)}
+    assert rates(splits.val) == {("jump", 12), ("run", 24)}
+    assert rates(read_splits(out / "train").train) == {("jump", 12), ("run", 24)}
+    assert rates(read_splits(out, reader=get("frames", {"fps": "10"})).train) == {("jump", 10), ("run", 10)}
+    # The same folder with videos again: nothing is left of the images.
+    prepare(workspace, tmp_path / "clips", out)
+    assert not (out / FRAME_RATES).exists()
+    assert read_splits(out).train.paths[0].suffix == ".mp4"
+
+
+def rates(videos: VideoList) -> set[tuple[str, float]]:
+    """Names of classes with the frames a second of their videos."""
+    return {(path.parent.name, videos.source(index).open().info.fps) for index, path in enumerate(videos.paths)}
 
 
 def test_numbers_as_labels_keep_their_value(workspace: Workspace, clips: Path, tmp_path: Path) -> None:

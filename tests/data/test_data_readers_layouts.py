@@ -297,6 +297,20 @@ def test_frames_without_sides_are_one_list(copy: Copy) -> None:
     assert len(listing.train) == 4
 
 
+def test_rates_of_folders_of_images_are_written_by_hand_too(changed: Copy) -> None:
+    root = changed("frames")
+    before = [video.opened_by() for video in read("frames", root).train]
+    first = before[0].name.removeprefix(f"{root}/")
+    (root / "frame-rates.json").write_text(json.dumps({first: "30000/1001"}))
+    assert type(reader_of(root)) is readers.get("frames")
+    after = [video.opened_by().open().info.time_base for video in reader_of(root).read(root).train]
+    assert after == [Fraction(1001, 30000), *[Fraction(1, 30)] * (len(before) - 1)]
+    for rate in (0, -1, True, "fast", None):
+        (root / "frame-rates.json").write_text(json.dumps({first: rate}))
+        with pytest.raises(InvalidFile, match=r"frame-rates.json: expected frames a second of '.*', such as 25, got"):
+            read("frames", root)
+
+
 def test_webdataset_reads_three_kinds_of_labels_and_names_of_numbers(tmp_path: Path, copy: Copy) -> None:
     listing = read("webdataset", copy("webdataset"))
     assert labels(listing.train) == ["run", "walk", "run", "walk"]

@@ -1,11 +1,13 @@
 """Folders of images below class folders; each folder of images is a video.
 
 ``train/`` and ``val/`` (or ``validation/``, ``valid/``, ``test/``) with a folder for each class, or a folder for each
-class. The images of a video are taken in natural order of their names.
+class. The images of a video are taken in natural order of their names. ``frame-rates.json`` beside the class folders,
+or beside ``train/``, says how many of them were taken a second (``hwbench.data.readers.frame_rates``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,8 +15,11 @@ from hwbench.data.images import IMAGE_ENDINGS, FrameFolder
 from hwbench.data.readers.annotations import frame_rate
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.folders import sides
+from hwbench.data.readers.frame_rates import frame_rates, rated_root
 from hwbench.data.readers.media_index import frame_folders
 from hwbench.errors import InvalidFile
+
+_DEFAULT = Fraction(30)
 
 
 @readers.register("frames")
@@ -22,35 +27,42 @@ class ImageFolders:
     """A folder for each class with a folder of images for each video.
 
     Args:
-        fps: Frames a second at which the images were taken.
+        fps: Frames a second at which the images were taken; empty: as ``frame-rates.json`` says, and 30 where it says
+            nothing.
     """
 
-    def __init__(self, fps: str = "30") -> None:
-        self.fps = frame_rate(fps)
+    def __init__(self, fps: str = "") -> None:
+        self.fps = frame_rate(fps) if fps else None
 
     def recognises(self, path: Path) -> bool:
-        """Never: ``folders`` reads a path without a name."""
-        return False
+        """Whether the rates of its folders are told, as ``hwbench data prepare --frames`` does."""
+        return rated_root(path) is not None
 
     def read(self, path: Path) -> Listing:
         """Videos of all class folders, sorted by class and path.
 
         Raises:
-            InvalidFile: There are no class folders, one holds no folder of images, or ``train/`` has no other side.
+            InvalidFile: There are no class folders, one holds no folder of images, ``train/`` has no other side, or the
+                file of the rates is damaged.
         """
         if not path.is_dir():
             raise InvalidFile(f"{path}: expected a folder with a folder for each class, got a file")
         train, val = sides(path, _holds_images)
-        return Listing(_videos(train, self.fps), _videos(val, self.fps) if val else None)
+        rates = frame_rates(path) if self.fps is None else {}
+        default = self.fps or _DEFAULT
+        return Listing(_videos(train, rates, default), _videos(val, rates, default) if val else None)
 
 
-def _videos(root: Path, fps: Fraction) -> tuple[ListedVideo, ...]:
+def _videos(root: Path, rates: Mapping[Path, Fraction], default: Fraction) -> tuple[ListedVideo, ...]:
     listed: list[ListedVideo] = []
     for folder in sorted(sub for sub in root.iterdir() if sub.is_dir() and not sub.name.startswith(".")):
         videos = frame_folders(folder)
         if not videos:
             raise InvalidFile(f"{folder}: expected folders of images ({' '.join(IMAGE_ENDINGS)}), found none")
-        listed += [ListedVideo(video, folder.name, source=FrameFolder(video, fps)) for video in videos]
+        listed += [
+            ListedVideo(video, folder.name, source=FrameFolder(video, rates.get(video.absolute(), default)))
+            for video in videos
+        ]
     if not listed:
         raise InvalidFile(f"{root}: expected a folder for each class with folders of images in it")
     return tuple(listed)
