@@ -29,6 +29,7 @@ from hwbench.data.flow_methods import FlowMethod
 from hwbench.data.images import FrameFolder, images_of
 from hwbench.data.kept_facts import file_state
 from hwbench.data.media import FileSource, OpenVideo, VideoSource
+from hwbench.errors import HwbenchError, VideoError
 from hwbench.workspace import temporary_beside, writing
 
 # Frames that are decoded at once.
@@ -55,7 +56,7 @@ class FlowCache:
         """The flow of a video, computed where it is not there yet.
 
         Raises:
-            VideoError: The video cannot be read.
+            VideoError: The video cannot be read, or the method fails with its frames.
             WorkspaceError: No rights or no room.
         """
         target = self.root / self._name(source)
@@ -74,7 +75,7 @@ class FlowCache:
         temporary.mkdir(parents=True)
         try:
             with source.open() as video:
-                for number, flow in enumerate(_flows(video, self.method), start=1):
+                for number, flow in enumerate(self._flows(source, video), start=1):
                     codes = codes_of(flow, self.range_px)
                     for axis, prefix in enumerate(("flow_x_", "flow_y_")):
                         (temporary / f"{prefix}{number:05d}.png").write_bytes(_grey_png(codes[..., axis]))
@@ -83,6 +84,29 @@ class FlowCache:
             _take_place(temporary, target)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+
+    def _flows(self, source: VideoSource, video: OpenVideo) -> Iterator[Flow]:
+        """The flow of each frame to the next; of a video of one frame, no motion."""
+        before: Frames | None = None
+        for start in range(0, video.info.num_frames, _CHUNK):
+            for frame in video.read(range(start, min(start + _CHUNK, video.info.num_frames))):
+                if before is not None:
+                    yield self._flow(source, before, frame)
+                elif video.info.num_frames == 1:
+                    yield np.zeros((*frame.shape[:2], 2), np.float32)
+                before = frame
+
+    def _flow(self, source: VideoSource, first: Frames, second: Frames) -> Flow:
+        """The flow between two frames; what a library raises is about this video, and names it."""
+        try:
+            return self.method(first, second)
+        except (HwbenchError, MemoryError):
+            raise
+        except Exception as error:
+            text = " ".join(str(error).split()) or type(error).__name__
+            size = f"{first.shape[1]}x{first.shape[0]}"
+            about = f"optical flow of frames of {size} by {self.method.name}"
+            raise VideoError(f"{source.name}: {about}: {text[:200]}") from error
 
 
 def _state(source: VideoSource) -> list[object]:
@@ -128,15 +152,3 @@ def _take_place(made: Path, target: Path) -> None:
     except OSError:
         if not (target / NOTE).exists():
             raise
-
-
-def _flows(video: OpenVideo, method: FlowMethod) -> Iterator[Flow]:
-    """The flow of each frame to the next; of a video of one frame, no motion."""
-    before: Frames | None = None
-    for start in range(0, video.info.num_frames, _CHUNK):
-        for frame in video.read(range(start, min(start + _CHUNK, video.info.num_frames))):
-            if before is not None:
-                yield method(before, frame)
-            elif video.info.num_frames == 1:
-                yield np.zeros((*frame.shape[:2], 2), np.float32)
-            before = frame

@@ -16,10 +16,14 @@ from hwbench.data.decoding import Frames
 from hwbench.data.flow import Flow
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency
 
-_PRESETS = ("ultrafast", "fast", "medium")
+# Presets of DIS, with the shorter side of a picture from which on they find no scale of fewer pixels than a patch of 8:
+# they look at a quarter or half of the pixels on a side. OpenCV refuses some that are smaller and crashes with others.
+_PRESETS = {"ultrafast": 32, "fast": 32, "medium": 16}
 _NETWORKS = ("raft_large", "raft_small")
 # RAFT looks at an eighth of the pixels, at four scales: 128 are the least.
 _STEP, _LEAST = 8, 128
+# TV-L1 takes differences of pixels beside each other.
+_LEAST_TVL1 = 2
 # Rec. 601, from R, G, B to grey.
 _LUMA = np.array([0.299, 0.587, 0.114], np.float32)
 
@@ -59,10 +63,11 @@ class DisFlow:
 
     def __call__(self, first: Frames, second: Frames) -> Flow:
         opencv = _opencv()
-        search = opencv.DISOpticalFlow_create(_PRESETS.index(self.preset))
+        search = opencv.DISOpticalFlow_create(list(_PRESETS).index(self.preset))
         grey = [opencv.cvtColor(np.ascontiguousarray(frame), opencv.COLOR_RGB2GRAY) for frame in (first, second)]
-        flow: Flow = search.calc(*grey, None)
-        return flow
+        flow: Flow = search.calc(*(_enlarged(picture, _PRESETS[self.preset]) for picture in grey), None)
+        height, width = first.shape[:2]
+        return flow[:height, :width]
 
 
 @dataclass(frozen=True)
@@ -94,8 +99,10 @@ class TvL1Flow:
 
     def __call__(self, first: Frames, second: Frames) -> Flow:
         grey = [(frame @ _LUMA / 255).astype(np.float32) for frame in (first, second)]
+        grey = [_enlarged(picture, _LEAST_TVL1) for picture in grey]
         down, right = _scikit_image()(*grey, attachment=self.attachment, num_warp=self.warps)
-        return np.stack([right, down], axis=-1).astype(np.float32)
+        height, width = first.shape[:2]
+        return np.stack([right, down], axis=-1).astype(np.float32)[:height, :width]
 
 
 @dataclass(frozen=True)
@@ -209,6 +216,13 @@ def _raft(name: str, weights: Path, device: str) -> torch.nn.Module:
         text = " ".join(str(getattr(error, "strerror", None) or error).split())[:200]
         raise InvalidFile(f"{weights}: expected weights of {name} ({text})") from None
     return network.eval().to(device)
+
+
+def _enlarged(picture: Any, least: int) -> Any:
+    """A picture (H, W) with at least so many pixels on a side; what is added repeats the last row and column."""
+    height, width = picture.shape
+    missing = ((0, max(0, least - height)), (0, max(0, least - width)))
+    return np.pad(picture, missing, mode="edge") if np.any(missing) else picture
 
 
 def _missing(length: int) -> int:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
@@ -16,14 +17,22 @@ import torch
 from torchvision.io import encode_png, write_jpeg, write_png
 from video_files import MakeVideo, gradient_frames
 
+from hwbench.data import ClipSpec, ScaleJitter, TrainingClips
 from hwbench.data.archives import ArchiveMember, MemorySource
 from hwbench.data.arrow import RowSource
+from hwbench.data.decoders import PYAV
+from hwbench.data.failures import FailurePolicy
 from hwbench.data.flow import NOTE, FlowFolder, codes_of, pixels_of
 from hwbench.data.flow_cache import FlowCache
 from hwbench.data.flow_methods import DisFlow, RaftFlow, TvL1Flow, flow_method
+from hwbench.data.flow_stream import FlowDecoder, FlowTransform
 from hwbench.data.images import FrameFolder
+from hwbench.data.loading import Loader
 from hwbench.data.media import FileSource, VideoSource
+from hwbench.data.readers import Listing
+from hwbench.data.readers.folders import read_folder
 from hwbench.data.readers.tar_index import tar_members
+from hwbench.data.videos import splits_of
 from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, VideoError
 
 
@@ -249,6 +258,89 @@ def test_what_dis_gets_and_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     method = DisFlow("fast")
     assert method.name == "dis-fast"
     assert method(textured(), textured()[:, ::-1]).shape == (96, 128, 2)
+
+
+@pytest.mark.parametrize(("preset", "least"), [("ultrafast", 32), ("fast", 32), ("medium", 16)])
+@pytest.mark.parametrize("size", [(8, 64), (64, 8), (1, 1), (31, 15), (40, 50)])
+def test_what_is_too_small_for_dis_is_enlarged(
+    monkeypatch: pytest.MonkeyPatch, preset: str, least: int, size: tuple[int, int]
+) -> None:
+    class Search:
+        def calc(self, first: np.ndarray, second: np.ndarray, flow: None) -> np.ndarray:
+            assert first.shape == second.shape == tuple(max(least, side) for side in size)
+            assert (first[size[0] :] == first[size[0] - 1]).all()
+            assert (first[:, size[1] :] == first[:, size[1] - 1 : size[1]]).all()
+            return np.stack([first, second], axis=-1).astype(np.float32)
+
+    class OpenCv:
+        COLOR_RGB2GRAY = 7
+        DISOpticalFlow_create = staticmethod(lambda preset: Search())
+        cvtColor = staticmethod(lambda frame, how: np.ascontiguousarray(frame[..., 0]))
+
+    monkeypatch.setitem(sys.modules, "cv2", OpenCv)
+    frame = textured()[: size[0], : size[1]]
+    np.testing.assert_array_equal(DisFlow(preset)(frame, frame), frame[..., [0, 0]])
+
+
+@pytest.mark.parametrize("preset", ["ultrafast", "fast", "medium"])
+def test_dis_takes_frames_of_any_size(preset: str) -> None:
+    """In a process of its own: OpenCV crashes with frames that are too small."""
+    pytest.importorskip("cv2", reason="python -m pip install 'hwbench[flow]'")
+    program = (
+        "import numpy as np; from hwbench.data.flow_methods import DisFlow\n"
+        "for size in ((8, 64), (64, 8), (1, 1), (16, 1000), (31, 200), (32, 90)):\n"
+        "    frames = np.random.default_rng(0).integers(0, 256, (2, *size, 3), dtype=np.uint8)\n"
+        f"    assert DisFlow({preset!r})(*frames).shape == (*size, 2)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_tv_l1_takes_frames_of_any_size() -> None:
+    pytest.importorskip("skimage", reason="python -m pip install 'hwbench[flow]'")
+    for size in ((8, 64), (1, 64), (64, 1), (1, 1)):
+        frames = np.random.default_rng(0).integers(0, 256, (2, *size, 3), dtype=np.uint8)
+        assert TvL1Flow()(*frames).shape == (*size, 2)
+
+
+@dataclass
+class Failing:
+    """A method that fails as a library does, with frames that are not 16 high."""
+
+    name: str = "failing"
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        if len(first) != 16:
+            raise RuntimeError("Assertion failed:\n  rows == 16")
+        return np.zeros((*first.shape[:2], 2), np.float32)
+
+
+def test_what_a_method_raises_is_a_failure_of_the_video(make_video: MakeVideo, tmp_path: Path) -> None:
+    for label in "ab":
+        make_video(f"clips/{label}/good.mp4", count=6, size=(16, 16))
+    bad = make_video("clips/b/bad.mp4", count=6, size=(32, 16))
+    cache = FlowCache(tmp_path / "flow", Failing())
+    with pytest.raises(VideoError) as raised:
+        cache.folder(FileSource(bad))
+    size = "16x32 by failing"
+    assert str(raised.value) == f"{bad}: optical flow of frames of {size}: Assertion failed: rows == 16"
+    assert list(cache.root.iterdir()) == []
+    videos = read_folder(tmp_path / "clips")
+    listed = splits_of(Listing(videos, videos), tmp_path / "clips").train
+    decoder = FlowDecoder(PYAV, cache)
+    transform = FlowTransform(ScaleJitter((8, 8)))
+    clips = TrainingClips(listed, ClipSpec(2, stride=1), transform, policy=FailurePolicy.SKIP, decoder=decoder)
+    (batch,) = Loader(clips, workers=0).batches([[0, 1, 2]])
+    assert len(batch) == 2
+    assert [one.path for one in batch.failures] == [str(bad)]
+
+
+def test_what_is_wrong_with_a_method_itself_is_no_failure_of_a_video(make_video: MakeVideo, tmp_path: Path) -> None:
+    class Missing(Brighter):
+        def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+            raise InvalidFile("no weights")
+
+    with pytest.raises(InvalidFile, match="no weights"):
+        FlowCache(tmp_path / "flow", Missing()).folder(FileSource(make_video("film.mp4", count=3)))
 
 
 @pytest.mark.long
