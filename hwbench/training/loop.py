@@ -24,7 +24,7 @@ from hwbench.training.parts import frozen_blocks, recomputed, train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.recipe import Recipe
 from hwbench.training.resources import Resources, clip_layout
-from hwbench.training.sampling import Sampling, require_shapes
+from hwbench.training.sampling import Sampling, channels_of, require_shapes
 from hwbench.training.state import POLICY, Resume, TrainState
 from hwbench.training.steps import StepReport, TrainingStep
 from hwbench.training.tensorboard import TensorBoard
@@ -108,7 +108,7 @@ def fit(
         sampling, teacher = Sampling(recipe, training), None if teacher is None else teacher.to(device)
         for network in (module, teacher) if recipe.multigrid else ():
             if network is not None:
-                require_shapes(network, sampling.shapes())
+                require_shapes(network, channels_of(training), sampling.shapes())
         if world.size > 1:
             stack.enter_context(_quietly("Grad strides do not match"))
         if device.type == "cuda":

@@ -112,8 +112,13 @@ class Sampling:
         return self._recipe.batch_size * phase.batch // self._recipe.repeats
 
 
-def require_shapes(module: nn.Module, shapes: Iterable[ClipShape]) -> None:
-    """Runs a network on a grey clip of each shape (T, h, w), in eval mode.
+def channels_of(training: TrainingClips) -> int:
+    """Channels of the clips: 3 of pictures, 2 of optical flow."""
+    return len(training.transform.normalisation.mean)
+
+
+def require_shapes(module: nn.Module, channels: int, shapes: Iterable[ClipShape]) -> None:
+    """Runs a network on a grey clip of each shape (T, h, w) with so many channels, in eval mode.
 
     Raises:
         InvalidValue: The network does not take one of them.
@@ -124,7 +129,7 @@ def require_shapes(module: nn.Module, shapes: Iterable[ClipShape]) -> None:
         for shape in shapes:
             try:
                 with torch.no_grad():
-                    module(torch.zeros(1, 3, *shape, device=like.device))
+                    module(torch.zeros(1, channels, *shape, device=like.device))
             except (RuntimeError, ValueError, IndexError, TypeError, AssertionError, HwbenchError) as error:
                 line = (str(error).strip().splitlines() or [type(error).__name__])[0][:120]
                 size = "x".join(map(str, shape))

@@ -24,6 +24,7 @@ from hwbench.training.optimizers import set_rate
 from hwbench.training.parts import train_mode
 from hwbench.training.processes import ALONE, World
 from hwbench.training.replayed import GraphedNetwork, check_replayable
+from hwbench.training.sampling import channels_of
 from hwbench.training.state import TrainState
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -191,8 +192,7 @@ class TrainingStep:
 
     def _grey(self, count: int) -> torch.Tensor:
         """Clips of the size that is trained on."""
-        channels = len(self.training.transform.normalisation.mean)
-        return torch.zeros(count, channels, self.training.clip.frames, *self.training.transform.size)
+        return torch.zeros(count, channels_of(self.training), self.training.clip.frames, *self.training.transform.size)
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from test_train_loop import CPU, Clips, Stop, lines, run, same, stop_at
@@ -14,11 +15,14 @@ from torch import nn
 
 from hwbench.data import ClipSpec, RandomResizedCrop, ScaleJitter, TrainingClips
 from hwbench.data.augmentations import augmentation
+from hwbench.data.decoders import PYAV
+from hwbench.data.flow_cache import FlowCache
+from hwbench.data.flow_stream import FlowDecoder, FlowTransform
 from hwbench.data.loading import Loader
 from hwbench.errors import InvalidValue
 from hwbench.training import Recipe, fit
 from hwbench.training.processes import World
-from hwbench.training.sampling import Sampling, phases, require_shapes
+from hwbench.training.sampling import Sampling, channels_of, phases, require_shapes
 
 # 24 videos, batches of 2: one cycle of 8, 4, 2 and 1 times the batch, then the full shape.
 LONG = replace(RECIPE, multigrid="long", batch_size=2, epochs=8, decay_at=(0.8,))
@@ -229,8 +233,34 @@ def test_a_network_of_one_size_is_refused_in_one_line(wide: Clips, tmp_path: Pat
         fit(Tiny(), *wide, LONG, resources=CPU, teacher=Fixed())
     fit(Fixed(), *wide, replace(LONG, multigrid="", epochs=1), resources=CPU)
     net = Fixed().train()
-    require_shapes(net, [(4, 48, 48)])
+    require_shapes(net, 3, [(4, 48, 48)])
     assert net.training
+
+
+class Still:
+    """A method that sees no motion."""
+
+    name = "still"
+
+    def __call__(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        return np.zeros((*first.shape[:2], 2), np.float32)
+
+
+def test_clips_of_flow_have_two_channels_in_every_phase(wide: Clips, tmp_path: Path) -> None:
+    videos, decoder = wide[0].videos, FlowDecoder(PYAV, FlowCache(tmp_path, Still()))
+    training = TrainingClips(videos, wide[0].clip, FlowTransform(ScaleJitter((48, 48))), decoder=decoder)
+    require_shapes(nn.Conv3d(2, 1, 1), channels_of(training), [(1, 32, 32)])
+    seen = []
+
+    class Seeing(Tiny):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append(tuple(x.shape[1:]))
+            return self.layers(x)
+
+    net = Seeing()
+    net.layers[0] = nn.Conv3d(2, 8, (1, 3, 3), (1, 2, 2), (0, 1, 1), bias=False)
+    fit(net, training, None, LONG, resources=CPU)
+    assert set(seen) == {(2, 1, 32, 32), (2, 2, 32, 32), (2, 2, 48, 48), (2, 4, 48, 48)}
 
 
 def test_a_run_of_before_has_the_rates_of_before(clips: Clips) -> None:
