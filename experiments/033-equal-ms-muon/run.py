@@ -24,9 +24,9 @@ ROWS, RESULTS = HERE / "rows", HERE / "results.json"
 # What searches said: a study each, named for its role, precision and seed.
 SEARCHES = "*-*-?.json"
 SEEDS = (0, 1, 2)
-# Roles of what searches found: of 24 trainings, of an hour of them, of a model alone.
-HOUR = "hour"
-WINNERS = ("search", HOUR, "fitted")
+# Roles of what searches found: of 24 trainings, of an hour or 20 minutes of them, of a model alone.
+TIMED = ("hour", "minutes")
+WINNERS = ("search", *TIMED, "fitted")
 # What a study in int8 costs, in whole trainings for one of its two budgets: 12, and 2 finalists.
 STUDY_TRAININGS = 14
 
@@ -115,7 +115,10 @@ def summary() -> None:
         results[at] = {
             "studies": {one.name: [row["top1"] for row in one.trainings] for one in winners},
             "mean": mean,
-            HOUR: {one.name: [row["top1"] for row in one.trainings] for one in here if one.role == HOUR},
+            **{
+                role: {one.name: [row["top1"] for row in one.trainings] for one in here if one.role == role}
+                for role in TIMED
+            },
             "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
             "random": len(pool),
             **{f"best of {k} random": guessed(pool, k) for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)},

@@ -118,8 +118,9 @@ def search_watch(listener: Listener, forecast: TrainingForecast | None) -> Searc
             )
 
         def expected(self, trials: int) -> None:
-            self.total = trials
-            self._tell(*self.last)
+            if trials != self.total:
+                self.total = trials
+                self._tell(*self.last)
 
         def exhausted(self, networks: int) -> None:
             self.total = self.done
