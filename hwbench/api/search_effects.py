@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwbench.api.requests import changed
 from hwbench.api.score_plan import TRAINED_FINALISTS, WITH_DATA
 from hwbench.api.search_request import SUPERNET
 from hwbench.errors import InvalidValue
@@ -31,29 +32,23 @@ def check_effects(request: SearchRequest) -> None:
     from hwbench.studies.evaluators import MODULES
 
     evaluator = request.plan.evaluator
-    typed = _typed(request, _OF_TRAININGS)
+    typed = changed(request, *_OF_TRAININGS)
     if typed and evaluator in MODULES and not request.trains:
         how = "trains all networks at once, for --supernet-epochs" if evaluator == SUPERNET else "trains nothing"
         raise InvalidValue(
             f"{', '.join(typed)}: evaluator {evaluator!r} {how}; leave {_it(typed)} out, or take --evaluator "
             f"{WITH_DATA}"
         )
-    typed = _typed(request, ("supernet_epochs",))
+    typed = changed(request, "supernet_epochs")
     if typed and evaluator != SUPERNET:
         raise InvalidValue(f"{typed[0]} goes with --evaluator {SUPERNET}, got --evaluator {evaluator}; leave it out")
     if request.startup is not None and request.sampler == "random":
         raise InvalidValue("--startup: sampler 'random' draws all networks; leave it out, or take --sampler thompson")
-    typed = _typed(request, _OF_RACES)
+    typed = changed(request, *_OF_RACES)
     if typed and not request.plan.finalists:
         raise InvalidValue(
             f"{', '.join(typed)}: no networks race; leave {_it(typed)} out, or give --finalists {TRAINED_FINALISTS}"
         )
-
-
-def _typed(request: SearchRequest, fields: Sequence[str]) -> list[str]:
-    """Those of some options that differ from their defaults, as they are typed."""
-    changed = [name for name in fields if getattr(request, name) != getattr(type(request), name)]
-    return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def _it(options: Sequence[str]) -> str:
