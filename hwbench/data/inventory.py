@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hwbench.data.builtin import PREFIX, SYNTHETIC, builtin_sets, find_builtin
+from hwbench.data.readers.frame_rates import PREPARED as PREPARED
 from hwbench.workspace import Workspace, write_text
 
-# In a prepared folder: what it holds, written when it is complete.
-PREPARED = "prepared.json"
 _KNOWN = "prepared-data.json"
 
 

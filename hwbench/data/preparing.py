@@ -23,13 +23,13 @@ import av
 from hwbench.data.file_pool import FileFailure, FilePool
 from hwbench.data.inventory import PREPARED, note_prepared
 from hwbench.data.listings import DataListing, SplitVideo
+from hwbench.data.readers.frame_rates import JOURNAL as JOURNAL
 from hwbench.data.readers.frame_rates import write_frame_rates
 from hwbench.data.reencoding import PreparedVideo, PrepareSettings, PrepareTask, prepare_video
 from hwbench.errors import InvalidFile, InvalidValue, UsageError, WorkspaceError
 from hwbench.units import format_bytes
 from hwbench.workspace import Workspace, write_text, writing
 
-JOURNAL = ".prepared.jsonl"
 _LOCK = ".prepare.lock"
 _VERSION = 1
 

@@ -20,8 +20,9 @@ from hwbench.workspace import write_text
 
 FRAME_RATES = "frame-rates.json"
 _SIDES = ("train", "val")
-# Of sets that were prepared before there was the file: what they hold, and a line for each of it.
-_PREPARED, _JOURNAL = "prepared.json", ".prepared.jsonl"
+# In a prepared folder: what it holds, written when it is complete, and a line for each finished file. Sets that were
+# prepared before there was the file of rates have them there.
+PREPARED, JOURNAL = "prepared.json", ".prepared.jsonl"
 # What the file can say: 4 decimals, and no more than the option fps of readers takes.
 _LEAST, _MOST = 1e-4, 999999.0
 
@@ -53,7 +54,7 @@ def frame_rates(path: Path) -> dict[Path, Fraction]:
     if root is None:
         return {}
     file = root / FRAME_RATES
-    values = read_object(file) if file.is_file() else dict(_journal(root / _JOURNAL))
+    values = read_object(file) if file.is_file() else dict(_journal(root / JOURNAL))
     return {root / name: _rate(file, name, value) for name, value in values.items()}
 
 
@@ -67,12 +68,12 @@ def _rate(file: Path, name: str, value: object) -> Fraction:
 def _was_prepared(root: Path) -> bool:
     """Whether the folder was made of folders of images before they had a file of rates."""
     try:
-        values = read_json((root / _PREPARED).read_text(encoding="utf-8"))
+        values = read_json((root / PREPARED).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
     settings = values.get("settings") if isinstance(values, dict) else None
     form = settings.get("form") if isinstance(settings, dict) else None
-    return form == "frames" and (root / _JOURNAL).is_file()
+    return form == "frames" and (root / JOURNAL).is_file()
 
 
 def _journal(file: Path) -> Iterator[tuple[str, Any]]:
