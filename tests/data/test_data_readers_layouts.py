@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tarfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -386,6 +386,28 @@ def test_splits_of_hugging_face_are_told_apart_by_any_usual_word(tmp_path: Path,
         (tmp_path / f"{name}.parquet").unlink()
     listing = read("huggingface", tmp_path)
     assert (stems(listing.train), listing.val, listing.notes) == (["2", "3"], None, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "train", "val", "left_out"),
+    [
+        (("train-00000-of-00002-0a1b2c3d4e5f", "train-00001-of-00002", "train_small-0", "val"), "01", "3", "2"),
+        (("train_small", "train_large", "dev"), "01", "2", ""),
+        (("Train", "validation_small", "validation.0", "test", "test-mini"), "0", "2", "14"),
+    ],
+)
+def test_selections_of_a_split_are_not_trained_on_beside_it(
+    tmp_path: Path, names: Sequence[str], train: str, val: str, left_out: str
+) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install hwbench[huggingface]")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pip install hwbench[huggingface]")
+    for number, name in enumerate(names):
+        table = pyarrow.table({"video": [f"{number}.mp4"], "label": ["run"]})
+        parquet.write_table(table, tmp_path / f"{name}.parquet")
+    listing = read("huggingface", tmp_path)
+    assert ("".join(sorted(stems(listing.train))), "".join(stems(listing.val))) == (train, val)
+    told = [f"{names[int(one)]}.parquet" for one in left_out]
+    assert [note.partition("whole: ")[2] for note in listing.notes] == ([", ".join(sorted(told))] if told else [])
 
 
 def test_a_split_in_several_files_is_named_once() -> None:

@@ -3,14 +3,15 @@
 * ``save_to_disk``: a folder with ``dataset_dict.json`` and a folder for each split, or with ``state.json``;
 * Parquet: a folder of ``train-*.parquet`` and ``validation-*.parquet``, also in ``data/``, or one file.
 
-Splits are told by the words of their names (``sides.py``); of splits whose names tell no side a note says that they are
-left out, and where no name does, all rows are one set.
+Splits are told by the words of their names (``sides.py``). Beside a split ``train``, others such as ``train_small`` are
+selections of it and are left out; so are splits whose names tell no side, where others do. A note names them.
 
 Read with pyarrow; the package ``datasets`` is not needed. Videos are bytes, or paths relative to the table.
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,10 +22,13 @@ from hwbench.data.readers.annotations import read_object
 from hwbench.data.readers.base import ListedVideo, Listing, readers
 from hwbench.data.readers.lists import class_names
 from hwbench.data.readers.sides import listed as in_words
-from hwbench.data.readers.sides import parted, side_of
+from hwbench.data.readers.sides import parted, side_of, side_of_word
 from hwbench.documents import read_json
 from hwbench.errors import InvalidFile
 from hwbench.printable import shown
+
+# What follows the name of a split in the name of a Parquet file: train-00000-of-00010-b513d9e388d56453.parquet.
+_SHARD = re.compile(r"([-_.]\d+(-of-\d+)?(-[0-9a-f]{8,})?)?\.(parquet|arrow)$")
 
 
 @readers.register("huggingface")
@@ -56,12 +60,17 @@ class HuggingFace:
             raise InvalidFile(
                 f"{path}: expected a data set of Hugging Face: dataset_dict.json or state.json in a folder, or Parquet"
             )
-        train, val, others = parted(path, splits)
+        whole, selections = _whole(splits)
+        train, val, others = parted(path, whole)
         videos, validated = self._videos(train), self._videos(val) if val else None
         labels = {label for video in (*videos, *(validated or ())) for label in video.labels}
         classes = _class_names(open_table(train[0]), self.label) or class_names(labels, path)
-        notes = (f"{path}: left out, since their names tell neither train, val nor test: {in_words(others)}",)
-        return Listing(videos, validated, classes, notes=notes if others else ())
+        left_out = {
+            "since their names tell neither train, val nor test": others,
+            "as selections of a split that is there whole": selections,
+        }
+        notes = tuple(f"{path}: left out, {why}: {in_words(names)}" for why, names in left_out.items() if names)
+        return Listing(videos, validated, classes, notes=notes)
 
     def _videos(self, files: Sequence[Path]) -> tuple[ListedVideo, ...]:
         return tuple(video for file in files for video in self._rows(file))
@@ -119,6 +128,17 @@ def _parquet(path: Path) -> list[tuple[str, Path]]:
     if path.is_file():
         return [("train", path)] if path.suffix in (".parquet", ".arrow") else []
     return [(file.name, file) for file in sorted([*path.glob("*.parquet"), *path.glob("data/*.parquet")])]
+
+
+def _whole(splits: Sequence[tuple[str, Path]]) -> tuple[list[tuple[str, Path]], list[str]]:
+    """Files of splits that are not selections of another, and the names of selections.
+
+    Beside a split ``train``, ``train_small`` is a selection, and ``train-00000-of-00010.parquet`` a file of the split.
+    """
+    words = {name: _SHARD.sub("", name) for name, _ in splits}
+    whole = {side_of_word(word) for word in words.values()} - {""}
+    selections = [name for name, word in words.items() if side_of(word) in whole and not side_of_word(word)]
+    return [(name, file) for name, file in splits if name not in selections], selections
 
 
 def _class_names(table: ArrowTable, column: str) -> tuple[str, ...]:
