@@ -64,16 +64,17 @@ def clip_layout(device: torch.device) -> torch.memory_format:
 
 
 # Of mallopt(3).
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
 def _keep_freed_memory() -> None:
     """Lets the allocator of glibc keep large blocks instead of giving them back to the system.
 
     Activations are larger than its limit of 32 MiB, so that otherwise each step asks the system for all of them again,
-    page by page, which takes longer than computing them. Other allocators are left as they are.
+    page by page, which takes longer than computing them. No block is mapped for itself: the limit itself cannot be
+    raised before glibc 2.35. Other allocators are left as they are.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, 2**30)
+        mallopt(_M_MMAP_MAX, 0)
         mallopt(_M_TRIM_THRESHOLD, 2**31 - 1)
