@@ -13,6 +13,7 @@ from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.models import card_name, checkpoint_file, resolve_model
 from hwbench.api.reading import check_modality, reading_of
 from hwbench.api.resources import resources_for
+from hwbench.api.starting_weights import GivenWeights
 from hwbench.api.train_request import TrainRequest as TrainRequest
 from hwbench.api.zoo import PUBLISHED, published_weights
 from hwbench.errors import InvalidValue
@@ -209,7 +210,7 @@ def train_network(
         resources: Device, threads and reader processes; default: all cores.
         world: The processes that train together; default: this one.
         tensorboard: Also write the log for TensorBoard.
-        weights: Published weights to begin with.
+        weights: Weights to begin with: published ones, or a checkpoint, which also tells how its clips were read.
         new_head: Leave out their last layer.
         out: Folder of the run; default: one below ``runs/``.
         fresh: Start over.
@@ -233,22 +234,20 @@ def train_network(
     world, reading = world or ALONE, reading or Reading()
     start: StartingWeights | FineTuning | None = tuning
     with world.leader_first():  # the synthetic set is made once
-        picture, normalisation = PictureSpec(), Normalisation()
+        picture, normalisation, given = PictureSpec(), Normalisation(), None
         if tuning is None:
             network = _network(workspace, architecture, data, recipe.seed, listener)
-            network = (network.causal() if causal else network).with_channels(reading.channels)
-            clip, card = _clip(network, span, stride), card_name(architecture)
-            if card is not None and weights is not None:
-                sheet = load_card(workspace, card)
-                picture, normalisation = sheet.picture(), sheet.normalisation()
-                clip = clip or sheet.clip(network.input.t)
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
-            if weights is not None and reading.flow is not None:
-                raise InvalidValue(
-                    "--weights: published weights take pictures; leave --weights out with --modality flow"
-                )
-            start = None if weights is None else _start(weights, network, data, new_head, listener)
+            if weights is not None:
+                given = GivenWeights.of(weights, listener)
+                reading = given.reading(reading)
+            network = (network.causal() if causal else network).with_channels(reading.channels)
+            clip, card = _clip(network, span, stride), card_name(architecture)
+            if given is not None:
+                sheet = None if card is None else load_card(workspace, card)
+                clip, picture, normalisation = given.seen(network, clip, sheet)
+                start = given.start(network, data, new_head)
         else:
             before = tuning.checkpoint
             reading = before.reading(reading)
@@ -264,6 +263,8 @@ def train_network(
             normalisation=normalisation,
             reading=reading,
         )
+        if given is not None:
+            given.warn(workspace, data, opened, recipe, listener)
         recipe = recipe.for_targets(several=opened.training.videos.multi_label)
         folder = out or run_folder(workspace, recipe, network, opened, start, teacher)
         if fresh and world.leads:
@@ -342,23 +343,6 @@ def _clip(network: Network, span: str | None, stride: int | None) -> ClipSpec | 
         return None if network.span_s is None else ClipSpec(network.input.t, span_s=network.span_s)
     span_s = None if span is None else parse_duration(span, name="--span")
     return ClipSpec(network.input.t, stride, span_s)
-
-
-def _start(path: Path, network: Network, data: str, new_head: bool, listener: Listener) -> StartingWeights:
-    """Published weights as the beginning of a run."""
-    from hwbench.models import read_published
-    from hwbench.training import StartingWeights
-
-    published = read_published(path)
-    for doubt in published.doubts:
-        listener.say(f"{path}: {doubt}")
-    if not new_head and published.num_classes != network.num_classes:
-        raise InvalidValue(
-            f"{path} has {published.num_classes} classes, {data} has {network.num_classes}; add --new-head to begin "
-            "with all but its last layer"
-        )
-    without = " without the last layer" if new_head else ""
-    return StartingWeights(published.of(network, head=not new_head), f"sha256 {published.sha256}{without}")
 
 
 def _told(listener: Listener, name: str) -> Callable[[TrainingProgress], None]:

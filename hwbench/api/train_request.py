@@ -123,6 +123,8 @@ class TrainRequest:
         check_decoded_cache(self.decoded_cache)
         if self.qat and self.causal:
             raise UsageError("--qat goes on with the network of a checkpoint; leave out --causal")
+        if self.qat and (self.weights is not None or self.new_head):
+            raise UsageError("--qat goes on with the weights of a checkpoint; leave out --weights and --new-head")
         if self.qat and (self.span is not None or self.stride is not None):
             raise UsageError("--qat cuts clips as the checkpoint did; leave out --span and --stride")
         if self.span is not None and self.stride is not None:

@@ -100,6 +100,16 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Che
     return _located(checkpoint, path, buffer.getvalue())
 
 
+def find_checkpoint(path: Path) -> Checkpoint | None:
+    """The checkpoint that a file is; None: a file of torch that is none.
+
+    Raises:
+        InvalidFile: No such file, damaged, or of a newer schema; the message names it.
+    """
+    _, values = read_tensors(path, "a checkpoint or weights")
+    return load_checkpoint(path)[0] if values.get("format") == _FORMAT else None
+
+
 def load_checkpoint(path: Path) -> tuple[Checkpoint, dict[str, torch.Tensor]]:
     """Reads what ``save_checkpoint`` wrote: the checkpoint and its weights, on the CPU.
 

@@ -19,7 +19,8 @@ from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageEr
 from hwbench.interpreter import python_environment
 from hwbench.specs import TensorSpec
 from hwbench.testing.listeners import Keeper
-from hwbench.training import Resources, load_checkpoint
+from hwbench.training import Resources, load_checkpoint, save_checkpoint
+from hwbench.training.quantized import Quantization
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
 from hwbench.training.teacher import Teacher
 from hwbench.workspace import Workspace
@@ -195,6 +196,48 @@ def test_fine_tuning_tells_what_it_started_from(workspace: Workspace, trained: T
         hwbench.train(hwbench.TrainRequest(**values, seed=1), workspace=workspace)
 
 
+def test_a_run_from_a_checkpoint_sees_videos_as_its_training_did(
+    workspace: Workspace, trained: Trained, tmp_path: Path
+) -> None:
+    own, weights = load_checkpoint(trained[0].checkpoint)
+    other = replace(
+        own, clip=replace(own.clip, stride=2, span_s=None), normalisation=Normalisation((0.2,) * 3, (0.3,) * 3)
+    )
+    given = save_checkpoint(tmp_path / "given.pt", other, weights).path
+    request = replace(REQUEST, epochs=1, weights=given)
+    started = [
+        load_checkpoint(hwbench.train(replace(request, out=tmp_path / name, **how), workspace=workspace).checkpoint)[0]
+        for name, how in (("as it was", {}), ("as it is asked for", {"stride": 3}))
+    ]
+    assert [one.clip for one in started] == [other.clip, replace(other.clip, stride=3)]
+    assert [one.normalisation for one in started] == [other.normalisation] * 2
+    flow = replace(request, modality="flow", out=tmp_path / "flow")
+    with pytest.raises(InvalidValue, match=r"given.pt was trained on pictures; leave --modality out"):
+        hwbench.train(flow, workspace=workspace)
+    rounded = replace(other, quantization=Quantization("0" * 64))
+    save_checkpoint(given, rounded, weights)
+    with pytest.raises(InvalidValue, match="was trained with the rounding of int8; give the checkpoint"):
+        hwbench.train(replace(request, out=tmp_path / "rounded"), workspace=workspace)
+
+
+def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    for name in ("grow", "shrink"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for file in (workspace.root / VIDEOS / "train" / name).glob("*.mp4"):
+            (tmp_path / "data" / name / file.name).write_bytes(file.read_bytes())
+    request = replace(REQUEST, data=str(tmp_path / "data"), epochs=1, batch_size=4, out=tmp_path / "first")
+    first = hwbench.train(request, workspace=workspace)
+    said = []
+    for seed in (0, 1, 2):  # 1 divides these few videos as 0 does
+        heard = Keeper()
+        more = replace(request, weights=first.checkpoint, seed=seed, out=tmp_path / f"seed-{seed}")
+        hwbench.train(more, heard, workspace=workspace)
+        said.append([line for line in heard.lines if "seed" in line])
+    assert said[:2] == [[], []]
+    (line,) = said[2]
+    assert line.endswith("it is validated on videos that it was trained on; give --seed 0")
+
+
 def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> None:
     data = Path(tmp_path / "data")
     for name in ("grow", "shrink"):
@@ -233,6 +276,7 @@ def test_unreadable_videos_are_heard(workspace: Workspace, tmp_path: Path) -> No
         ({"span": "2s", "stride": 3}, InvalidValue, "not both"),
         ({"new_head": True}, UsageError, "add --weights FILE"),
         ({"variant": "one-hot"}, UsageError, "--variant goes with --qat"),
+        ({"qat": True, "weights": Path("x.pt")}, UsageError, "leave out --weights and --new-head"),
         ({"qat": True, "stride": 2}, UsageError, "cuts clips as the checkpoint did"),
     ],
 )

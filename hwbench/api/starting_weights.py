@@ -1,0 +1,112 @@
+"""What ``hwbench train --weights`` begins with: published weights, or a checkpoint, which tells how it saw videos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hwbench.api.listener import Listener
+from hwbench.errors import InvalidValue
+
+if TYPE_CHECKING:
+    from hwbench.data import ClipSpec, Normalisation, PictureSpec, Reading
+    from hwbench.models import PublishedWeights
+    from hwbench.spaces.cards import Card
+    from hwbench.specs import Network
+    from hwbench.training import Checkpoint, Data, Recipe, StartingWeights
+    from hwbench.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class GivenWeights:
+    """Weights in a file, and the checkpoint that they are of; None: they were trained elsewhere."""
+
+    weights: PublishedWeights
+    checkpoint: Checkpoint | None
+
+    @classmethod
+    def of(cls, path: Path, listener: Listener) -> GivenWeights:
+        """The weights in a file; ``listener`` hears what is strange about them.
+
+        Raises:
+            InvalidFile: No such file, damaged, or weights of something else.
+            InvalidValue: A checkpoint that was trained with the rounding of int8.
+        """
+        from hwbench.models import read_published
+        from hwbench.training.checkpoint import find_checkpoint
+
+        checkpoint = find_checkpoint(path)
+        if checkpoint is not None and checkpoint.quantization is not None:
+            raise InvalidValue(
+                f"--weights: {path} was trained with the rounding of int8; give the checkpoint that it began from"
+            )
+        published = read_published(path)
+        for doubt in published.doubts:
+            listener.say(f"{path}: {doubt}")
+        return cls(published, checkpoint)
+
+    def reading(self, asked: Reading) -> Reading:
+        """How videos are read: as they are asked for, and as flow where the checkpoint was trained on flow.
+
+        Raises:
+            InvalidValue: Flow is asked for, and the weights take pictures.
+        """
+        if self.checkpoint is not None:
+            return self.checkpoint.reading(asked)
+        if asked.flow is not None:
+            raise InvalidValue("--weights: published weights take pictures; leave --weights out with --modality flow")
+        return asked
+
+    def seen(
+        self, network: Network, clip: ClipSpec | None, card: Card | None
+    ) -> tuple[ClipSpec | None, PictureSpec, Normalisation]:
+        """How clips are cut, frames are scaled and pixels normalised: as in the training that the weights come from.
+
+        Args:
+            network: Whose frames a clip has.
+            clip: How it is asked for; None: it is not.
+            card: Of the zoo, for published weights of its network; None: there is none.
+        """
+        from hwbench.data import Normalisation, PictureSpec
+
+        before = self.checkpoint
+        if before is not None:
+            return clip or replace(before.clip, frames=network.input.t), before.picture, before.normalisation
+        if card is not None:
+            return clip or card.clip(network.input.t), card.picture(), card.normalisation()
+        return clip, PictureSpec(), Normalisation()
+
+    def start(self, network: Network, data: str, new_head: bool) -> StartingWeights:
+        """The beginning of a run.
+
+        Raises:
+            InvalidValue: The weights have another number of classes than the data.
+            InvalidFile: They are those of another network.
+        """
+        from hwbench.training import StartingWeights
+
+        given = self.weights
+        if not new_head and given.num_classes != network.num_classes:
+            raise InvalidValue(
+                f"{given.path} has {given.num_classes} classes, {data} has {network.num_classes}; add --new-head to "
+                "begin with all but its last layer"
+            )
+        without = " without the last layer" if new_head else ""
+        return StartingWeights(given.of(network, head=not new_head), f"sha256 {given.sha256}{without}")
+
+    def warn(self, workspace: Workspace, data: str, opened: Data, recipe: Recipe, listener: Listener) -> None:
+        """Tells where the seed makes validation videos of those that the checkpoint was trained on."""
+        from hwbench.data import open_splits
+
+        before = self.checkpoint
+        if before is None or before.recipe.seed == recipe.seed:
+            return
+        trained_on = before.facts.get("data")
+        if trained_on == opened.training.videos.identity:
+            return
+        if trained_on == open_splits(workspace, data, seed=before.recipe.seed).train.identity:
+            listener.say(
+                f"{self.weights.path} was trained with seed {before.recipe.seed}, which also split {data}: with seed "
+                f"{recipe.seed} it is validated on videos that it was trained on; give --seed {before.recipe.seed}"
+            )
