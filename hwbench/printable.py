@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Sequence
 
 # Control and format characters (of them those that reverse the direction of reading), halves of surrogate pairs, and
 # the separators that some programs take for line ends.
@@ -26,6 +27,11 @@ def shown(value: object, limit: int = 200) -> str:
     """A value for an error message: its ``repr``, cut where it is longer than ``limit``."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def beginning(names: Sequence[str], most: int = 5) -> str:
+    """Names with commas; of more than ``most`` the first, and an ellipsis."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
 
 
 def _fit(character: str) -> bool:

@@ -53,8 +53,7 @@ def _notes(result: ScoreboardResult) -> Iterator[str]:
         yield f"ceiling, the same networks trained again: tau {_shown(board.ceiling.value)} ({_bounds(board.ceiling)})"
     if board.cost_s is not None:
         yield f"a whole training takes {board.cost_s:.0f} s"
-    best = "none of them is informative" if board.best is None else f"best: {board.best.evaluator}"
-    yield best
+    yield board.verdict
 
 
 def _bounds(interval: Interval) -> str:

@@ -39,7 +39,10 @@ def _run(request: SearchRequest, as_json: bool) -> None:
 
 def _form(request: SearchRequest) -> str:
     """What the best network is trained on, as what, and what follows of a stream."""
-    words = "" if request.data is None else f" --data {shlex.quote(request.data)}"
+    from hwbench.api.learning import trained_on
+
+    data = request.data or trained_on(request.learn_from)
+    words = f" --data {shlex.quote(data)}" if data else ""
     if request.modality != RGB:
         words += f" --modality {shlex.quote(request.modality)}"
     if request.on_error != RAISE:

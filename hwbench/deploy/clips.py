@@ -15,6 +15,7 @@ from hwbench.data.reading import READING
 from hwbench.data.sources import CACHE_BYTES, info_index, open_decoder
 from hwbench.deploy.source import ExportSource
 from hwbench.errors import InvalidValue, VideoError
+from hwbench.printable import beginning
 from hwbench.workspace import Workspace
 
 # Each gives a histogram some ten thousand values per channel and frame; the ranges of the tiny space stop moving
@@ -115,8 +116,8 @@ def open_validation(
     videos = open_splits(workspace, source, seed=original.data_seed).val
     if original.classes and videos.classes != original.classes:
         raise InvalidValue(
-            f"{source}: its classes ({', '.join(videos.classes[:5])}, ...) are not those of {original.network.name} "
-            f"({', '.join(original.classes[:5])}, ...); give the data it was trained on: --data DATA"
+            f"{source}: its classes ({beginning(videos.classes)}) are not those of {original.network.name} "
+            f"({beginning(original.classes)}); give the data it was trained on: --data DATA"
         )
     kept = range(len(videos)) if count is None else {i * len(videos) // count for i in range(count)}
     chosen = videos.subset(sorted(kept))

@@ -106,6 +106,15 @@ class Scoreboard:
         """The evaluator that earns to be used: the highest informative one."""
         return next((one for one in self.standings if one.informative and one.networks >= FEWEST), None)
 
+    @property
+    def verdict(self) -> str:
+        """For people, in a line."""
+        if self.best is not None:
+            return f"best: {self.best.evaluator}"
+        if all(one.networks < FEWEST for one in self.standings):
+            return f"too few networks to judge evaluators by: {self.networks} of {FEWEST}"
+        return "none of them is informative"
+
 
 def standing(
     evaluator: str,

@@ -17,6 +17,7 @@ from torch import nn
 from hwbench.data import TrainingClips
 from hwbench.data.loading import Loader, shuffled
 from hwbench.errors import InvalidValue, NotCalibrated
+from hwbench.printable import beginning
 from hwbench.specs import AUTO, Network
 
 if TYPE_CHECKING:
@@ -106,6 +107,6 @@ def require_same(network: Network, classes: tuple[str, ...], found: tuple[str, .
     """Raises InvalidValue where the data has other classes than the network that is fine-tuned."""
     if classes != found:
         raise InvalidValue(
-            f"{source}: its classes ({', '.join(found[:5])}, ...) are not those of {network.name} "
-            f"({', '.join(classes[:5])}, ...); fine-tune on the data it was trained on: --data DATA"
+            f"{source}: its classes ({beginning(found)}) are not those of {network.name} "
+            f"({beginning(classes)}); fine-tune on the data it was trained on: --data DATA"
         )

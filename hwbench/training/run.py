@@ -20,6 +20,7 @@ from hwbench.data.reading import READING
 from hwbench.data.transforms import NORMALISATION, PICTURE
 from hwbench.data.video_scores import SCORES, save_scores
 from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.printable import beginning
 from hwbench.specs import AUTO, Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint, save_checkpoint
 from hwbench.training.description import RUN, RunDescription, write_description
@@ -409,8 +410,8 @@ def score(
     )
     if dataset.classes != checkpoint.classes:
         raise InvalidValue(
-            f"{source or checkpoint.source}: its classes ({', '.join(dataset.classes[:5])}, ...) are not those of "
-            f"{path} ({', '.join(checkpoint.classes[:5])}, ...); name data with these with --data"
+            f"{source or checkpoint.source}: its classes ({beginning(dataset.classes)}) are not those of "
+            f"{path} ({beginning(checkpoint.classes)}); name data with these with --data"
         )
     resources = resources or Resources()
     with resources.applied() as device:

@@ -10,6 +10,7 @@ from torch import nn
 
 from hwbench.data import Normalisation
 from hwbench.errors import InvalidValue
+from hwbench.printable import beginning
 from hwbench.specs import Network
 from hwbench.training.checkpoint import Checkpoint, Weights, build, load_checkpoint
 
@@ -64,8 +65,8 @@ class Teacher:
         path, taught = self.checkpoint.path, self.checkpoint.network.input
         if self.checkpoint.classes != classes:
             raise InvalidValue(
-                f"--teacher: the classes of {path} ({', '.join(self.checkpoint.classes[:5])}, ...) are not those of "
-                f"the data ({', '.join(classes[:5])}, ...)"
+                f"--teacher: the classes of {path} ({beginning(self.checkpoint.classes)}) are not those of "
+                f"the data ({beginning(classes)})"
             )
         if taught.shape[1:] != network.input.shape[1:]:
             raise InvalidValue(

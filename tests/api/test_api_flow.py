@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from measured import TARGET, fake_device
 from micro_workspace import NETWORK, VIDEOS, make, printed
 
@@ -101,12 +102,23 @@ def test_flow_of_a_stream_of_pictures_is_refused(checkpoint: Path) -> None:
         hwbench.export(request)
 
 
-def test_published_weights_take_pictures() -> None:
+def test_published_weights_take_pictures(checkpoint: Path, tmp_path: Path) -> None:
+    torch.save(load_checkpoint(checkpoint)[1], tmp_path / "weights.pth")
     request = hwbench.TrainRequest(
-        architecture=NETWORK, data=VIDEOS, modality="flow:motion", weights=Path("weights.pth"), threads=1
+        architecture=NETWORK, data=VIDEOS, modality="flow:motion", weights=tmp_path / "weights.pth", threads=1
     )
-    with pytest.raises(InvalidValue, match="--modality flow"):
+    with pytest.raises(InvalidValue, match="published weights take pictures; leave --weights out with --modality flow"):
         hwbench.train(request)
+
+
+def test_a_run_that_begins_with_flow_goes_on_with_flow(checkpoint: Path, tmp_path: Path) -> None:
+    stored, _ = load_checkpoint(checkpoint)
+    request = hwbench.TrainRequest(
+        architecture=NETWORK, data=VIDEOS, weights=checkpoint, threads=1, workers=0, epochs=1, lr=1e-9, out=tmp_path
+    )
+    begun, _ = load_checkpoint(hwbench.train(request).checkpoint)
+    assert (begun.flow, begun.network) == (stored.flow, stored.network)
+    assert begun.metrics["top1"] >= stored.metrics["top1"] - 0.1
 
 
 def test_a_page_shows_what_it_sees() -> None:

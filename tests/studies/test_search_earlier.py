@@ -9,10 +9,11 @@ import pytest
 import hwbench
 import hwbench.api.search
 from hwbench import SearchRequest
-from hwbench.api.learning import learn_from
+from hwbench.api.learning import learn_from, trained_on
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.api.training_forecast import TrainingForecast
 from hwbench.errors import InvalidValue
+from hwbench.reports.result import read_result
 from hwbench.specs import Architecture
 from hwbench.studies.earlier import BEST, EarlierTrainings
 from hwbench.studies.evaluators import scoring_of
@@ -173,6 +174,15 @@ def test_scores_that_a_study_took_over_are_learned_from_once(run, workspace, spa
     networks = [one.architecture for one in learned.observations]
     assert len(set(networks)) == len(networks) == 24 - BEST
     assert len({one.training for one in learned.observations}) == len(networks)
+
+
+def test_what_was_learned_from_tells_what_to_train_the_best_network_on(run, workspace, tmp_path):
+    run("4.2 ms", "first")
+    run("6 ms", "second", "first")
+    data = read_result(workspace, "first").settings.data
+    assert trained_on(["first", "second"], workspace) == data != ""
+    (tmp_path / "networks.json").write_text("{}")
+    assert trained_on(["first", str(tmp_path)], workspace) == ""
 
 
 def test_the_forecast_leaves_out_what_is_not_trained_again(run, planned):

@@ -12,6 +12,7 @@ from scipy.stats import kendalltau
 from hwbench.errors import InvalidFile
 from hwbench.studies.ground_truth import JUDGED, GroundTruth
 from hwbench.studies.ranking import (
+    Interval,
     chance_regret,
     of_longer,
     of_unlike,
@@ -20,7 +21,7 @@ from hwbench.studies.ranking import (
     rank_interval,
     regret,
 )
-from hwbench.studies.scoreboard import FEWEST, scoreboard, standing
+from hwbench.studies.scoreboard import FEWEST, Scoreboard, Standing, scoreboard, standing
 
 EPOCHS = 12
 
@@ -91,6 +92,18 @@ def test_an_evaluator_of_few_networks_is_not_believed() -> None:
     assert few.tau.value == 1
     assert "too few" in few.verdict
     assert standing("none", networks, [math.nan] * len(networks)).networks == 0
+
+
+def test_a_board_says_whether_anything_could_be_judged() -> None:
+    nothing = Interval(math.nan, math.nan, math.nan)
+    few, blind, good = (
+        Standing("few", 2, nothing, 0.0, 0.0),
+        Standing("blind", 20, Interval(0.1, -0.2, 0.4), 0.2, 0.1),
+        Standing("good", 20, Interval(0.5, 0.2, 0.8), 0.8, 0.0),
+    )
+    boards = [Scoreboard(standings, 2, None, 0.0, None) for standings in ((few,), (few, blind), (good, blind))]
+    said = ["too few networks to judge evaluators by: 2 of 8", "none of them is informative", "best: good"]
+    assert [one.verdict for one in boards] == said
 
 
 def test_means_of_more_trainings_agree_better_by_the_formula() -> None:
