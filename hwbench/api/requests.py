@@ -6,9 +6,11 @@ The command line and the reference pages are made from them (``hwbench.cli.gener
 from __future__ import annotations
 
 import dataclasses
+import functools
+import numbers
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,9 +18,12 @@ from typing import Any, TypeVar
 from typing_extensions import dataclass_transform
 
 from hwbench.errors import InvalidValue
+from hwbench.registry import suggest
 
 Request = TypeVar("Request")
 _KEY = "option"
+# What is taken for a number, and becomes one of Python.
+_NUMBERS: Mapping[type, type] = {int: numbers.Integral, float: numbers.Real}
 
 
 @dataclass(frozen=True)
@@ -106,7 +111,9 @@ def request(cls: type[Request]) -> type[Request]:
     together.
 
     Raises:
-        InvalidValue: From the constructor: a value of another type, or beyond its bounds; the field is named.
+        InvalidValue: From the constructor: a value of another type or beyond its bounds, a field that is unknown,
+            missing or given by position; the field is named. No TypeError: a request is often made of what a person
+            wrote (``TrainRequest(**settings)``), and ``except HwbenchError`` catches all that is wrong with it.
     """
 
     def checked(self: Any) -> None:
@@ -117,7 +124,31 @@ def request(cls: type[Request]) -> type[Request]:
             validate()
 
     cls.__post_init__ = checked  # type: ignore[attr-defined]
-    return dataclass(frozen=True, kw_only=True)(cls)
+    made = dataclass(frozen=True, kw_only=True)(cls)
+    take = made.__init__
+
+    @functools.wraps(take)
+    def __init__(self: Any, /, *values: Any, **fields: Any) -> None:
+        _check_fields(made, values, fields)
+        take(self, **fields)
+
+    made.__init__ = __init__  # type: ignore[assignment, method-assign]
+    return made
+
+
+def _check_fields(cls: type, values: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    fields = dataclasses.fields(cls)
+    required = [one.name for one in fields if one.default is dataclasses.MISSING]
+    if values:
+        first = (*required, *(one.name for one in fields))[0]
+        raise InvalidValue(f"{cls.__name__}: expected fields by name ({first}=...), got {values[0]!r} without one")
+    known = [one.name for one in fields]
+    for name in given:
+        if name not in known:
+            raise InvalidValue(f"{cls.__name__}: unknown field {name!r}; {suggest(name, known)}")
+    if missing := [name for name in required if name not in given]:
+        asked = ", ".join(f"{name}=..." for name in missing)
+        raise InvalidValue(f"{cls.__name__}: {' and '.join(missing)} must be given: {cls.__name__}({asked})")
 
 
 def fields_of(cls: type) -> tuple[RequestField, ...]:
@@ -158,8 +189,9 @@ def _checked(one: RequestField, value: Any) -> Any:
 def _checked_single(one: RequestField, value: Any) -> Any:
     if one.type is Path and isinstance(value, str):
         return Path(value)
-    if one.type is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+    number = _NUMBERS.get(one.type)
+    if number is not None and isinstance(value, number) and not isinstance(value, bool):
+        value = one.type(value)  # also one of NumPy, which is not loaded for that
     kind: Any = one.type
     if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
         raise InvalidValue(f"{one.label}: expected {kind.__name__}, got {value!r}")

@@ -4,12 +4,15 @@ import ast
 import importlib
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 
@@ -17,6 +20,7 @@ import hwbench
 from hwbench.api import API
 from hwbench.api.requests import fields_of
 from hwbench.cli.app import app
+from hwbench.errors import InvalidValue
 
 importlib.import_module("hwbench.cli.commands")
 ROOT = Path(hwbench.__file__).parents[1]
@@ -107,6 +111,45 @@ def test_a_request_is_a_value(name):
     assert hash(request) == hash(made(name))
     with pytest.raises(FrozenInstanceError):
         request.other = None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hwbench.TrainRequest(architecture="a", epoch=3), "TrainRequest: unknown field 'epoch'; did you mean"),
+        (lambda: replace(made("TrainRequest"), epoch=3), "TrainRequest: unknown field 'epoch'; did you mean 'epochs'"),
+        (lambda: hwbench.TrainRequest(), "TrainRequest: architecture must be given: TrainRequest(architecture=...)"),
+        (lambda: hwbench.DiffRequest(), "before and after must be given: DiffRequest(before=..., after=...)"),
+        (lambda: hwbench.TrainRequest("a"), "TrainRequest: expected fields by name (architecture=...), got 'a'"),
+        (lambda: hwbench.DoctorRequest(True), "DoctorRequest: expected fields by name (clean=...), got True without"),
+    ],
+    ids=["unknown", "replaced", "missing", "two missing", "by position", "by position, with a default"],
+)
+def test_a_field_that_is_unknown_or_missing_is_named(make, message):
+    with pytest.raises(InvalidValue, match=re.escape(message)):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "number"),
+    [
+        ({"epochs": np.int64(3)}, "epochs", 3),
+        ({"epochs": np.uint8(3)}, "epochs", 3),
+        ({"lr": np.float32(0.5)}, "lr", 0.5),
+        ({"lr": np.float64(0.5)}, "lr", 0.5),
+        ({"lr": np.int64(1)}, "lr", 1.0),
+        ({"lr": Fraction(1, 2)}, "lr", 0.5),
+    ],
+)
+def test_numbers_of_other_packages_become_those_of_python(values, name, number):
+    taken = getattr(replace(made("TrainRequest"), **values), name)
+    assert (taken, type(taken)) == (number, type(number))
+
+
+@pytest.mark.parametrize("value", [True, np.True_, 3.0, np.float64(3), "3"])
+def test_what_is_no_whole_number_is_refused(value):
+    with pytest.raises(InvalidValue, match=r"--epochs: expected int, got "):
+        hwbench.TrainRequest(architecture="a", epochs=value)
 
 
 def test_making_requests_loads_nothing_heavy():
