@@ -187,8 +187,13 @@ def __getattr__(name: str) -> Any:
     if name not in API:
         raise AttributeError(f"module 'hwbench' has no attribute {name!r}")
     import importlib
+    import inspect
 
     value = getattr(importlib.import_module(API[name]), name)
+    if inspect.isfunction(value):
+        from hwbench.api.published import published
+
+        value = published(value)
     globals()[name] = value
     return value
 

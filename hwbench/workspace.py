@@ -43,13 +43,16 @@ class Workspace:
     root: Path
 
     @classmethod
-    def find(cls, start: Path | None = None) -> Workspace:
+    def find(cls, start: str | Path | None = None) -> Workspace:
         """The nearest directory from ``start`` (default: the current one) upwards that is a workspace.
 
         Raises:
-            WorkspaceError: There is none, or somebody else can change the one that was found; it is not passed over.
+            WorkspaceError: There is none, or no such folder, or somebody else can change the one that was found; it is
+                not passed over.
         """
-        start = (start or Path.cwd()).resolve()
+        start = (Path.cwd() if start is None else Path(start)).resolve()
+        if not start.exists():  # a workspace above would be one that nobody meant
+            raise WorkspaceError(f"no folder {start}; name one of a workspace, or make one: hwbench init DIR")
         for path in (start, *start.parents):
             if (path / "search_spaces").is_dir() and (path / "profiles").is_dir():
                 return cls(path).checked()
@@ -68,8 +71,9 @@ class Workspace:
         return self
 
     @classmethod
-    def create(cls, root: Path) -> Workspace:
+    def create(cls, root: str | Path) -> Workspace:
         """Makes a workspace with the shipped spaces, device files and cards; existing files are left as they are."""
+        root = Path(root)
         with writing(root):
             for folder in (root, *(root / part for part in PARTS)):  # not for all to write, whatever the umask is
                 folder.mkdir(mode=0o755, parents=True, exist_ok=True)

@@ -20,7 +20,8 @@ import hwbench
 from hwbench.api import API
 from hwbench.api.requests import fields_of
 from hwbench.cli.app import app
-from hwbench.errors import InvalidValue
+from hwbench.errors import InvalidValue, WorkspaceError
+from hwbench.workspace import Workspace
 
 importlib.import_module("hwbench.cli.commands")
 ROOT = Path(hwbench.__file__).parents[1]
@@ -161,3 +162,61 @@ def test_making_requests_loads_nothing_heavy():
     loaded = set(done.stdout.split())
     assert "hwbench.api.search_request" in loaded
     assert not loaded & {"torch", "numpy", "pandas", "optuna", "plotly", "av", "typer", "rich"}
+
+
+FUNCTIONS = [name for name in API if inspect.isfunction(getattr(hwbench, name))]
+
+
+def answers(name: str, *values: object, **named: object) -> str:
+    """What a function of the API says to arguments of the wrong kind."""
+    with pytest.raises(InvalidValue) as error:
+        getattr(hwbench, name)(*values, **named)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_refuses_what_is_no_request_of_its_own(name):
+    stem = "".join(part.capitalize() for part in name.split("_")) if name != "bench_engines" else "Bench"
+    wanted = rf"{name}: expected an? {stem}Request, got"
+    kind = getattr(hwbench, f"{stem}Request")
+    assert re.fullmatch(rf"{wanted} a dict; make one: hwbench.{stem}Request\(...\)", answers(name, {}))
+    assert re.match(rf"{wanted} the class {stem}Request; ", answers(name, request=kind))
+    other = "DiffRequest" if name != "diff" else "TrainRequest"
+    assert re.match(rf"{wanted} a {other}; ", answers(name, made(other)))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_refuses_what_is_no_listener_and_no_workspace(name):
+    request = made(inspect.signature(getattr(hwbench, name)).parameters["request"].annotation.split(" | ")[0])
+    assert answers(name, request, print).startswith(f"{name}: listener: expected a Listener, got a builtin")
+    assert "expected a Listener, got the class Listener" in answers(name, request, listener=hwbench.Listener)
+    if name != "init":
+        assert (
+            answers(name, request, workspace=3)
+            == f"{name}: workspace: expected a Workspace, got an int; give one, or its path"
+        )
+
+
+def test_other_mistakes_of_a_call_are_those_of_python():
+    with pytest.raises(TypeError, match=r"search\(\) missing 1 required positional argument: 'request'"):
+        hwbench.search()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lisener'"):
+        hwbench.list_zoo(lisener=None)
+
+
+def test_a_workspace_may_be_a_path(tmp_path, monkeypatch):
+    workspace = Workspace.create(str(tmp_path / "bench"))
+    asked = [hwbench.list_devices(None, workspace=place) for place in (workspace, workspace.root, str(workspace.root))]
+    assert asked[0].to_json() == asked[1].to_json() == asked[2].to_json()
+    monkeypatch.chdir(workspace.root)
+    assert Workspace.find(".") == Workspace.find("search_spaces") == Workspace.find() == workspace
+    with pytest.raises(WorkspaceError, match="no workspace at / or above"):
+        hwbench.list_devices(workspace="/")
+    with pytest.raises(
+        WorkspaceError, match=r"no folder .*/nosuch; name one of a workspace, or make one: hwbench init"
+    ):
+        hwbench.list_devices(workspace="nosuch")
+
+
+def test_a_function_can_be_sent_to_another_process():
+    assert all(pickle.loads(pickle.dumps(getattr(hwbench, name))) is getattr(hwbench, name) for name in FUNCTIONS)

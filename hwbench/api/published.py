@@ -1,0 +1,58 @@
+"""What every function of ``import hwbench`` asks of its arguments, in one place."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hwbench.api import API
+from hwbench.api.listener import SILENT, Listener
+from hwbench.errors import InvalidValue
+from hwbench.registry import instance_of
+from hwbench.workspace import Workspace
+
+
+def published(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of a command as ``hwbench`` offers it: its arguments are checked before anything is done.
+
+    The type of the request is read from the signature. A workspace may be the path of a folder in one, as for
+    ``Workspace.find``.
+
+    Raises:
+        InvalidValue: From the call: a request, a listener or a workspace of another type.
+        WorkspaceError: From the call: there is no workspace at that path or above.
+    """
+    name, signature = function.__name__, inspect.signature(function)
+    request, *none = signature.parameters["request"].annotation.split(" | ")
+    kind = getattr(import_module(API[request]), request)
+
+    @functools.wraps(function)
+    def call(*values: Any, **named: Any) -> Any:
+        try:
+            bound = signature.bind(*values, **named)
+        except TypeError:
+            return function(*values, **named)  # whose own error names the argument
+        given = bound.arguments
+        if given.get("request") is not None or not none:
+            _expect(kind, given["request"], name, f"make one: hwbench.{request}(...)")
+        _expect(
+            Listener, given.get("listener", SILENT), f"{name}: listener", "give one that inherits from hwbench.Listener"
+        )
+        workspace = given.get("workspace")
+        if isinstance(workspace, str | Path):
+            given["workspace"] = Workspace.find(workspace)
+        elif workspace is not None:
+            _expect(Workspace, workspace, f"{name}: workspace", "give one, or its path")
+        return function(*bound.args, **bound.kwargs)
+
+    call.__module__ = "hwbench"  # where pickle finds it
+    return call
+
+
+def _expect(kind: type, value: object, what: str, advice: str) -> None:
+    if wrong := instance_of(kind)(value):
+        raise InvalidValue(f"{what}: {wrong}; {advice}")
