@@ -179,8 +179,11 @@ class Registry(Generic[T]):
 
     def point(self, name: str) -> EntryPoint | None:
         """The entry point that offers the thing called ``name``; None where hwbench does, or nobody."""
-        own = name in self._modules or (name in self._items and name not in self._offered)
-        return None if own else self._points.get(name)
+        return None if self.is_own(name) else self._points.get(name)
+
+    def is_own(self, name: str) -> bool:
+        """Whether the thing called ``name`` is hwbench's own, which no other package replaces. Loads nothing."""
+        return name in self._modules or (name in self._items and name not in self._offered)
 
     def __contains__(self, name: str) -> bool:
         return name in self._items or name in self._modules or name in self._points

@@ -61,6 +61,7 @@ def test_a_broken_package_is_told_by_name_when_it_is_asked_for(registry):
 
 def test_a_broken_package_leaves_every_other_name_alone(registry):
     assert registry.names() == ("broken", "good", "own")
+    assert [name for name in (*registry.names(), "nosuch") if registry.is_own(name)] == ["own"]
     assert registry.get("good").__name__ == "Thief"
     assert registry.get("own") == "ours"
     with pytest.raises(UnknownName, match="unknown thing 'nosuch'; known: broken, good, own"):

@@ -62,6 +62,8 @@ class InstallationFinding:
 class DoctorRequest:
     """Say what is installed, what is missing, and the command that installs it; exit status 5 if it is needed.
 
+    Entry points of installed packages are listed, with what keeps one from being used; none is loaded.
+
     Built files take at most 10 GiB (HWBENCH_CACHE_LIMIT=20GiB or none changes that), samples of verified tables 1 GiB:
     what was used least recently goes first.
     """
@@ -116,7 +118,7 @@ def doctor(
     """
     request = request or DoctorRequest(clean=False)
     cleaned = _clean(workspace, listener) if request.clean else None
-    findings = (*_machine(listener), *_packages(), *_programs(), *_workspace(workspace))
+    findings = (*_machine(listener), *_packages(), *_plugins(), *_programs(), *_workspace(workspace))
     return DoctorResult(_cpus(), findings, cleaned)
 
 
@@ -158,6 +160,20 @@ def _packages() -> Iterator[InstallationFinding]:
             yield InstallationFinding(name, True, f"{importlib.metadata.version(name)} ({purpose})")
         except importlib.metadata.PackageNotFoundError:
             yield InstallationFinding(name, False, f"not installed; only for {purpose}", advice, needed=False)
+
+
+def _plugins() -> Iterator[InstallationFinding]:
+    from hwbench.api.doctor_plugins import installed_plugins
+
+    for one in installed_plugins():
+        found = f"of the package {one.package} ({one.point.value})"
+        yield InstallationFinding(
+            f"plugin {one.point.group}:{one.point.name}",
+            not one.problem,
+            f"{found}; {one.problem}" if one.problem else found,
+            one.advice,
+            needed=False,
+        )
 
 
 def _programs() -> Iterator[InstallationFinding]:

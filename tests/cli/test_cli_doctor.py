@@ -1,11 +1,16 @@
+import importlib
 import importlib.metadata
 import json
 import platform
+import re
 import shutil
+import sys
+from pathlib import Path
 
 import pytest
 
 from hwbench.api import doctor
+from hwbench.api.doctor_plugins import GROUPS
 from hwbench.cli.main import main
 from hwbench.measure.store import MeasurementStore
 
@@ -138,3 +143,66 @@ def test_19_24_a_limit_that_is_no_size_is_told(workspace, capsys, monkeypatch):
     assert status == 5
     assert not findings(out)["build cache"]["ok"]
     assert "HWBENCH_CACHE_LIMIT" in err
+
+
+def install(monkeypatch, folder, package, points):
+    """A package whose module ends the program that loads it, and its entry points: ``GROUP:NAME`` with a module."""
+    about = folder / f"{package}-1.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1\n")
+    lines = [f"[{group}]\n{name} = {module}:thing\n" for (group, name), module in points.items()]
+    (about / "entry_points.txt").write_text("".join(lines))
+    (folder / f"{package}.py").write_text("raise SystemExit('loaded')\n")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_plugins_are_listed_with_what_keeps_one_from_being_used(workspace, tmp_path, capsys, monkeypatch):
+    install(monkeypatch, tmp_path / "b", "later", {("hwbench.readers", "mine"): "later"})
+    points = {
+        ("hwbench.readers", "mine"): "first",
+        ("hwbench.samplers", "tpe"): "first",
+        ("hwbench.runtimes", "gone"): "no_such_module_of_first.part",
+        ("hwbench.evaluators", "odd"): "'",
+        ("hwbench.sampler", "axis"): "first",
+        ("nothwbench.sampler", "axis"): "first",
+    }
+    install(monkeypatch, tmp_path / "a", "first", points)
+    status, out, err = run(capsys, "--json")
+    assert status == 0
+    plugins = [one for one in json.loads(out)["findings"] if one["name"].startswith("plugin ")]
+    remove = "remove it: python -m pip uninstall first"
+    expected = {
+        ("hwbench.evaluators:odd", False): ('there is no module "\'"', f"mend it, or {remove}"),
+        ("hwbench.readers:mine", True): ("of the package first (first:thing)", ""),
+        ("hwbench.readers:mine", False): (
+            "of the package later (later:thing); that of the package first is taken",
+            "give it another name, or remove it: python -m pip uninstall later",
+        ),
+        ("hwbench.runtimes:gone", False): ("there is no module 'no_such_module_of_first'", f"mend it, or {remove}"),
+        ("hwbench.sampler:axis", False): (
+            "hwbench has no group hwbench.sampler",
+            f"did you mean 'hwbench.samplers' or 'hwbench.families' or 'hwbench.readers'? known: {', '.join(GROUPS)}; "
+            f"rename it, or {remove}",
+        ),
+        ("hwbench.samplers:tpe", False): ("hwbench's own sampler of that name is taken", remove),
+    }
+    assert [(one["name"].removeprefix("plugin "), one["ok"]) for one in plugins] == list(expected)
+    for one, (found, advice) in zip(plugins, expected.values(), strict=True):
+        assert one["found"].endswith(found)
+        assert one["advice"].endswith(advice)
+        assert not one["needed"]
+    assert "first" not in sys.modules
+    assert "plugin hwbench.samplers:tpe: give it another name" in err
+
+
+def test_every_group_of_entry_points_is_known_to_the_doctor():
+    asked = "\n".join(path.read_text() for path in Path(doctor.__file__).parents[1].rglob("*.py"))
+    assert set(GROUPS) == set(re.findall(r'entry_points="(hwbench\.\w+)"', asked))
+    for group, (module, name) in GROUPS.items():
+        assert getattr(importlib.import_module(module), name).entry_points == group
+
+
+def test_plugins_are_listed_where_torch_does_not_load(tmp_path, monkeypatch):
+    install(monkeypatch, tmp_path, "first", {("hwbench.readers", "lists"): "first"})
+    monkeypatch.setitem(sys.modules, "hwbench.data.readers", None)
+    assert [one.ok for one in doctor.doctor().findings if one.name == "plugin hwbench.readers:lists"] == [True]
