@@ -277,6 +277,8 @@ class LatencyTable:
         target: Target | None = None,
         precision: Precision | None = None,
         variant: str | None = None,
+        space: str | None = None,
+        classes: int | None = None,
     ) -> LatencyTable:
         """Reads a table and checks all of it.
 
@@ -285,6 +287,8 @@ class LatencyTable:
             target: The target that is asked for, if any.
             precision: The precision that is asked for, if any.
             variant: ``stream`` or ``auto``, where one of both is asked for.
+            space: What the command measures that an error names; None: not known.
+            classes: Of the heads that this command measures; None: the default.
 
         Raises:
             InvalidFile: The file is damaged, of another schema, or of another target, precision or variant.
@@ -305,10 +309,12 @@ class LatencyTable:
         except HwbenchError as error:
             raise InvalidFile(f"{path}: {error}; {_AGAIN}") from None
         if target is not None and found != target:
-            raise InvalidFile(
-                f"{path}: expected a table of {target}, this one is of {found}; move it away, then measure: "
-                f"{profile_command(target, precision or at)}"
-            )
+            again = f"then run hwbench profile --device {target.device} again"
+            if space is not None:
+                again = (
+                    f"then measure: {profile_command(target, precision or at, space, None, variant or AUTO, classes)}"
+                )
+            raise InvalidFile(f"{path}: expected a table of {target}, this one is of {found}; move it away, {again}")
         if precision is not None and at is not precision:
             raise InvalidFile(f"{path}: expected a table in {precision}, this one is in {at}; {_AGAIN}")
         if variant is not None and len(table) and (table.variant == STREAM) != (variant == STREAM):
@@ -351,7 +357,9 @@ def load_table(
     for root in (workspace.root,) if target.device == LOCAL else (workspace.root, shipped()):
         path = table_path(root, target, precision, variant)
         if path.is_file():
-            return LatencyTable.read(path, target=target, precision=precision, variant=variant)
+            return LatencyTable.read(
+                path, target=target, precision=precision, variant=variant, space=space, classes=classes
+            )
     of = "latency table of streams" if variant == STREAM else "latency table"
     raise NotMeasured(
         f"no {of} of {target} in {precision} ({table_path(workspace.root, target, precision, variant)}); "

@@ -188,8 +188,11 @@ def test_a_renamed_table_is_noticed(table, tmp_path):
     workspace = Workspace.create(tmp_path)
     other = Target("s9", "executorch", "1.5.1", 1)
     table.write(table_path(workspace.root, other, Precision.INT8))
-    with pytest.raises(InvalidFile, match="this one is of local"):
+    with pytest.raises(InvalidFile, match=r"of local/.*; move it away, then run hwbench profile --device s9 again$"):
         load_table(workspace, other, Precision.INT8)
+    measure = "hwbench profile --device s9 --space x3d-tiny --precision int8 --classes 20"
+    with pytest.raises(InvalidFile, match=f"of local/.*; move it away, then measure: {measure}$"):
+        load_table(workspace, other, Precision.INT8, "x3d-tiny", classes=20)
 
 
 def test_a_table_of_another_machine_is_not_taken_for_this_one(table, tmp_path, monkeypatch):
