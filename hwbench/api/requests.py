@@ -138,7 +138,7 @@ def request(cls: type[Request]) -> type[Request]:
 
 def _check_fields(cls: type, values: tuple[Any, ...], given: Mapping[str, Any]) -> None:
     fields = dataclasses.fields(cls)
-    required = [one.name for one in fields if one.default is dataclasses.MISSING]
+    required = [one.name for one in fields if one.default is one.default_factory is dataclasses.MISSING]
     if values:
         first = (*required, *(one.name for one in fields))[0]
         raise InvalidValue(f"{cls.__name__}: expected fields by name ({first}=...), got {values[0]!r} without one")
