@@ -54,7 +54,8 @@ class HandModel:
 
     def parts(self) -> list[nn.Module]:
         """The blocks of a new module, in the order of ``network.blocks``."""
-        return [part for _, part in _merged(self.make(), self.input, _named_by(self.name))]
+        module = self.make()
+        return [part for _, part in _merged(module, _parts(self.name, module), self.input)]
 
     def block(self, spec: BlockSpec) -> nn.Module:
         """One block of a new module."""
@@ -207,7 +208,7 @@ def input_of(name: ModelName, module: nn.Module) -> TensorSpec | None:
     Raises:
         InvalidValue: ``input_shape`` is not (1, 3, T, H, W).
     """
-    shape: Any = getattr(imported(name), INPUT, None) or getattr(module, INPUT, None)
+    shape: Any = _given(imported(name), INPUT, None) or getattr(module, INPUT, None)
     if name.input is None and shape is None:
         return None
     try:
@@ -267,53 +268,83 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
         )
     example = clip_of(name, clip).normal_(generator=torch.Generator().manual_seed(0))
     logits = answer(name, module, example)
-    named = _merged(module, clip, _named_by(name))
-    _check_chain(name, [part for _, part in named], example, logits)
+    parts = _parts(name, module)
+    named = _merged(module, parts, clip)
+    _check_chain(name, parts or named, example, logits)
     blocks = examined(name, named, example, function)
     network = Network(str(name), blocks, clip)
     return HandModel(name, num_classes, make, clip, tuple(part for part, _ in named), network)
 
 
-def _named_by(name: ModelName) -> Any:
-    """What the function says of blocks beside the module: names to parts, a function of the module, None for no blocks;
-    ``NotImplemented`` where it says nothing."""
-    function = imported(name)
-    return NotImplemented if isinstance(function, nn.Module) else getattr(function, BLOCKS, NotImplemented)
+def _given(function: Any, attribute: str, default: Any) -> Any:
+    """An attribute of a function; what a class computes for its modules, as by a property, is none of the class."""
+    value = getattr(function, attribute, default)
+    return default if inspect.isclass(function) and _is_computed(value) else value
 
 
-def _merged(module: nn.Module, clip: TensorSpec, beside: Any) -> list[tuple[str, nn.Module]]:
+def _is_computed(value: Any) -> bool:
+    return hasattr(value, "__get__") and not callable(value)
+
+
+def _merged(module: nn.Module, parts: list[tuple[str, nn.Module]], clip: TensorSpec) -> list[tuple[str, nn.Module]]:
     """The blocks as (name, module), where everything from the first that gives no clip is one block with the last."""
-    parts = _parts(module, beside)
-    if len(parts) < 2:
-        return [("network", module)]
-    ends = _first_without_clip(parts, torch.zeros(clip.shape))
-    if ends == 0:
+    ends = _first_without_clip(parts, torch.zeros(clip.shape)) if parts else 0
+    if ends == 0 or len(parts) == 1:
         return [("network", module)]
     if ends < len(parts) - 1:
         tail = nn.Sequential(OrderedDict((name.replace(".", "_"), part) for name, part in parts[ends:]))
-        parts[ends:] = [(parts[ends][0], tail)]
+        return [*parts[:ends], (parts[ends][0], tail)]
     return parts
 
 
 def _first_without_clip(parts: Sequence[tuple[str, nn.Module]], x: torch.Tensor) -> int:
     """The place of the first block that gives something else than (N, C, T, H, W); behind the last where all do."""
     for index, (name, part) in enumerate(parts):
-        try:
-            with torch.no_grad():
-                x = part.eval()(x)
-        except Exception as error:  # the model's own code
-            raise InvalidValue(f"block {name!r} does not take what reaches it: {_line(error)}; {_WAY_OUT}") from error
+        x = _passed(name, part, x)
         if not isinstance(x, torch.Tensor) or x.dim() != 5:
             return index
     return len(parts)
 
 
-def _parts(module: nn.Module, beside: Any) -> list[tuple[str, nn.Module]]:
-    """What is named as blocks: by the function, by ``blocks`` of the module, or as steps of an ``nn.Sequential``."""
-    named = beside(module) if callable(beside) else beside
-    if named is NotImplemented:
-        named = module if isinstance(module, nn.Sequential) else getattr(module, BLOCKS, None)
-        named = named() if inspect.ismethod(named) else named
+def _passed(name: str, part: nn.Module, x: Any) -> Any:
+    """What a block in eval mode gives."""
+    try:
+        with torch.no_grad():
+            return part.eval()(x)
+    except Exception as error:  # the model's own code
+        raise InvalidValue(f"block {name!r} does not take what reaches it: {_line(error)}; {_WAY_OUT}") from error
+
+
+def _parts(name: ModelName, module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """What is named as blocks: by the function, by ``blocks`` of the module, or as steps of an ``nn.Sequential``.
+
+    Raises:
+        InvalidValue: The code that names them fails.
+    """
+    try:
+        return _as_pairs(_named(imported(name), module))
+    except HwbenchError:
+        raise
+    except Exception as error:  # the user's code raises what it likes
+        raise InvalidValue(
+            f"{name}: its {BLOCKS} cannot be read: {type(error).__name__}: {_line(error)}; {_WAY_OUT}"
+        ) from error
+
+
+def _named(function: Any, module: nn.Module) -> Any:
+    """Names to parts, a sequence of parts, or None for no blocks."""
+    beside = NotImplemented if isinstance(function, nn.Module) else _given(function, BLOCKS, NotImplemented)
+    if beside is not NotImplemented:
+        return beside(module) if callable(beside) else beside
+    if isinstance(module, nn.Sequential):
+        return module
+    computed = inspect.getattr_static(type(module), BLOCKS, None)
+    # nn.Module takes an AttributeError in a property for the absence of the property.
+    named = computed.__get__(module, type(module)) if _is_computed(computed) else getattr(module, BLOCKS, None)
+    return named() if inspect.ismethod(named) else named
+
+
+def _as_pairs(named: Any) -> list[tuple[str, nn.Module]]:
     if named is None:
         return []
     if isinstance(named, nn.Module):
@@ -331,16 +362,19 @@ _WAY_OUT = (
 )
 
 
-def _check_chain(name: ModelName, parts: Sequence[nn.Module], x: torch.Tensor, logits: torch.Tensor) -> None:
-    with torch.no_grad():
-        for part in parts:
-            x = part.eval()(x)
+def _check_chain(
+    name: ModelName, parts: Sequence[tuple[str, nn.Module]], clip: torch.Tensor, logits: torch.Tensor
+) -> None:
+    x: Any = clip
+    for label, part in parts:
+        x = _passed(label, part, x)
     if not bool(logits.isfinite().all()):
         if len(parts) == 1:
             return
         raise InvalidValue(f"{name}: returns values that are not finite, so its blocks cannot be checked; {_WAY_OUT}")
     tolerance = _CHAIN_TOLERANCE * float(logits.abs().max() + 1e-9)
-    if x.shape != logits.shape or not float((x - logits).abs().max()) <= tolerance:  # NaN is neither
+    same_shape = isinstance(x, torch.Tensor) and x.shape == logits.shape
+    if not same_shape or not float((x - logits).abs().max()) <= tolerance:  # NaN is neither
         raise InvalidValue(f"{name}: its blocks one after the other compute something else than it; {_WAY_OUT}")
 
 

@@ -23,6 +23,8 @@ from hwbench.specs.model_name import named_models
 from hwbench.workspace import Workspace
 
 HEADER = """
+import functools
+
 import torch
 from torch import nn
 
@@ -100,6 +102,70 @@ not_finite_whole.input_shape, not_finite_whole.blocks = (1, 3, 4, 10, 10), None
 def wide(num_classes):
     return nn.Sequential(stem(), Logits(num_classes))
 wide.input_shape = (1, 3, 4, 10, 12)
+
+class Chain(nn.Module):
+    input_shape = (1, 3, 4, 10, 10)
+    def __init__(self, num_classes=5):
+        super().__init__()
+        self.stem, self.deep, self.head = stem(), Deep(), Logits(num_classes)
+    def forward(self, x):
+        return self.head(self.deep(self.stem(x)))
+
+class Named(Chain):
+    @property
+    def blocks(self):
+        return {"stem": self.stem, "deep": self.deep, "head": self.head}
+
+class Sized(Named):
+    input_shape = property(lambda self: (1, 3, 4, 10, 10))
+
+class Cached(Chain):
+    @functools.cached_property
+    def blocks(self):
+        return [self.stem, self.deep, self.head]
+
+class Method(Chain):
+    def blocks(self):
+        return [self.stem, self.deep, self.head]
+
+def misspelled():
+    return Misspelled()
+
+class Misspelled(Chain):
+    @property
+    def blocks(self):
+        return {"stem": self.stem, "deep": self.dep, "head": self.head}
+
+class Number(Chain):
+    blocks = 5
+
+class Headless(Chain):
+    @property
+    def blocks(self):
+        return {"stem": self.stem}
+
+class Itself(Chain):
+    @property
+    def blocks(self):
+        return {"all": self}
+
+class OnePart(nn.Module):
+    input_shape = (1, 3, 4, 10, 10)
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList([Chain()])
+    def forward(self, x):
+        return self.blocks[0](x)
+
+class OtherHead(Chain):
+    @property
+    def blocks(self):
+        return {"first": nn.Sequential(stem(), Logits(5))}
+
+class BadTail(Chain):
+    @property
+    def blocks(self):
+        return [self.stem, nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten()), self.head]
 """
 _numbers = itertools.count()
 
@@ -197,6 +263,11 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ("fails", InvalidValue, "does not make a model: RuntimeError: no such luck"),
         ("made", InvalidValue, "has no 'made'; did you mean 'make'"),
         ("HEADER", InvalidValue, "has no 'HEADER'"),
+        ("misspelled", InvalidValue, "its blocks cannot be read: AttributeError: 'Misspelled' .* 'dep'; blocks are a"),
+        ("Number", InvalidValue, "its blocks cannot be read: TypeError: 'int' object is not iterable"),
+        ("Headless", InvalidValue, "blocks one after the other compute something else than it; .* blocks = None"),
+        ("OtherHead", InvalidValue, "its blocks one after the other compute something else than it"),
+        ("BadTail", InvalidValue, "block '2' does not take what reaches it: "),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),
     ],
@@ -215,6 +286,16 @@ def test_a_model_that_names_no_blocks_is_one_block(package):
     (block,) = loaded(package, "unnamed").network.blocks
     assert block.kind == "hand-network"
     assert block.role.gives_logits
+
+
+@pytest.mark.parametrize("name", ["Named", "Sized", "Cached", "Method"])
+def test_a_class_that_computes_its_blocks_makes_a_model(package, name):
+    assert len(loaded(package, name).network.blocks) == 3
+
+
+@pytest.mark.parametrize("name", ["Itself", "OnePart"])
+def test_one_block_that_computes_what_the_model_does_is_the_network(package, name):
+    assert loaded(package, name).names == ("network",)
 
 
 def test_another_version_of_the_code_is_another_row(package, tmp_path):
