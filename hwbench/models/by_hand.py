@@ -6,9 +6,11 @@ given one. Everything that was read from a file is looked up among the models th
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +32,8 @@ from hwbench.specs.model_name import note_named
 # What a function may take, and what it, or the module that it returns, may have.
 CLASSES, INPUT, BLOCKS = "num_classes", "input_shape", "blocks"
 _CHAIN_TOLERANCE = 1e-4
+# How torch says that an input and the weights differ in dtype.
+_OTHER_DTYPE = re.compile(r"expected scalar type|same dtype|Input type .* should be the same")
 
 
 @dataclass(frozen=True)
@@ -245,12 +249,34 @@ def answer(name: ModelName | str, module: nn.Module, clip: torch.Tensor) -> torc
     except Exception as error:  # the model's own code
         shape = "x".join(map(str, clip.shape))
         raise InvalidValue(
-            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}; give another size: --input"
+            f"{name} does not take a clip of {shape} (NxCxTxHxW): {_line(error)}; {_advice(module, error)}"
         ) from error
     if not isinstance(logits, torch.Tensor) or logits.dim() != 2:
         got = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UnsupportedModule(f"{name}: expected logits (1, classes), it returns {got}")
     return logits
+
+
+def _advice(module: nn.Module, error: Exception) -> str:
+    """What helps a module that failed for a clip."""
+    if (inputs := _inputs(module)) != 1:
+        return f"its forward takes {inputs} inputs, a network here takes one clip"
+    if isinstance(error, RuntimeError) and _OTHER_DTYPE.search(str(error)):
+        return "the model converts its input itself, and hwbench runs it in fp32: leave the conversion out"
+    return "give another size: --input"
+
+
+def _inputs(module: nn.Module) -> int:
+    """How many inputs a module must be given; 1 where it takes one, or where Python cannot tell."""
+    try:
+        signature = inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return 1
+    with contextlib.suppress(TypeError):
+        signature.bind(None)
+        return 1
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return sum(one.default is one.empty and one.kind not in optional for one in signature.parameters.values())
 
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:

@@ -166,6 +166,18 @@ class BadTail(Chain):
     @property
     def blocks(self):
         return [self.stem, nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten()), self.head]
+
+class Two(Chain):
+    def forward(self, x, y):
+        return super().forward(x)
+
+class Halved(Chain):
+    def forward(self, x):
+        return super().forward(x.half())
+
+class Narrow(Chain):
+    def forward(self, x, *, scale=1):
+        return self.head(nn.functional.conv3d(self.stem(x), torch.zeros(4, 4, 9, 9, 9)))
 """
 _numbers = itertools.count()
 
@@ -268,6 +280,17 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ("Headless", InvalidValue, "blocks one after the other compute something else than it; .* blocks = None"),
         ("OtherHead", InvalidValue, "its blocks one after the other compute something else than it"),
         ("BadTail", InvalidValue, "block '2' does not take what reaches it: "),
+        (
+            "Two",
+            InvalidValue,
+            "does not take a clip of 1x3x4x10x10 .*; its forward takes 2 inputs, a network here .*clip$",
+        ),
+        (
+            "Halved",
+            InvalidValue,
+            "does not take a clip .*; the model converts its input itself, and hwbench runs it in fp32",
+        ),
+        ("Narrow", InvalidValue, "does not take a clip .*; give another size: --input"),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),
     ],
