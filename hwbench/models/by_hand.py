@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from hwbench.blocks.copies import copied
+from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, UnsupportedModule
 from hwbench.models.examined_blocks import examined
 from hwbench.registry import suggest
@@ -281,7 +282,7 @@ def _inputs(module: nn.Module) -> int:
 
 def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandModel:
     def make() -> nn.Module:
-        return made(name, num_classes)
+        return _initialised(name, made(name, num_classes))
 
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -300,6 +301,25 @@ def _examined(name: ModelName, function: Any, num_classes: int | None) -> HandMo
     blocks = examined(name, named, example, function)
     network = Network(str(name), blocks, clip)
     return HandModel(name, num_classes, make, clip, tuple(part for part, _ in named), network)
+
+
+def _initialised(name: ModelName, module: nn.Module) -> nn.Module:
+    """The module, its lazy layers with weights: those that a clip in eval mode gives them.
+
+    Raises:
+        InvalidValue: It does not take the clip, or no clip reaches a lazy layer.
+        UnsupportedModule: It does not return logits (1, classes).
+    """
+    clip = input_of(name, module) if uninitialised(module) else None
+    if clip is None:
+        return module
+    modes = [(layer, layer.training) for layer in module.modules()]
+    answer(name, module, clip_of(name, clip))
+    for layer, mode in modes:
+        layer.training = mode
+    if rest := uninitialised(module):
+        raise InvalidValue(f"{name}: a clip does not reach {rest[0]}, which stays without values; leave its layer out")
+    return module
 
 
 def _given(function: Any, attribute: str, default: Any) -> Any:

@@ -197,7 +197,8 @@ def train(
         validated: Called after every validation with the epoch, from 1, and its scores.
 
     Raises:
-        InvalidValue: ``run_dir`` holds another run, or the network has another number of classes than the data.
+        InvalidValue: ``run_dir`` holds another run, the network has another number of classes than the data, or none
+            of its weights is trained.
         And what ``hwbench.training.loop.fit`` raises.
     """
     classes = data.training.classes
@@ -352,6 +353,9 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
     """The untrained network; what ``start`` does not give follows from the recipe's seed.
 
     ``zero_init_final_bn`` is for random weights: with ``start`` the normalisations are as ``start`` has them.
+
+    Raises:
+        InvalidValue: None of its weights is trained.
     """
     from hwbench import models
     from hwbench.blocks import zero_final_norms
@@ -359,6 +363,8 @@ def initial(network: Network, recipe: Recipe, start: StartingWeights | None = No
     with torch.random.fork_rng():
         torch.manual_seed(recipe.seed)
         module: nn.Module = models.network(network, dropout=recipe.dropout)
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InvalidValue(f"{network.name}: no weight is trained: all have requires_grad=False")
     if start is not None:
         module.load_state_dict({**module.state_dict(), **start.weights})
     elif recipe.zero_init_final_bn:

@@ -20,6 +20,8 @@ from hwbench.spaces.feasible import FeasibleSet
 from hwbench.spaces.sums import SpaceSums
 from hwbench.specs import BlockSpec, ModelName, Precision, TensorSpec, Workload
 from hwbench.specs.model_name import named_models
+from hwbench.training.recipe import Recipe
+from hwbench.training.run import initial
 from hwbench.workspace import Workspace
 
 HEADER = """
@@ -178,6 +180,25 @@ class Halved(Chain):
 class Narrow(Chain):
     def forward(self, x, *, scale=1):
         return self.head(nn.functional.conv3d(self.stem(x), torch.zeros(4, 4, 9, 9, 9)))
+
+class Lazy(nn.Module):
+    input_shape = (1, 3, 4, 10, 10)
+    def __init__(self, num_classes=5):
+        super().__init__()
+        self.first, self.norm = nn.LazyConv3d(4, 3, padding=1), nn.LazyBatchNorm3d()
+        self.frozen, self.head = nn.BatchNorm3d(4).eval(), Logits(num_classes)
+    def forward(self, x):
+        return self.head(self.frozen(self.norm(self.first(x))))
+
+class Unreached(Lazy):
+    def __init__(self):
+        super().__init__()
+        self.spare = nn.LazyLinear(3)
+
+class Frozen(Chain):
+    def __init__(self, num_classes=5):
+        super().__init__(num_classes)
+        self.requires_grad_(False)
 """
 _numbers = itertools.count()
 
@@ -291,6 +312,7 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
             "does not take a clip .*; the model converts its input itself, and hwbench runs it in fp32",
         ),
         ("Narrow", InvalidValue, "does not take a clip .*; give another size: --input"),
+        ("Unreached", InvalidValue, "a clip does not reach spare.weight, which stays without values"),
         ("make@1x3x4x1x1x1", InvalidValue, "expected NxCxTxHxW"),
         ("make@1x4x4x10x10", InvalidValue, "expected one clip of three colours"),
     ],
@@ -319,6 +341,28 @@ def test_a_class_that_computes_its_blocks_makes_a_model(package, name):
 @pytest.mark.parametrize("name", ["Itself", "OnePart"])
 def test_one_block_that_computes_what_the_model_does_is_the_network(package, name):
     assert loaded(package, name).names == ("network",)
+
+
+def test_lazy_layers_have_weights_and_the_modes_and_statistics_stay(package):
+    model = loaded(package, "Lazy")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        first, second = model.make(), model.make()
+        torch.manual_seed(1)
+        again = model.make()
+    assert first.first.weight.shape == (4, 3, 3, 3, 3)
+    assert (first.training, first.first.training, first.frozen.training) == (True, True, False)
+    assert not first.norm.running_mean.any()
+    assert first.norm.num_batches_tracked == 0
+    assert torch.equal(first.first.weight, again.first.weight)
+    assert not torch.equal(first.first.weight, second.first.weight)
+
+
+def test_a_network_without_a_weight_to_train_is_not_trained(package):
+    frozen = loaded(package, "Frozen").network
+    with pytest.raises(InvalidValue, match=":Frozen: no weight is trained: all have requires_grad=False"):
+        initial(frozen, Recipe())
+    assert initial(loaded(package, "Lazy").network, Recipe()).first.weight.requires_grad
 
 
 def test_another_version_of_the_code_is_another_row(package, tmp_path):

@@ -15,6 +15,7 @@ from hwbench.blocks.copies import copied
 from hwbench.blocks.graph.rules import BATCH_NORM, Call, described, name_of, rules
 from hwbench.blocks.graph.values import FOLDED, NCTHW, Clip, Plain, Value, reorder, spec_of
 from hwbench.blocks.layout import frames_to_batch
+from hwbench.blocks.lazy import uninitialised
 from hwbench.errors import HwbenchError, InvalidValue, ParityFailed, UnsupportedModule
 from hwbench.specs import AUTO
 
@@ -57,13 +58,15 @@ def deploy_graph(
         UnsupportedModule: An operation has no rule, or not for these arguments, or ``torch.export`` cannot follow the
             model, or the model cannot be copied; the message names the operation, its place in the model and the shape
             of its input.
-        InvalidValue: The example is no clip, or the model does not take it.
+        InvalidValue: The example is no clip, the model does not take it, or a lazy layer has no weights yet.
         ParityFailed: The rewritten model computes something else than the model: a defect, and nothing is returned.
     """
     examples = (example,) if isinstance(example, torch.Tensor) else example
     for one in examples:
         if one.dim() != 5:
             raise InvalidValue(f"deploy_graph: expected a clip (N, C, T, H, W), got shape {tuple(one.shape)}")
+    if lazy := uninitialised(model):
+        raise InvalidValue(f"{type(model).__name__}: {lazy[0]} has no values yet; run a clip through it first")
     original = copied(model).to("cpu", torch.float64).eval()
     generator = torch.Generator().manual_seed(0)
     clips = tuple(torch.randn(one.shape, dtype=torch.float64, generator=generator) for one in examples)

@@ -310,6 +310,8 @@ def test_what_has_no_rule_is_refused_with_its_name_and_place(model: nn.Module, s
 def test_what_is_no_clip_or_not_taken_is_an_error() -> None:
     with pytest.raises(InvalidValue, match="expected a clip"):
         deploy_graph(CONV(4, 4, 1), torch.zeros(1, 4, 9, 10))
+    with pytest.raises(InvalidValue, match="LazyConv3d: weight has no values yet; run a clip through it first"):
+        deploy_graph(nn.LazyConv3d(4, 1), torch.zeros(1, 3, 2, 8, 8))
     with pytest.raises(InvalidValue, match="does not take a clip of 1x3x5x9x10"):
         deploy_graph(CONV(4, 4, 1), torch.zeros(1, 3, 5, 9, 10))
     with pytest.raises(UnknownName, match="variant"):
