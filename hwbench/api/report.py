@@ -104,6 +104,7 @@ def report(request: ReportRequest, listener: Listener = SILENT, *, workspace: Wo
 
     Raises:
         UnknownName: No such study, device or space.
+        InvalidValue: A space is a model of the user's own, whose code is not imported.
         InvalidFile: A file that the page is made from is damaged, or a folder is not that of a run.
     """
     from hwbench.reports import write, write_device

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hwbench.devices import load_device
-from hwbench.errors import HwbenchError, InvalidFile, NotMeasured
+from hwbench.errors import HwbenchError, InvalidFile, InvalidValue, NotMeasured
 from hwbench.latency import LatencyTable, profile_command, table_path, tables_frame
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import StoredRow, TakenSession, fingerprint
@@ -18,9 +18,9 @@ from hwbench.measure.sustained_log import SustainedCourse, courses
 from hwbench.reports.chosen_rows import ChosenRows, chosen_rows
 from hwbench.reports.comparisons import Group, calibration_group, held_out_group
 from hwbench.reports.coverage import Coverage, belongs, coverage, parts_of
-from hwbench.reports.profiled import COMPARED, Missing, Profiled, or_missing, read_profiled
+from hwbench.reports.profiled import COMPARED, Missing, Profiled, code_unread, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
-from hwbench.specs import AUTO, LOCAL, STREAM, Precision, Target, Workload
+from hwbench.specs import AUTO, LOCAL, STREAM, ModelName, Precision, Target, Workload
 from hwbench.workspace import Workspace, shipped
 
 if TYPE_CHECKING:
@@ -131,10 +131,11 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
 
     Raises:
         UnknownName: No such device or space.
+        InvalidValue: A space is a model of the user's own.
         NotMeasured: Nothing of it was measured or published.
     """
     place = or_missing(lambda: load_device(workspace, device))
-    asked = {name: load_space(workspace, name) for name in spaces}
+    asked = {name: _asked(workspace, name) for name in spaces}
     tables, damaged = _tables(workspace, device)
     found = {(target, precision): path for (target, precision, form), path in tables.items() if form != STREAM}
     stored = or_missing(lambda: _stored(workspace, device))
@@ -155,6 +156,12 @@ def gather_device(workspace: Workspace, device: str, spaces: Sequence[str] = ())
         courses=tuple(courses(workspace.sustained / device)),
         streams=tuple(_stream_table(workspace, path, everything, asked, parts) for path in streams),
     )
+
+
+def _asked(workspace: Workspace, space: str) -> StagedSpace:
+    if ModelName.match(space):
+        raise InvalidValue(f"{code_unread(space)}; leave out --space {space}")
+    return load_space(workspace, space)
 
 
 class _Parts:

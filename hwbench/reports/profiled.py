@@ -53,6 +53,11 @@ def given(value: T | Missing) -> T:
     return value
 
 
+def code_unread(model: str) -> str:
+    """Why a model of the user's own, by its name, is not looked at: no page leads to code."""
+    return f"the space is a model of your own, {model}: a report does not import its code, so its blocks are not shown"
+
+
 def read_profiled(
     workspace: Workspace,
     path: Path,

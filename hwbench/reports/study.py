@@ -35,7 +35,7 @@ from hwbench.reports.choices import importances
 from hwbench.reports.comparisons import Group, calibration_group, candidate_group, held_out_group
 from hwbench.reports.exported import ExportedModel, read_exported
 from hwbench.reports.guessing import Guessing, TrainedDraws
-from hwbench.reports.profiled import COMPARED, Fill, Missing, Profiled, given, or_missing, read_profiled
+from hwbench.reports.profiled import COMPARED, Fill, Missing, Profiled, code_unread, given, or_missing, read_profiled
 from hwbench.reports.result import StoredResult, read_result
 from hwbench.reports.trained import board_doubts, judged
 from hwbench.spaces import StagedSpace, load_space
@@ -217,7 +217,9 @@ def _judgements(result: StoredResult, board: Scoreboard | Missing) -> list[str]:
 def _profiled(
     workspace: Workspace, result: StoredResult, precision: Precision, space: StagedSpace | Missing
 ) -> Profiled:
-    name, members, parts = result.space, None, list[Workload]()
+    # A model of the user's own is one network.
+    members = None if result.own_model is None else 1
+    name, parts = result.space, list[Workload]()
     if not isinstance(space, Missing):
         members = space.size()
         parts = list(space.parts(precision, num_classes=result.settings.num_classes))
@@ -252,10 +254,7 @@ def _space(workspace: Workspace, result: StoredResult) -> StagedSpace:
         UnknownName, InvalidFile: There is no such space, or its file is damaged.
     """
     if result.own_model is not None:
-        raise HwbenchError(
-            f"the space is a model of your own, {result.own_model}: a report does not import its code, so its blocks "
-            "are not shown"
-        )
+        raise HwbenchError(code_unread(result.own_model))
     space = load_space(workspace, result.space)
     return space.streamed() if result.settings.streaming else space
 

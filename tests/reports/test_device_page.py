@@ -316,6 +316,11 @@ def test_the_file_is_written(workspace, tmp_path):
     [
         (["--device", "board", "--json"], 0, ""),
         (["--device", "board", "--space", "nowhere"], 2, "unknown space"),
+        (
+            ["--device", "board", "--space", "mynets:clips"],
+            2,
+            "a report does not import its code, so its blocks are not",
+        ),
         (["mine", "--device", "board"], 2, "expected one of a study, a device"),
         (["--device", "board", "--model", "x"], 2, "--model is about a study"),
         (["mine", "--space", "x3d-tiny"], 2, "--space is about a device"),

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, WorkspaceError
-from hwbench.latency import LatencyTable
+from hwbench.latency import LatencyTable, Role
 from hwbench.reports import commands, gather, page, write
 from hwbench.reports.page import _resource
 from hwbench.specs import Precision
@@ -374,6 +374,21 @@ def test_a_model_of_ones_own_is_called_as_it_was_named(workspace, stored, parse)
     assert not any("validate" in line or "mynets.clips " in line or "mine:best" in line for line in lines)
     assert "the space is a model of your own, mynets:clips: a report does not import its code" in shown.text
     assert "unknown space" not in shown.text
+
+
+def test_one_network_predicts_for_a_model_of_ones_own(workspace, stored, int8_table):
+    table = LatencyTable.read(int8_table)
+    table.without([row.workload for row in table.rows(Role.NETWORK)][1:]).write(int8_table)
+    assert any("1 calibration networks, at least 3" in reason for reason in gather(workspace, "mine").missing())
+
+    def edit(values):
+        values["settings"].update(space="mynets.clips", choices="0" * 12)
+        values["named"] = {"mynets.clips": "mynets:clips"}
+
+    stored(edit)
+    report = gather(workspace, "mine")
+    assert not any("calibration" in reason for reason in report.missing())
+    page(report)
 
 
 def test_the_file_of_a_study_says_what_was_named_and_how_many_were_measured(workspace, stored):
