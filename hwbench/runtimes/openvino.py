@@ -56,6 +56,7 @@ class OpenVino(Runtime):
         precisions=tuple(Precision),
         quantiser=Quantiser.ENGINE,
         original=tuple(Precision),
+        run_page="hwbench.runtimes:run-openvino.md.in",
     )
 
     def version(self) -> str:

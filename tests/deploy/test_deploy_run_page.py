@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 from hwbench.data import PictureSpec, Resize
-from hwbench.deploy import MANIFEST, MODEL, DeployedModel, Manifest
+from hwbench.deploy import MANIFEST, MODEL, DeployedModel, ExportSource, Manifest, export
 from hwbench.deploy.atomic_export import place
 from hwbench.deploy.file_names import RUN, is_our_page
 from hwbench.deploy.manifest_records import resize_text
 from hwbench.deploy.model_process import served
 from hwbench.deploy.run_page import run_page
-from hwbench.runtimes import names
+from hwbench.runtimes import get, names
+from hwbench.runtimes.capabilities import Capabilities
+from hwbench.runtimes.onnx import OnnxRuntime
+from hwbench.specs import Precision
 from hwbench.testing.run_pages import build_page_program, page_programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,6 +109,39 @@ def test_19_27_every_runtime_has_its_page(runtime: str, int8: DeployedModel) -> 
     assert not re.search(r"@[A-Z_]+@", text)
     (program,) = page_programs(text, "python")
     compile(program, "run.py", "exec")
+    assert "hwbench" not in program
+    assert re.search(r"^`python -m pip install (?!hwbench)[a-z-]+==", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("runtime", ["onnx", "openvino", "torchscript", "litert"])
+def test_19_27_the_programs_of_other_engines_need_no_hwbench(
+    runtime: str, original: ExportSource, int8: DeployedModel, film: Path, tmp_path: Path
+) -> None:
+    for package in get(runtime).capabilities.packages:
+        pytest.importorskip(package.replace("-", "_"), reason=f"python -m pip install {package}")
+    model = export(original, tmp_path / "out", precision=Precision.FP32, runtime=get(runtime))
+    (program,) = page_programs((model.path.parent / RUN).read_text(), "python")
+    (tmp_path / "run.py").write_text(f"import sys\nsys.modules['hwbench'] = None\n{program}")
+    logits = printed([sys.executable, "-P", "run.py", str(model.path), str(film)], tmp_path)
+    np.testing.assert_allclose(logits, expected(model, film), rtol=1e-4, atol=1e-4)
+
+
+def test_19_27_the_page_of_a_runtime_without_one_names_the_source_of_hwbench(
+    int8: DeployedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bare = replace(OnnxRuntime.capabilities, run_page=Capabilities.run_page)
+    monkeypatch.setattr(OnnxRuntime, "capabilities", bare)
+    flow = replace(int8.manifest, runtime="onnx", input=replace(int8.manifest.input, shape=(4, 2, 16, 16)))
+    text = run_page(flow)
+    assert "pip install /path/to/hwbench`" in text
+    assert "pip install hwbench" not in text
+    assert "reshape(4, 16, 16, 2)" in text
+
+
+@pytest.mark.parametrize("runtime", ["litert", "torchscript", "openvino"])
+def test_the_programs_of_networks_of_flow_read_two_channels(runtime: str, int8: DeployedModel) -> None:
+    form = replace(int8.manifest.input, shape=(4, 2, 16, 16))
+    assert "reshape(4, 16, 16, 2)" in run_page(replace(int8.manifest, runtime=runtime, input=form))
 
 
 def test_19_27_names_from_elsewhere_stay_text(int8: DeployedModel) -> None:
