@@ -134,7 +134,7 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     if request.sustained is not None:
         refuse_emulated(device)
     if request.profile:
-        get(runtime_of(request, path)).require_profile()
+        get(runtime_of(request, path)).require_profile(path)
     with device.transport(listener.say):
         pass  # a device that does not answer is better known before anything is built
     model = bench_model(workspace, request, path, listener)

@@ -51,10 +51,36 @@ def model_file(model: str) -> Path | None:
 
 
 def runtime_of(request: BenchRequest, path: Path | None) -> str:
-    """The runtime that is measured: of a file the one that its ending says, of a network by name the one asked for."""
-    from hwbench.runtimes import of_file
+    """The runtime that is measured: of a file the one that its ending says, of a network by name the one asked for.
 
-    return (of_file(path) if path is not None else None) or request.runtime or DEFAULT_RUNTIME
+    Raises:
+        InvalidFile: The file is none of a runtime.
+        InvalidValue: The request names another runtime than that of the file.
+    """
+    return engine_of(path, request.runtime) if path is not None else request.runtime or DEFAULT_RUNTIME
+
+
+def engine_of(path: Path, runtime: str | None) -> str:
+    """The runtime of a file by its ending.
+
+    Raises:
+        UnknownName: ``runtime`` is none.
+        InvalidFile: The file is none of a runtime.
+        InvalidValue: ``runtime`` is another one.
+    """
+    from hwbench.runtimes import check_given, get, of_file, suffixes
+
+    if runtime is not None:
+        get(runtime)
+    engine = of_file(path)
+    if engine is None:
+        raise InvalidFile(f"{path}: expected a file that ends in {suffixes()}; make one: hwbench export")
+    if "\t" in str(path) or len(str(path).splitlines()) > 1:  # what separates files in the list of the runner
+        raise InvalidFile(f"{str(path)!r}: expected a path without tabs and line breaks; rename it")
+    check_given(engine, path)
+    if runtime not in (None, engine):
+        raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
+    return engine
 
 
 def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple[Artifact, str | None]:
@@ -66,21 +92,12 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
         MissingDependency: The engine is not installed.
     """
     from hwbench.measure.cache import engine_version, file_sha256
-    from hwbench.runtimes import check_format, check_given, get, of_file, suffixes
+    from hwbench.runtimes import check_format
     from hwbench.specs import Artifact, BlockSpec, DelegationReport, Precision, TensorSpec, Workload
 
     if precision is not None:
         precision = Precision.parse(precision).value
-    if runtime is not None:
-        get(runtime)
-    engine = of_file(path)
-    if engine is None:
-        raise InvalidFile(f"{path}: expected a file that ends in {suffixes()}; make one: hwbench export")
-    if "\t" in str(path) or len(str(path).splitlines()) > 1:  # what separates files in the list of the runner
-        raise InvalidFile(f"{str(path)!r}: expected a path without tabs and line breaks; rename it")
-    check_given(engine, path)
-    if runtime not in (None, engine):
-        raise InvalidValue(f"{path} is a file for {engine}; --runtime {runtime} takes a name such as zoo:x3d-xs")
+    engine = engine_of(path, runtime)
     check_format(engine, path)
     sha256 = file_sha256(path)
     known = _precision_of(engine, path, sha256)

@@ -81,16 +81,23 @@ class Runtime(Protocol):
             able = [name for name, known in usable().items() if known.streams]
             raise UnsupportedModule(f"the {self.name} runtime builds no streams; {_choose(able)}")
 
-    def require_profile(self) -> None:
+    def require_profile(self, file: Path | None = None) -> None:
         """Refuses times of operations where the runtime tells none, before anything is built or measured.
+
+        Args:
+            file: What is measured, which no other runtime takes; None for a network by name.
 
         Raises:
             UnsupportedModule: Says which runtimes do.
         """
         if not self.capabilities.profiles:
             able = [name for name, known in usable().items() if known.profiles]
+            lacking = f"the {self.name} runtime tells no times of operations: leave --profile out, or "
+            if file is None:
+                raise UnsupportedModule(lacking + _choose(able))
             raise UnsupportedModule(
-                f"the {self.name} runtime tells no times of operations: leave --profile out, or {_choose(able)}"
+                f"{lacking}give in the place of {file} the name of its network, such as zoo:x3d-xs, with another "
+                f"engine: --runtime {' or '.join(able)}"
             )
 
     def precision_in(self, path: Path) -> Precision | None:

@@ -139,6 +139,14 @@ def test_an_engine_without_times_of_operations_is_refused_before_anything_is_mea
     assert (status, out) == (2, "")
     assert "the litert runtime tells no times of operations: leave --profile out" in err
     assert "--runtime executorch or" in err
+    assert ("give in the place of model.tflite the name of its network" in err) == (model == ("model.tflite",))
+
+
+def test_the_engine_of_a_file_is_told_before_its_lack_of_times(workspace, capsys):
+    (workspace.root / "model.tflite").write_bytes(b"\x1c\0\0\0TFL3")
+    status, _, err = run(capsys, "bench", "model.tflite", "--runtime", "onnx", "--profile", *QUICK)
+    assert status == 2
+    assert "model.tflite is a file for litert; --runtime onnx takes a name" in err
 
 
 @pytest.mark.parametrize(
