@@ -155,10 +155,12 @@ def profiled_classes(table: LatencyTable, space: str) -> int:
     found = sorted({block.out_channels for block in ends if block.role.gives_logits})
     if len(found) == 1:
         return found[0]
-    counts = ", ".join(map(str, found)) or "none"
+    of_table, command = f"the table of {table.target} in {table.precision}", table.command(space)
+    if not found:
+        raise InvalidFile(f"{of_table} has no head of {space} yet; measure the rest of its rows: {command}")
     raise InvalidFile(
-        f"the table of {table.target} in {table.precision} has heads for these numbers of classes: {counts}; "
-        f"choose one with --classes, or measure: {table.command(space)}"
+        f"{of_table} has heads for these numbers of classes: {', '.join(map(str, found))}; "
+        f"choose one with --classes, or measure: {command}"
     )
 
 

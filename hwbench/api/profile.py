@@ -379,7 +379,11 @@ class _Profiling:
     def _measure(self, workloads: Sequence[Workload], limit: int | None) -> CampaignResult:
         from hwbench.api.campaigns import CampaignProgress
 
-        return self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
+        result = self.campaign.run(workloads, CampaignProgress(self.listener), limit=limit)
+        if limit is not None and self.campaign.missing(workloads):
+            again = "the same command without --remeasure" if self.request.remeasure else "the same command"
+            self.listener.say(f"--limit reached, {again} goes on")
+        return result
 
     def _within_budget(self, variants: Sequence[str]) -> list[Workload]:
         """What to measure by the tables so far; the precisions take turns."""

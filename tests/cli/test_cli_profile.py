@@ -320,11 +320,13 @@ def test_rows_stay_when_the_store_is_gone(workspace, fake, capsys):
 
 
 def test_rows_of_other_conditions_or_an_older_build_leave_the_table_with_a_word(workspace, fake, capsys):
-    run(capsys, "--precision", "fp32", "--calibrate", "0")
+    _, _, err = run(capsys, "--precision", "fp32", "--calibrate", "0", "--limit", "1000")
+    assert "--limit reached" not in err
     everything = len(table(workspace))
     fake.conditions = {"device": "fake", "governor": "powersave"}
     _, _, err = run(capsys, "--precision", "fp32", "--limit", "3", "--calibrate", "0")
     assert len(table(workspace)) == 3
+    assert "--limit reached, the same command goes on" in err
     assert f"{everything - 3} rows of an earlier version or of other conditions are left out" in err
     fake.sources, fake.law = "2", lambda workload: 0.001
     build = fake.build

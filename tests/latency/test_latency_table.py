@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hwbench.api.prediction import profiled_classes
 from hwbench.api.profile_request import parse_precisions, parse_variants
 from hwbench.errors import InvalidFile, InvalidValue, NotMeasured, WorkspaceError
 from hwbench.latency import (
@@ -221,6 +222,16 @@ def test_the_command_that_fills_a_table_measures_its_heads(device):
     of_eight = device.table(PARTS, [], [])
     assert "--classes" not in of_eight.command("x3d-tiny")
     assert of_eight.command("x3d-tiny", head).endswith("--classes 20")
+
+
+def test_without_a_measured_head_there_is_no_number_of_classes_to_choose(device):
+    unfinished = device.table([part for part in PARTS if not part.blocks[-1].role.gives_logits], [], [])
+    with pytest.raises(InvalidFile, match=r"no head of x3d-tiny yet; .*: hwbench profile .*--space x3d-tiny") as caught:
+        profiled_classes(unfinished, "x3d-tiny")
+    assert "--classes" not in str(caught.value)
+    of_two = device.table({*PARTS, *SPACE.parts(Precision.INT8, num_classes=20)}, [], [])
+    with pytest.raises(InvalidFile, match="numbers of classes: 8, 20; choose one with --classes"):
+        profiled_classes(of_two, "x3d-tiny")
 
 
 def test_where_there_is_no_table_the_command_measures_the_heads_that_were_asked_for(tmp_path, target):
