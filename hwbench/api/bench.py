@@ -72,7 +72,8 @@ class BenchResult:
         if self.profile is not None:
             from hwbench.measure.profile_groups import profile_to_json
 
-            found["profile"] = profile_to_json(self.profile, self.stats.median_s)
+            on_the_wall = not preempted_sessions(self.measurement)
+            found["profile"] = profile_to_json(self.profile, self.stats.median_s if on_the_wall else None)
         if self.sustained is not None:
             found["sustained"] = course_to_json(self.sustained)
         return found
@@ -151,9 +152,7 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     tell_missing_samples(stats, measured, request.samples, listener)
     result = BenchResult(request.model, model.precision, stats, measured)
     if request.profile:
-        result = replace(
-            result, profile=_profiled(request, workspace, device, model.artifact, stats.median_s, listener)
-        )
+        result = replace(result, profile=_profiled(request, workspace, device, model.artifact, result, listener))
     if request.sustained_s is not None:
         result = replace(result, sustained=_sustained(request, workspace, device, model.artifact, result, listener))
     if request.trace is not None:
@@ -166,10 +165,10 @@ def _profiled(
     workspace: Workspace,
     device: Device,
     artifact: Artifact,
-    median_s: float,
+    untraced: BenchResult,
     listener: Listener,
 ) -> FileProfile:
-    """The operations of a file, over as many executions and seconds as the latency; ``median_s`` is that latency."""
+    """The operations of a file, over as many executions and seconds as the latency without a tracer."""
     from hwbench.measure.file_profile import profile_artifact
 
     each = timing_of(request)
@@ -190,7 +189,13 @@ def _profiled(
     )
     if profile.unattributed:
         listener.say(f"no times by block: {profile.unattributed}")
-    if profile.operations_s < _ACCOUNTED * median_s:
+    median_s = untraced.stats.median_s
+    if preempted_sessions(untraced.measurement):
+        listener.say(
+            "the latency counts by processor time and the operations by the clock on the wall: what is not in "
+            "operations is not known"
+        )
+    elif profile.operations_s < _ACCOUNTED * median_s:
         listener.say(
             f"the operations account for {profile.operations_s / median_s:.0%} of the latency: the rest is what other "
             "programs took of the processor, calls between operations, and parts of a microsecond in each"
@@ -276,12 +281,17 @@ def stats_of(
         broken = from_user and measured.outcome in (Outcome.LOAD, Outcome.CRASH)
         text = f"{artifact.path}: {measured.outcome}: {measured.reason}"
         raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; run the command again")
-    if shared := sum(session.preempted for session in measured.sessions):
+    if shared := preempted_sessions(measured):
         listener.say(
             f"other programs kept taking the core: {shared} of {len(measured.sessions)} sessions count by processor "
             "time, which is some per cent more than a free core takes"
         )
     return LatencyStats.of(measured.sessions)
+
+
+def preempted_sessions(measured: Measurement) -> int:
+    """How many of the sessions count by processor time, which leaves out the waiting for the core."""
+    return sum(session.preempted for session in measured.sessions)
 
 
 def tell_missing_samples(stats: LatencyStats, measured: Measurement, samples: int, listener: Listener) -> None:

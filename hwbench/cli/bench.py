@@ -74,7 +74,8 @@ def _print_profile(profile: dict[str, Any], median_ms: float) -> None:
     rows = [_row(group, "kind", median_ms) for group in profile["by_kind"]]
     whole = profile["operations_ms"]
     rows.append(("all operations", f"{whole:.4g}", "100.0%", f"{median_ms:.4g}", str(len(profile["operations"]))))
-    rows.append(("not in operations", f"{profile['unaccounted_ms']:.4g}", "", "", ""))
+    if profile["unaccounted_ms"] is not None:
+        rows.append(("not in operations", f"{profile['unaccounted_ms']:.4g}", "", "", ""))
     rows.append(("without a tracer", f"{median_ms:.4g}", "", "", ""))
     print_table(("kind", *_COLUMNS), rows)
     if profile["by_block"]:

@@ -62,11 +62,17 @@ def _groups(profile: FileProfile, key: Callable[[ProfiledOperation], str]) -> It
         yield OperationGroup(name, seconds, seconds / whole, len(operations), ordered)
 
 
-def profile_to_json(profile: FileProfile, median_s: float) -> dict[str, Any]:
-    """The key ``profile`` of ``hwbench bench --profile --json``; ``median_s`` is the latency without a tracer."""
+def profile_to_json(profile: FileProfile, median_s: float | None) -> dict[str, Any]:
+    """The key ``profile`` of ``hwbench bench --profile --json``.
+
+    Args:
+        profile: Its times are by the clock on the wall.
+        median_s: The latency without a tracer; None where it is by processor time, which leaves out what the times of
+            the operations have in them.
+    """
     return {
         "operations_ms": milliseconds(profile.operations_s),
-        "unaccounted_ms": milliseconds(median_s - profile.operations_s),
+        "unaccounted_ms": None if median_s is None else milliseconds(median_s - profile.operations_s),
         "traced_ms": milliseconds(profile.traced_s),
         "by_kind": [_group_to_json("kind", group) for group in by_kind(profile)],
         "by_block": [

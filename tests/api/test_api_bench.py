@@ -12,8 +12,9 @@ from micro_workspace import NETWORK, SPACE
 import hwbench
 from hwbench.api.bench import stats_of, tell_missing_samples
 from hwbench.api.bench_model import artifact_of, model_file
+from hwbench.cli.bench import _print_profile
 from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
-from hwbench.measure import cache
+from hwbench.measure import cache, on_device
 from hwbench.measure.cache import file_sha256
 from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
@@ -53,6 +54,23 @@ def result(workspace):
     model = workspace.root / "model.pte"
     shutil.copyfile(PROGRAM, model)
     return hwbench.bench(hwbench.BenchRequest(model=str(model), samples=10, seconds=0.05), workspace=workspace)
+
+
+def test_processor_time_is_not_held_against_times_of_operations(workspace, result, monkeypatch, capsys):
+    measured = result.measurement
+    many = tuple(replace(one, involuntary_switches=len(one.samples_s)) for one in measured.sessions)
+    monkeypatch.setattr(on_device, "measure_artifact", lambda *_, **__: replace(measured, sessions=many))
+    talk = Talk()
+    request = hwbench.BenchRequest(model=result.model, samples=5, seconds=0.02, profile=True)
+    profile = hwbench.bench(request, talk, workspace=workspace).to_json()["profile"]
+    assert profile["unaccounted_ms"] is None
+    assert profile["operations_ms"] > 0
+    assert any("by processor time and the operations by the clock on the wall" in line for line in talk.lines)
+    assert not any("operations account for" in line for line in talk.lines)
+    _print_profile(profile, 1.0)
+    out = capsys.readouterr().out
+    assert "all operations" in out
+    assert "not in operations" not in out
 
 
 def test_a_file_is_measured_outside_of_the_workspace_and_prints_nothing(result, capfd):

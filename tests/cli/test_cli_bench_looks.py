@@ -78,7 +78,8 @@ def test_every_operation_of_a_real_file_is_attributed(workspace, capsys, precisi
         assert sum(group["ms"] for group in groups) == pytest.approx(profile["operations_ms"], rel=1e-3)
         assert sum(group["share"] for group in groups) == pytest.approx(1, abs=1e-4)
         assert sum(group["count"] for group in groups) == len(profile["operations"])
-    assert profile["operations_ms"] + profile["unaccounted_ms"] == pytest.approx(values["median_ms"], abs=1e-5)
+    if profile["unaccounted_ms"] is not None:  # null on a crowded machine
+        assert profile["operations_ms"] + profile["unaccounted_ms"] == pytest.approx(values["median_ms"], abs=1e-5)
     # A block with an excitation has two layers for it more: exactly those of the network, in their modules.
     of_first = [one for one in profile["operations"] if one["block"] == "block_0"]
     assert {"module.block_0.layers.se.block.0", "module.block_0.layers.se.block.2"} <= {o["module"] for o in of_first}
