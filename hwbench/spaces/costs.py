@@ -6,13 +6,17 @@ The choice before is what reaches a choice, so a score may be additive over neig
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import numbers
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from hwbench.errors import InvalidValue
+from hwbench.errors import InfeasibleBudget, InvalidValue
+from hwbench.printable import shown
 from hwbench.spaces.budgets import Budget
 from hwbench.spaces.family import Ends, Family, Member
 from hwbench.spaces.space import InputSize, StagedSpace
@@ -91,17 +95,52 @@ def cost_sums(costs: Costs) -> SpaceSums:
     Raises:
         InvalidValue: As ``CostSpace``; or a cost is not a number of 0 or more.
     """
+    for name, by_value in costs.items():
+        if not isinstance(by_value, Mapping):
+            raise InvalidValue(f"costs: {name!r}: expected a number by value, got {shown(by_value, 60)}")
     space = CostSpace({name: tuple(by_value) for name, by_value in costs.items()})
+    rows = [[_cost(name, value, cost) for value, cost in by_value.items()] for name, by_value in costs.items()]
+    return _sums(space, [np.array(row) for row in rows])
+
+
+def _sums(space: CostSpace, rows: Sequence[npt.NDArray[np.float64]]) -> SpaceSums:
+    """Sums over a space, whatever the value before is; ``rows`` are numbers by choice and value."""
     stages: list[StageSums] = []
     before = 1
-    for name, by_value in costs.items():
-        row = np.array([_cost(name, value, cost) for value, cost in by_value.items()])
-        last = len(stages) == len(costs) - 1
+    for row in rows:
+        last = len(stages) == len(rows) - 1
         out = np.zeros(len(row), np.int64) if last else np.arange(len(row))
         inputs = tuple(TensorSpec(1, number + 1, 1, 1, 1) for number in range(before))
         stages.append(StageSums(inputs, np.tile(row, (before, 1)), np.tile(out, (before, 1))))
         before = len(row)
     return SpaceSums(space, space.steps, (CellSums(_NO_SIZE, 0.0, tuple(stages)),), num_classes=1)
+
+
+def of_choices(scores: SpaceSums, space: StagedSpace) -> SpaceSums:
+    """Scores with the choices and the values in the order of a space; those of networks stay as they are.
+
+    Raises:
+        InvalidValue: They are of other choices or values, or in another order one depends on the value before.
+    """
+    if not isinstance(space, CostSpace) or list(scores.space.choices.items()) == list(space.choices.items()):
+        return scores
+    theirs = scores.space.choices
+    for name in dict.fromkeys((*space.choices, *theirs)):
+        values, offered = theirs.get(name, ()), space.choices.get(name, ())
+        if sorted(values) != sorted(offered):
+            raise InvalidValue(
+                f"scores: expected for {name!r} the values {', '.join(offered) or 'none'}, got "
+                f"{', '.join(values) or 'none'}"
+            )
+    (cell,) = scores.cells
+    if any((stage.seconds != stage.seconds[0]).any() for stage in cell.stages):
+        raise InvalidValue(
+            "scores: expected choices and values in the order of the costs, as one depends on the one before"
+        )
+    by_name = {name: dict(zip(theirs[name], stage.seconds[0])) for name, stage in zip(theirs, cell.stages, strict=True)}
+    return _sums(
+        space, [np.array([by_name[name][value] for value in values]) for name, values in space.choices.items()]
+    )
 
 
 def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most: int) -> list[Budget]:
@@ -114,18 +153,26 @@ def cost_budgets(costs: Mapping[str, Costs], budgets: Mapping[str, float], most:
 
     Raises:
         InvalidValue: As ``cost_sums``; or the names differ, the choices do, or a budget is not above zero.
+        InfeasibleBudget: All values of a choice are ruled out, by one budget or several together.
     """
     if not budgets or costs.keys() != budgets.keys():
-        raise InvalidValue(f"costs: expected those of {', '.join(budgets)}, got those of {', '.join(costs)}")
+        raise InvalidValue(
+            f"costs: expected those of {', '.join(budgets) or 'at least one budget'}, got those of "
+            f"{', '.join(costs) or 'none'}"
+        )
+    limits = {name: cost_budget(limit, name) for name, limit in budgets.items()}
+    sums = {name: cost_sums(by_choice) for name, by_choice in costs.items()}
     offered = {name: [(choice, list(values)) for choice, values in one.items()] for name, one in costs.items()}
     first = next(iter(offered.values()))
     for name, choices in offered.items():
         if choices != first:
             raise InvalidValue(f"costs: {name!r} has other choices or values than {next(iter(costs))!r}")
-    sums = {name: cost_sums(by_choice) for name, by_choice in costs.items()}
+    for choice, values in first:
+        if all(any(math.isinf(_cost(choice, v, one[choice][v])) for one in costs.values()) for v in values):
+            raise InfeasibleBudget(f"{choice!r} has only values that are ruled out, by infinite costs")
     return [
         Budget(name, limit, sums[name], f"{name} =", unit=common_unit(sums[name], limit, most))
-        for name, limit in budgets.items()
+        for name, limit in limits.items()
     ]
 
 
@@ -153,21 +200,33 @@ def most_units(sums: SpaceSums, least: int) -> int:
     return max(least, min(_MOST_UNITS, _MOST_PLACES // rows))
 
 
-def cost_budget(value: object) -> float:
-    """What combinations may cost.
+def cost_budget(value: object, name: str = "") -> float:
+    """What combinations may cost; ``name`` is that of the budget, where there are several.
 
     Raises:
         InvalidValue: It is not a finite number of 0 or more.
     """
-    if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 <= value < math.inf:
-        raise InvalidValue(f"budget: expected a finite number of 0 or more, got {value!r}")
-    return float(value)
+    number = _real(value)
+    if not 0 <= number < math.inf:
+        raise InvalidValue(f"budget{name and ' '}{name}: expected a finite number of 0 or more, got {shown(value, 60)}")
+    return number
 
 
 def _cost(name: str, value: object, cost: object) -> float:
-    if isinstance(cost, bool) or not isinstance(cost, int | float | np.number) or math.isnan(cost) or cost < 0:
-        raise InvalidValue(f"costs: {name!r} = {value!r}: expected a number of 0 or more, got {cost!r}")
-    return float(cost)
+    number = _real(cost)
+    if not number >= 0:
+        raise InvalidValue(f"costs: {name!r} = {value!r}: expected a number of 0 or more, got {shown(cost, 60)}")
+    return number
+
+
+def _real(value: object) -> float:
+    """A number as a float; NaN where it is none, or beyond all floats."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real | Decimal):
+        return math.nan
+    try:
+        return float(value)
+    except (OverflowError, ValueError):
+        return math.nan
 
 
 class _NoNetworks(Family):

@@ -14,6 +14,7 @@ dynamic programming"); the same tables with (max, +) give optima, with (min, +) 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +23,7 @@ import numpy as np
 
 from hwbench.errors import InfeasibleBudget, InvalidValue
 from hwbench.spaces.completions import Completions
-from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units
+from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units, of_choices
 from hwbench.spaces.optimum import GridCosts, Optimiser
 from hwbench.spaces.protocols import NetworkSums
 from hwbench.spaces.repair import nearest_within
@@ -95,12 +96,16 @@ class FeasibleSet:
             budget: What they may cost together.
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, the budget is not a finite one, or values of one choice
-                read the same.
+            InvalidValue: A cost is not a number of 0 or more, the budget is not a finite one, values of one choice read
+                the same, or there are more combinations than a float counts.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
         sums = cost_sums(costs)
         most = cost_budget(budget)
+        if sums.space.size() > sys.float_info.max:
+            raise InvalidValue(
+                f"costs: {len(costs)} choices have more combinations than can be counted, {sys.float_info.max:.0e}"
+            )
         if not sums.num_known:
             raise InfeasibleBudget(f"budget {most:g}: a choice has only values that are ruled out, by infinite costs")
         return FeasibleSet(sums, most, unit=common_unit(sums, most, most_units(sums, GRID)))
@@ -190,10 +195,10 @@ class FeasibleSet:
 
         Raises:
             InfeasibleBudget: No member is within that share.
-            InvalidValue: Some are, but none of them has a finite score.
+            InvalidValue: Some are, but none of them has a finite score; or scores of costs are of other choices.
         """
         steps = self._steps_within(within)
-        found = self._optimiser.best(scores.of_space(self.space.name), steps)
+        found = self._optimiser.best(of_choices(scores.of_space(self.space.name), self.space), steps)
         if found is None and any(self._totals(steps)):
             raise InvalidValue(
                 f"no {self._member} has a finite score, of those that take at most {within:.0%} of {self._most}"
@@ -291,7 +296,7 @@ class FeasibleSet:
         enough = smallest if self._unit is not None else smallest * GRID / (GRID - self._lost_steps)
         if isinstance(self.space, CostSpace):
             return InfeasibleBudget(
-                f"budget {self.budget_s:g}: the smallest reachable sum is {smallest:g} ({architecture.key}); "
+                f"budget {self.budget_s:.12g}: the smallest reachable sum is {smallest:.12g} ({architecture.key}); "
                 f"{rounded_up(enough, 7):.7g} is enough",
                 enough / self.budget_s if self.budget_s else math.inf,
             )
@@ -301,7 +306,7 @@ class FeasibleSet:
             f"budget {format_duration(self.budget_s)}: no network of space {self.space.name!r}{known} is that fast; "
             f"the smallest reachable latency is {enough_ms:g} ms ({architecture.key}); "
             f"try for example --budget {enough_ms:g}ms",
-            enough / self.budget_s,
+            enough / self.budget_s if self.budget_s else math.inf,
         )
 
 

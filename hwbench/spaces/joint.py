@@ -15,7 +15,7 @@ import numpy as np
 
 from hwbench.errors import InvalidValue
 from hwbench.spaces.budgets import Budget, PeakLimit, jointly_known, peaks_applied
-from hwbench.spaces.costs import Costs, cost_budgets
+from hwbench.spaces.costs import Costs, cost_budgets, of_choices
 from hwbench.spaces.feasible import GRID, FeasibleSet, Optimum, pick
 from hwbench.spaces.joint_answers import band_is_empty, infeasible
 from hwbench.spaces.joint_costs import JointCosts, stacked
@@ -133,9 +133,9 @@ class JointSet(FeasibleSet):
 
         Raises:
             InfeasibleBudget: No member is within that share.
-            InvalidValue: Some are, but none of them has a finite score.
+            InvalidValue: Some are, but none of them has a finite score; or scores of costs are of other choices.
         """
-        scores = scores.of_space(self.space.name)
+        scores = of_choices(scores.of_space(self.space.name), self.space)
         bases = np.array([cell.base for cell in scores.cells])
         seconds = [
             stacked([cell.stages[number].seconds for cell in scores.cells], -np.inf)

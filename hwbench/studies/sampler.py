@@ -91,6 +91,13 @@ class FeasibleSampler(BaseSampler):
         known: Sequence[ScoreObservation] = (),
         turns: int = 1,
     ) -> None:
+        if base is not None and not callable(base):
+            raise InvalidValue(
+                f"FeasibleSampler: expected a function from a seed to a sampler, as in lambda seed: "
+                f"{type(base).__name__}(seed=seed), got {shown(base, 80)}"
+            )
+        if startup < 0:
+            raise InvalidValue(f"FeasibleSampler: startup: expected 0 or more trials, got {startup}")
         self._feasible = feasible
         self._space = feasible.space
         self._distributions: dict[str, BaseDistribution] = {
@@ -130,8 +137,25 @@ class FeasibleSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._proposed.pop(trial.number, None)
+        self._check_names(trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
             base.after_trial(study, trial, state, values)
+
+    def _check_names(self, trial: FrozenTrial) -> None:
+        """Makes sure that no choice was asked for by another name: it would be sampled as if it cost nothing.
+
+        A choice that depends on others may be left out; what it costs counts all the same.
+
+        Raises:
+            InvalidValue: A choice of the set was not asked for, and another one of the same values was.
+        """
+        others = {name: one for name, one in trial.distributions.items() if name not in self._distributions}
+        for name, distribution in self._distributions.items():
+            if name not in trial.params and (misnamed := [o for o, one in others.items() if one == distribution]):
+                raise InvalidValue(
+                    f"FeasibleSampler: the objective asked for {misnamed[0]!r} and not for {name!r} of the set, which "
+                    "has the same values: give them one name"
+                )
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         return dict(self._distributions)

@@ -4,6 +4,8 @@ import itertools
 import math
 import subprocess
 import sys
+from decimal import Decimal
+from fractions import Fraction
 
 import numpy as np
 import optuna
@@ -219,6 +221,8 @@ def test_a_budget_that_nothing_meets_names_what_would_do():
 def test_neither_torch_nor_video_is_loaded():
     code = """
 import sys
+from decimal import Decimal
+from fractions import Fraction
 from hwbench.spaces.feasible import FeasibleSet
 from hwbench.studies.sampler import FeasibleSampler
 FeasibleSet.of_costs({'a': {1: 1.0}}, 2)
@@ -226,3 +230,103 @@ print([m for m in ('torch', 'av', 'executorch') if m in sys.modules])
 """
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+WEIGHTS = {"tent": 9, "stove": 4, "rope": 3, "lamp": 1, "books": 6}
+WORTH = {"tent": 10, "stove": 6, "rope": 2, "lamp": 3, "books": 5}
+
+
+def packing(values, items=WEIGHTS, order=(False, True)):
+    return {item: {packed: values[item] if packed else 0 for packed in order} for item in items}
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("items", [WEIGHTS, sorted(WEIGHTS)])
+@pytest.mark.parametrize("order", [(False, True), (True, False)])
+def test_scores_are_matched_by_names_and_values_in_any_order(several, items, order):
+    weight = packing(WEIGHTS)
+    bag = JointSet.of_named_costs({"kg": weight}, {"kg": 14}) if several else FeasibleSet.of_costs(weight, 14)
+    best = bag.best(cost_sums(packing(WORTH, items, order)))
+    packed = bag.space.params(best.architecture)
+    assert best.score == 19
+    assert [item for item, inside in packed.items() if inside] == ["tent", "stove", "lamp"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "words"),
+    [
+        ({"z": {1: 1, 2: 5}}, "expected for 'a' the values 1, 2, got none"),
+        ({"a": {1: 1, 3: 5}}, "expected for 'a' the values 1, 2, got 1, 3"),
+        ({"a": {1: 1, 2: 5}, "b": {1: 1}}, "expected for 'b' the values none, got 1"),
+    ],
+)
+def test_scores_of_other_choices_are_refused(scores, words):
+    with pytest.raises(InvalidValue, match=words):
+        FeasibleSet.of_costs({"a": {1: 1, 2: 2}}, 2).best(cost_sums(scores))
+
+
+@pytest.mark.parametrize("cost", [Fraction(1, 2), Decimal("0.5"), np.float32(0.5)])
+def test_costs_are_real_numbers_of_any_kind(cost):
+    assert FeasibleSet.of_costs({"a": {1: cost, 2: 2 * cost}}, cost).smallest()[0] == 0.5
+
+
+@pytest.mark.parametrize("cost", [10**400, 1 + 1j, np.complex128(1), "1"])
+def test_what_is_no_real_number_is_refused(cost):
+    with pytest.raises(InvalidValue, match="costs: 'a' = 1: expected a number of 0 or more"):
+        FeasibleSet.of_costs({"a": {1: cost}}, 1)
+    with pytest.raises(InvalidValue, match="budget: expected a finite number of 0 or more"):
+        FeasibleSet.of_costs({"a": {1: 1}}, cost)
+    with pytest.raises(InvalidValue, match="budget kg: expected a finite number of 0 or more"):
+        JointSet.of_named_costs({"kg": {"a": {1: 1}}}, {"kg": cost})
+
+
+def test_values_without_costs_are_refused():
+    with pytest.raises(InvalidValue, match=r"'a': expected a number by value, got \[1, 2\]"):
+        FeasibleSet.of_costs({"a": [1, 2]}, 1)
+
+
+def test_more_combinations_than_can_be_counted_are_refused():
+    with pytest.raises(InvalidValue, match="1100 choices have more combinations than can be counted"):
+        FeasibleSet.of_costs({f"a{number}": {0: 0, 1: 1} for number in range(1100)}, 550)
+
+
+def test_a_choice_that_budgets_rule_out_together_is_named():
+    costs = {"kg": {"a": {1: 1, 2: math.inf}}, "l": {"a": {1: math.inf, 2: 1}}}
+    with pytest.raises(InfeasibleBudget, match="'a' has only values that are ruled out, by infinite costs"):
+        JointSet.of_named_costs(costs, {"kg": 3, "l": 3})
+    with pytest.raises(InvalidValue, match="got those of none"):
+        JointSet.of_named_costs({}, {"kg": 3})
+
+
+def test_a_budget_just_below_what_is_enough_is_told_apart():
+    with pytest.raises(InfeasibleBudget, match=r"budget 1\.9999999999: the smallest reachable sum is 2 "):
+        FeasibleSet.of_costs({"a": {1: 2}}, 1.9999999999)
+
+
+def test_a_choice_by_another_name_ends_the_study():
+    feasible = FeasibleSet.of_costs({"a": {1: 1, 2: 2, 3: 3}, "b": {1: 1, 2: 2, 3: 3}}, 4)
+
+    def study():
+        return optuna.create_study(sampler=FeasibleSampler(feasible, None, seed=0, startup=2))
+
+    def misnamed(trial):
+        return trial.suggest_categorical("x", [1, 2, 3]) + trial.suggest_categorical("b", [1, 2, 3])
+
+    with pytest.raises(InvalidValue, match="asked for 'x' and not for 'a' of the set"):
+        study().optimize(misnamed, n_trials=3)
+
+    def conditional(trial):
+        a = trial.suggest_categorical("a", [1, 2, 3])
+        return a * trial.suggest_float("rate", 0, 1) + (trial.suggest_categorical("b", [1, 2, 3]) if a > 1 else 0)
+
+    plain = study()
+    plain.optimize(conditional, n_trials=6)
+    assert {"a"} < {name for trial in plain.trials for name in trial.params}
+
+
+def test_a_sampler_that_cannot_be_made_is_refused():
+    feasible = FeasibleSet.of_costs({"a": {1: 1}}, 1)
+    with pytest.raises(InvalidValue, match=r"expected a function from a seed to a sampler, as in lambda seed: TPES"):
+        FeasibleSampler(feasible, optuna.samplers.TPESampler(seed=1), seed=0, startup=2)
+    with pytest.raises(InvalidValue, match="startup: expected 0 or more trials, got -1"):
+        FeasibleSampler(feasible, None, seed=0, startup=-1)
