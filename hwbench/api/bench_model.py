@@ -157,9 +157,9 @@ def _built(workspace: Workspace, request: BenchRequest, listener: Listener) -> t
     workload = network.causal().frame(precision) if request.streaming else network.workload(precision)
     get(runtime).require_form(workload)
     steps = 0 if ArtifactCache(workspace.cache, runtime).load(workload) else 1
-    listener.progress(StageProgress("build", 0, steps, note=model))
+    listener.progress(StageProgress("build", 0, steps, note=runtime))
     (result,) = build_all([workload], runtime, workspace.cache, processes=1)
-    listener.progress(StageProgress("build", steps, steps, note=model))
+    listener.progress(StageProgress("build", steps, steps, note=runtime))
     if isinstance(result, BuildFailure):
         raise CheckFailed(f"{model} in {precision} does not build for {runtime}: {result.reason}")
     return result, precision.value
