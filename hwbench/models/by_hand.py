@@ -182,13 +182,16 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
     """The module that a function makes, on the CPU and in fp32; a module that was made already is copied.
 
     Raises:
-        InvalidValue: There is no such function, it fails, or it returns no module.
+        InvalidValue: There is no such function, it fails, it returns no module, or it takes a number of classes and
+            none is given.
         UnsupportedModule: A module that was made already cannot be copied, or the weights are on the meta device.
     """
     function = imported(name)
     if isinstance(function, nn.Module):
         return _in_fp32(name, copied(function))
     plain, wanted = replace(name, input=None), {} if num_classes is None else {CLASSES: num_classes}
+    if num_classes is None and _needs_classes(function):
+        raise InvalidValue(f"{plain} is made for a number of classes: say how many, --classes N, as its table has them")
     with _working_directory():
         try:
             module = function(**wanted)
@@ -199,6 +202,15 @@ def made(name: ModelName, num_classes: int | None = None) -> nn.Module:
     if not isinstance(module, nn.Module):
         raise InvalidValue(f"{plain}: expected a torch.nn.Module, got {type(module).__name__}")
     return _in_fp32(name, module)
+
+
+def _needs_classes(function: Any) -> bool:
+    """Whether a function makes no model without being told a number of classes."""
+    try:
+        parameter = inspect.signature(function).parameters.get(CLASSES)
+    except (TypeError, ValueError):
+        return False
+    return parameter is not None and parameter.default is parameter.empty
 
 
 def _in_fp32(name: ModelName, module: nn.Module) -> nn.Module:

@@ -51,6 +51,10 @@ def make(num_classes=5):
     return nn.Sequential(stem(), Deep(), Logits(num_classes))
 make.input_shape = (1, 3, 4, 10, 10)
 
+def of_classes(num_classes):
+    return make(num_classes)
+of_classes.input_shape = make.input_shape
+
 def flat():
     return nn.Sequential(stem(), Deep(), nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(4, 6))
 flat.input_shape = "1x3x4x10x10"
@@ -294,6 +298,7 @@ def test_a_function_that_takes_the_number_of_classes_is_told_it(package):
         ("sizeless", InvalidValue, "its clip is not known; write .*:sizeless@1x3xTxHxW"),
         ("pictures", UnsupportedModule, r"expected logits \(1, classes\), it returns \(1, 4, 4, 5, 5\)"),
         ("fails", InvalidValue, "does not make a model: RuntimeError: no such luck"),
+        ("of_classes", InvalidValue, ":of_classes is made for a number of classes: say how many, --classes N"),
         ("made", InvalidValue, "has no 'made'; did you mean 'make'"),
         ("HEADER", InvalidValue, "has no 'HEADER'"),
         ("misspelled", InvalidValue, "its blocks cannot be read: AttributeError: 'Misspelled' .* 'dep'; blocks are a"),
