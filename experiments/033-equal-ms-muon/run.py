@@ -103,7 +103,9 @@ def summary() -> None:
     results = {}
     for at, random in best_random():
         here = [one for one in compared() if one.at == at]
-        winners = [one for one in here if one.role == "search" and len(one.trainings) == len(SEEDS)]
+        trained = [one for one in here if len(one.trainings) == len(SEEDS)]
+        # In fp32 there is one study, of an hour.
+        winners = next(filter(None, ([one for one in trained if one.role == role] for role in ("search", "hour"))), [])
         if not winners:
             continue
         precision, _, budget = at.partition("-")
@@ -121,7 +123,11 @@ def summary() -> None:
             },
             "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
             "random": len(pool),
-            **{f"best of {k} random": guessed(pool, k) for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)},
+            **{
+                f"best of {k} random": guessed(pool, k)
+                for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)
+                if k <= len(pool)
+            },
             "best of those with two trainings": max(one.top1 for one in pool if len(one.trainings) > 1),
             "others": {
                 role: {
