@@ -33,10 +33,10 @@ class GivenWeights:
             InvalidFile: No such file, damaged, or weights of something else.
             InvalidValue: A checkpoint that was trained with the rounding of int8.
         """
-        from hwbench.models import read_published
+        from hwbench.models.published import EXPECTED, read_published
         from hwbench.training.checkpoint import find_checkpoint
 
-        checkpoint = find_checkpoint(path)
+        checkpoint = find_checkpoint(path, EXPECTED)
         if checkpoint is not None and checkpoint.quantization is not None:
             raise InvalidValue(
                 f"--weights: {path} was trained with the rounding of int8; give the checkpoint that it began from"

@@ -22,7 +22,7 @@ from hwbench.models.weight_names import Form, WeightNames, names_of, recognised
 from hwbench.models.weights import Weights
 from hwbench.specs import Network
 
-_EXPECTED = (
+EXPECTED = (
     "weights of an X3D, a ResNet, an MViT or a SqueezeTime: a state dict of EfficientX3d, of PyTorchVideo, of "
     "PySlowFast, or of SqueezeTime's authors, as written by torch.save(model.state_dict(), FILE)"
 )
@@ -68,7 +68,7 @@ class PublishedWeights:
         last = [value for name, value in self.weights.items() if name.endswith(f"{self.names.last_layer}.weight")]
         if not last or last[0].dim() != 2:
             raise InvalidFile(
-                f"{self.path}: has no last layer, whose width is the number of classes; expected {_EXPECTED}"
+                f"{self.path}: has no last layer, whose width is the number of classes; expected {EXPECTED}"
             )
         return last[0].shape[0]
 
@@ -134,7 +134,7 @@ def read_published(path: Path) -> PublishedWeights:
     Raises:
         InvalidFile: No such file, damaged, one that needs code to be read, or weights of something else.
     """
-    data, values = read_tensors(path, _EXPECTED)
+    data, values = read_tensors(path, EXPECTED)
     *_, bare = unwrapped(_tensors(path, values))
     weights = {name: _counter(value) if name.endswith(_COUNTER) else value for name, value in bare.items()}
     try:
@@ -266,7 +266,7 @@ def _tensors(path: Path, values: dict[str, Any]) -> Mapping[str, torch.Tensor]:
     others = [key for key, value in weights.items() if not isinstance(value, torch.Tensor) or not isinstance(key, str)]
     if others or not weights:
         found = f"holds {', '.join(map(str, others[:3]))}" if others else "is empty"
-        raise InvalidFile(f"{path}: {found}; expected {_EXPECTED}, bare or as one of {', '.join(INSIDE)}")
+        raise InvalidFile(f"{path}: {found}; expected {EXPECTED}, bare or as one of {', '.join(INSIDE)}")
     return weights
 
 

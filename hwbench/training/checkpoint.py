@@ -100,13 +100,13 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint, weights: Weights) -> Che
     return _located(checkpoint, path, buffer.getvalue())
 
 
-def find_checkpoint(path: Path) -> Checkpoint | None:
+def find_checkpoint(path: Path, expected: str) -> Checkpoint | None:
     """The checkpoint that a file is; None: a file of torch that is none.
 
     Raises:
-        InvalidFile: No such file, damaged, or of a newer schema; the message names it.
+        InvalidFile: No such file, damaged, or of a newer schema; the message names it, and what was ``expected``.
     """
-    _, values = read_tensors(path, "a checkpoint or weights")
+    _, values = read_tensors(path, expected)
     return load_checkpoint(path)[0] if values.get("format") == _FORMAT else None
 
 
