@@ -137,7 +137,8 @@ class FeasibleSampler(BaseSampler):
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         self._proposed.pop(trial.number, None)
-        self._check_names(trial)
+        if state is not TrialState.FAIL:  # what failed it is told
+            self._check_names(trial)
         if (base := self._bases.pop(trial.number, None)) is not None:
             base.after_trial(study, trial, state, values)
 

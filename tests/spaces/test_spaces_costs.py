@@ -315,6 +315,13 @@ def test_a_choice_by_another_name_ends_the_study():
     with pytest.raises(InvalidValue, match="asked for 'x' and not for 'a' of the set"):
         study().optimize(misnamed, n_trials=3)
 
+    def failing(trial):
+        trial.suggest_categorical("x", [1, 2, 3])
+        raise KeyError("of the objective")
+
+    with pytest.raises(KeyError, match="of the objective"):
+        study().optimize(failing, n_trials=1)
+
     def conditional(trial):
         a = trial.suggest_categorical("a", [1, 2, 3])
         return a * trial.suggest_float("rate", 0, 1) + (trial.suggest_categorical("b", [1, 2, 3]) if a > 1 else 0)
