@@ -24,6 +24,8 @@ ROWS, RESULTS = HERE / "rows", HERE / "results.json"
 # What searches said: a study each, named for its role, precision and seed.
 SEARCHES = "*-*-?.json"
 SEEDS = (0, 1, 2)
+# Of those, some chose the winner of a study or the best random network; these chose none.
+FRESH = (3, 4, 5)
 # Roles of what searches found: of 24 trainings, of an hour or 20 minutes of them, of a model alone.
 TIMED = ("hour", "minutes")
 WINNERS = ("search", *TIMED, "fitted")
@@ -45,15 +47,21 @@ class Compared:
 
     @property
     def trainings(self) -> list[dict[str, Any]]:
+        return self.of_seeds(SEEDS)
+
+    @property
+    def fresh(self) -> list[dict[str, Any]]:
+        return self.of_seeds(FRESH)
+
+    def of_seeds(self, seeds: Sequence[int]) -> list[dict[str, Any]]:
         """Its rows, by seed; one that is not here may be in 031."""
-        paths = [[folder / f"{self.name}-seed{seed}.json" for folder in (ROWS, recipes.ROWS)] for seed in SEEDS]
+        paths = [[folder / f"{self.name}-seed{seed}.json" for folder in (ROWS, recipes.ROWS)] for seed in seeds]
         found = [next(filter(Path.is_file, of_seed), None) for of_seed in paths]
         return [json.loads(path.read_text()) for path in found if path is not None]
 
     @property
     def hits(self) -> Any:
-        """Share of the last evaluations in which each video was right: (seeds, videos)."""
-        return np.array([[int(digit) for digit in one["hits"]] for one in self.trainings]) / truth.LAST
+        return hits(self.trainings)
 
     @property
     def top1(self) -> float:
@@ -79,14 +87,24 @@ def compared() -> list[Compared]:
 
 
 def jobs() -> Iterator[Any]:
-    """Winners with all seeds, then X3D's shapes, entropies, and of random networks those that were chosen."""
+    """Winners with all seeds; those of an hour and the best random networks with seeds that chose none of them.
+
+    Then X3D's shapes, entropies, and of random networks those that were chosen.
+    """
     winners = [one for one in compared() if one.role in WINNERS]
+    hours = [one for one in winners if one.role == "hour"]
+    known = [best_known(at) for at in dict.fromkeys(one.at for one in hours)]
     others = [one for one in compared() if one.role in ("x3d", "entropy")] + [best for _, best in best_random()]
-    for wanted in (winners, others):
-        for seed in SEEDS:
+    for wanted, seeds in ((winners, SEEDS), ((*hours, *known), FRESH), (others, SEEDS)):
+        for seed in seeds:
             for one in {one.name: one for one in wanted}.values():
-                if not (recipes.ROWS / f"{one.name}-seed{seed}.json").is_file():
-                    yield recipes.Job({"name": one.name, "architecture": one.architecture}, seed, recipes.EPOCHS, ROWS)
+                yield from job(one, seed)
+
+
+def job(one: Compared, seed: int) -> Iterator[Any]:
+    """A training, where 031 has none."""
+    if not (recipes.ROWS / f"{one.name}-seed{seed}.json").is_file():
+        yield recipes.Job({"name": one.name, "architecture": one.architecture}, seed, recipes.EPOCHS, ROWS)
 
 
 def best_random() -> list[tuple[str, Compared]]:
@@ -96,6 +114,31 @@ def best_random() -> list[tuple[str, Compared]]:
         random = [one for one in compared() if (one.at, one.role) == (at, "random") and one.trainings]
         found.append((at, max(random, key=lambda one: one.trainings[0]["top1"])))
     return found
+
+
+def pool(at: str) -> list[Compared]:
+    """The random networks of 018 at a budget that were trained."""
+    precision, _, budget = at.partition("-")
+    drawn = {one["name"]: one["architecture"] for one in json.loads(truth.NETWORKS.read_text())["networks"]}
+    named = [Compared(at, "random", name, drawn[name]) for name in before.fitting(precision, float(budget))]
+    return [one for one in named if one.trainings]
+
+
+def best_known(at: str) -> Compared:
+    """The best random network at a budget, of those that were trained twice or more."""
+    return max((one for one in pool(at) if len(one.trainings) > 1), key=lambda one: one.top1)
+
+
+def judged_fresh(at: str, winners: Sequence[Compared]) -> dict[str, Any]:
+    """Winners of an hour beside the best random network, by seeds that chose none of them."""
+    ours, other = [one for one in winners if len(one.fresh) == len(FRESH)], best_known(at)
+    if not ours or len(other.fresh) < len(FRESH):
+        return {}
+    return {
+        "studies": {one.name: [row["top1"] for row in one.fresh] for one in ours},
+        "best random": {other.name: [row["top1"] for row in other.fresh]},
+        "search better by": before.apart([hits(one.fresh) for one in ours], hits(other.fresh)),
+    }
 
 
 def summary() -> None:
@@ -108,9 +151,7 @@ def summary() -> None:
         winners = next(filter(None, ([one for one in trained if one.role == role] for role in ("search", "hour"))), [])
         if not winners:
             continue
-        precision, _, budget = at.partition("-")
-        drawn = [Compared(at, "random", name, "") for name in before.fitting(precision, float(budget))]
-        pool = [one for one in drawn if one.trainings]
+        guesses = pool(at)
         found = {"best random": random, **{role: best(here, role) for role in ("x3d", "entropy", "fitted")}}
         others = {role: one for role, one in found.items() if one is not None}
         mean = statistics.fmean(one.top1 for one in winners)
@@ -121,14 +162,15 @@ def summary() -> None:
                 role: {one.name: [row["top1"] for row in one.trainings] for one in here if one.role == role}
                 for role in TIMED
             },
-            "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in pool),
-            "random": len(pool),
+            "random, mean": statistics.fmean(one.trainings[0]["top1"] for one in guesses),
+            "random": len(guesses),
             **{
-                f"best of {k} random": guessed(pool, k)
+                f"best of {k} random": guessed(guesses, k)
                 for k in (STUDY_TRAININGS, 3 * STUDY_TRAININGS)
-                if k <= len(pool)
+                if k <= len(guesses)
             },
-            "best of those with two trainings": max(one.top1 for one in pool if len(one.trainings) > 1),
+            "best of those with two trainings": best_known(at).top1,
+            "an hour, by fresh seeds": judged_fresh(at, [one for one in trained if one.role == "hour"]),
             "others": {
                 role: {
                     "name": one.name,
@@ -140,6 +182,11 @@ def summary() -> None:
         }
     truth.write(RESULTS, rounded(results))
     print(json.dumps(rounded(results), indent=1))
+
+
+def hits(rows: Sequence[dict[str, Any]]) -> Any:
+    """Share of the last evaluations in which each video was right: (seeds, videos)."""
+    return np.array([[int(digit) for digit in one["hits"]] for one in rows]) / truth.LAST
 
 
 def best(here: Sequence[Compared], role: str) -> Compared | None:
