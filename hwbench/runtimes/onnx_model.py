@@ -36,12 +36,7 @@ class OnnxModel:
         self._path, self._threads = path, options.threads
         self._session = self._open(onnxruntime)
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        for given in inputs:
-            if given.type != "tensor(float)" or not all(isinstance(size, int) for size in given.shape):
-                raise ModelFailure(
-                    "load", f"input {given.name} is not float32 of a fixed shape: {given.type} {given.shape}"
-                )
-        self._inputs = arrays([given.shape for given in inputs], options.input)
+        self._inputs = arrays([_fixed_shape(given) for given in inputs], options.input)
         self._binding = self._session.io_binding()
         for given, values in zip(inputs, self._inputs, strict=True):
             self._binding.bind_cpu_input(given.name, values)
@@ -97,6 +92,20 @@ class OnnxModel:
         return averaged(
             {name: times[len(times) * _COLD_RUNS // (_COLD_RUNS + runs) :] for name, times in times_ns.items()}
         )
+
+
+def _fixed_shape(given: Any) -> list[int]:
+    """The shape of an input.
+
+    Raises:
+        ModelFailure: It is not float32, its rank is unknown, or an axis is open or of size 0.
+    """
+    sizes = list(given.shape)
+    # ONNX Runtime gives no sizes for an unknown rank, as for a single number.
+    if given.type != "tensor(float)" or not sizes or not all(isinstance(size, int) and size > 0 for size in sizes):
+        shape = sizes or "without sizes"
+        raise ModelFailure("load", f"input {given.name} is not float32 of a fixed shape: {given.type} {shape}")
+    return sizes
 
 
 def _kernel_times_ns(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:

@@ -109,6 +109,18 @@ def test_an_input_of_no_fixed_shape_is_refused(built, tmp_path):
         check_file(tmp_path / "free.onnx")
 
 
+@pytest.mark.parametrize(
+    ("shape", "told"), [(None, "without sizes"), ([], "without sizes"), ([0, 3], r"\[0, 3\]")], ids=str
+)
+def test_an_input_without_sizes_or_with_a_size_of_0_is_refused(tmp_path, shape, told):
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
+    opset = onnx.helper.make_opsetid("", OPSET)
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[opset], ir_version=10), tmp_path / "x.onnx")
+    with pytest.raises(InvalidFile, match=rf"input x is not float32 of a fixed shape: tensor\(float\) {told}"):
+        check_file(tmp_path / "x.onnx")
+
+
 def test_what_onnx_does_not_have_is_told_in_one_line(tmp_path):
     class Odd(nn.Module):
         def forward(self, x):
