@@ -162,11 +162,12 @@ def _external(model: str, given: SourceArguments) -> ExportSource:
     with torch.random.fork_rng():
         torch.manual_seed(given.seed)
         made = external_model(model, given.classes)
-    clip = given.input or made.input
-    if clip is None:
-        raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
-    frames = default_clip(given.data or SYNTHETIC, clip.t)
-    return foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
+        clip = given.input or made.input
+        if clip is None:
+            raise UsageError(f"{model}: say what clip it takes: --input NxCxTxHxW such as 1x3x8x112x112")
+        frames = default_clip(given.data or SYNTHETIC, clip.t)
+        # The first clip draws the weights of lazy layers.
+        return foreign_original(made, frames, clip, given.file, given.seed if given.weights == RANDOM else None)
 
 
 def _published(

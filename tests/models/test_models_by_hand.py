@@ -8,6 +8,7 @@ import sys
 import pytest
 import torch
 
+from hwbench.api.export_sources import SourceArguments, open_source
 from hwbench.blocks import build, frames_to_batch
 from hwbench.blocks.deployment import BlockChain, deploy_form
 from hwbench.errors import InvalidFile, InvalidValue, UnknownName, UnsupportedModule
@@ -361,6 +362,17 @@ def test_lazy_layers_have_weights_and_the_modes_and_statistics_stay(package):
     assert first.norm.num_batches_tracked == 0
     assert torch.equal(first.first.weight, again.first.weight)
     assert not torch.equal(first.first.weight, second.first.weight)
+
+
+def test_the_weights_of_lazy_layers_of_an_export_follow_from_its_seed(package, tmp_path):
+    workspace = Workspace.create(tmp_path / "work")
+
+    def weight(seed):
+        given = SourceArguments(weights="random", seed=seed)
+        return open_source(workspace, f"{package}:Lazy", given).module.first.weight
+
+    assert torch.equal(weight(3), weight(3))
+    assert not torch.equal(weight(3), weight(4))
 
 
 def test_a_network_without_a_weight_to_train_is_not_trained(package):
