@@ -21,7 +21,7 @@ def with_own_networks(table: LatencyTable, parts: Collection[Workload], members:
         The table as it is where fewer than three of its networks, or than the space has, are made of these blocks.
     """
     own = _made_of(parts)
-    whole = [row for row in table if _is_whole(row)]
+    whole = [row for row in table if is_whole(row)]
     others = [row.workload for row in whole if not own(row)]
     enough = len(whole) - len(others) >= min(MIN_NETWORKS, members or MIN_NETWORKS)
     return table.without(others) if others and enough else table
@@ -35,7 +35,7 @@ def rows_of_space(table: LatencyTable, parts: Collection[Workload]) -> LatencyTa
         parts: The single blocks of the space.
     """
     own = _made_of(parts)
-    others = [row.workload for row in table if (row.role is Role.BLOCK or _is_whole(row)) and not own(row)]
+    others = [row.workload for row in table if (row.role is Role.BLOCK or is_whole(row)) and not own(row)]
     return table.without(others) if others else table
 
 
@@ -45,5 +45,6 @@ def _made_of(parts: Collection[Workload]) -> Callable[[LatencyRow], bool]:
     return lambda row: all((part.blocks[0], part.input) in known for part in row.workload.parts())
 
 
-def _is_whole(row: LatencyRow) -> bool:
+def is_whole(row: LatencyRow) -> bool:
+    """Whether a row is of a whole network: measured as such, or one block that is a network."""
     return row.role is Role.NETWORK or row.workload.blocks[0].role is BlockRole.NETWORK

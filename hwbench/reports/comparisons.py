@@ -6,8 +6,9 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from hwbench.latency import AdditivePredictor, Comparison, Role, Validation
+from hwbench.latency import AdditivePredictor, Comparison, Validation
 from hwbench.latency.calibration import NOMINAL
+from hwbench.latency.own_networks import is_whole
 from hwbench.measure.store_types import StoredRow, fingerprint
 from hwbench.reports.result import StoredResult
 from hwbench.specs import Estimate, Outcome, Workload
@@ -35,8 +36,11 @@ class Group:
 
 def calibration_group(predictor: AdditivePredictor, candidates: Collection[Workload]) -> Group:
     """The calibration networks of a table, each predicted by a fit to the others; candidates are left out."""
+    table = predictor.table
     usable = [
-        row for row in predictor.table.rows(Role.NETWORK) if all(p in predictor.table for p in row.workload.parts())
+        row
+        for row in table
+        if is_whole(row) and row.stats is not None and all(p in table for p in row.workload.parts())
     ]
     spread = predictor.calibration.spread
     comparisons, workloads = [], []

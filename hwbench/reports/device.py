@@ -21,6 +21,7 @@ from hwbench.reports.coverage import Coverage, belongs, coverage, parts_of
 from hwbench.reports.profiled import COMPARED, Missing, Profiled, code_unread, or_missing, read_profiled
 from hwbench.spaces import StagedSpace, load_space
 from hwbench.specs import AUTO, LOCAL, STREAM, ModelName, Precision, Target, Workload
+from hwbench.specs.kinds.by_hand import is_by_hand
 from hwbench.workspace import Workspace, shipped
 
 if TYPE_CHECKING:
@@ -164,6 +165,11 @@ def _asked(workspace: Workspace, space: str) -> StagedSpace:
     return load_space(workspace, space)
 
 
+def _members(table: LatencyTable) -> int | None:
+    """1 where all rows are of models of the user's own, each of which is one network; None: of a space, unknown."""
+    return 1 if all(is_by_hand(block) for row in table for block in row.workload.blocks) else None
+
+
 class _Parts:
     """The blocks of spaces, each listed once."""
 
@@ -190,7 +196,7 @@ def _stream_table(workspace: Workspace, path: Path, spaces: Spaces, asked: Space
     }
     space = next(iter(_by_share(covered, asked)), None)
     command = profile_command(table.target, table.precision, space, variant=STREAM, classes=classes)
-    return StreamTable(read_profiled(workspace, path, space), command)
+    return StreamTable(read_profiled(workspace, path, space, _members(table)), command)
 
 
 def _by_share(covered: Mapping[str, Sequence[Coverage]], asked: Spaces) -> tuple[str, ...]:
@@ -268,7 +274,9 @@ def _target(
     first = next(iter((*names, *asked)), None)
     classes = next((table.num_classes for table in raw.values()), None)
     tables: dict[Precision, Profiled | Missing] = {
-        p: read_profiled(workspace, found[target, p], first) if p in raw else _no_table(target, p, first, classes)
+        p: read_profiled(workspace, found[target, p], first, _members(raw[p]))
+        if p in raw
+        else _no_table(target, p, first, classes)
         for p in Precision
         if p in raw or p in COMPARED
     }

@@ -9,15 +9,15 @@ import pytest
 
 from hwbench.cli.main import main
 from hwbench.errors import NotMeasured, UnknownName
-from hwbench.latency import LatencyTable, Role, SelfCheck, table_path
+from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
 from hwbench.reports import device_page, gather_device, write_device
 from hwbench.spaces import load_space
-from hwbench.specs import AUTO, STREAM, Outcome, Precision, Repeatability, Target, Timing
+from hwbench.specs import AUTO, STREAM, Outcome, Precision, Repeatability, Target, Timing, Workload
 from hwbench.testing.fakes import FakeDevice
-from hwbench.testing.tables import CLASSES, space_table, work
+from hwbench.testing.tables import CLASSES, space_table, stats_of_law, work
 from hwbench.workspace import Workspace, shipped
 
 HOSTILE = "<img src=x onerror=alert(1)> & </script>"
@@ -64,6 +64,17 @@ def made(tmp_path_factory):
 @pytest.fixture
 def workspace(made, tmp_path):
     return Workspace(shutil.copytree(made.root, tmp_path / "work"))
+
+
+@pytest.mark.parametrize(("beside", "advised"), [((), False), (("conv_i3_o4_k1x1x1_relu@1x3x2x4x4",), True)])
+def test_a_model_of_ones_own_is_asked_for_no_more_networks_than_it_is(tmp_path, beside, advised):
+    workspace = Workspace.create(tmp_path / "work")
+    own = "hand-network_i3_o5_k1x1x1_t2_h8_w8_ot1_oh1_ow1_p0-nets.clips.network_v7_identity@1x3x2x8x8"
+    workloads = [Workload.parse(f"{key}/int8/auto") for key in (own, *beside)]
+    rows = [LatencyRow(Role.BLOCK, one, Outcome.OK, stats_of_law(1e-3), "2026-01-31", "c0ffee") for one in workloads]
+    LatencyTable(TARGET, Precision.INT8, rows).write(table_path(workspace.root, TARGET, Precision.INT8))
+    missing = gather_device(workspace, "board").missing()
+    assert any("calibration networks" in reason for reason in missing) == advised
 
 
 def test_tables_of_streams_are_shown_beside_those_of_clips(workspace):
