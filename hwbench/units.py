@@ -12,28 +12,34 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "KiB": 1024, "MiB": 
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?)\s*([A-Za-zµ]*)\s*")
 
 
-def parse_duration(text: str, *, name: str = "a duration", unit: str = "ms") -> float:
+def parse_duration(text: str, *, name: str = "a duration", unit: str = "ms", least_s: float = 0.0) -> float:
     """Reads ``60ms``, ``"60 ms"``, ``1.5s`` as seconds.
 
     Args:
         text: What is read.
         name: What messages begin with.
         unit: What messages advise.
+        least_s: The least time that is taken, in seconds; 0: any above zero.
 
     Raises:
-        InvalidValue: No unit, an unknown unit, or not a positive number.
+        InvalidValue: No unit, an unknown unit, not a positive number, or a shorter time than ``least_s``.
     """
+    least = f"{least_s / _SECONDS[unit]:g}{unit}"
     match = _QUANTITY.fullmatch(text)
     if match is None:
         raise InvalidValue(f'{name}: expected a positive number with a unit such as "60{unit}", got {text!r}')
     number, given = match.groups()
     if not given:
-        raise InvalidValue(f'{name}: {text!r} has no unit; write for example "{text.strip()}{unit}"')
+        example = least if float(number) * _SECONDS[unit] < least_s else f"{number}{unit}"
+        raise InvalidValue(f'{name}: {text!r} has no unit; write for example "{example}"')
     if given not in _SECONDS:
         raise InvalidValue(f"{name}: unknown unit {given!r} in {text!r}; known units: {', '.join(_SECONDS)}")
     seconds = float(number) * _SECONDS[given]
     if not math.isfinite(seconds) or seconds <= 0:
-        raise InvalidValue(f"{name}: expected a finite time above zero, got {text!r}")
+        at_least = f"of at least {least}" if least_s else "above zero"
+        raise InvalidValue(f"{name}: expected a finite time {at_least}, got {text!r}")
+    if seconds < least_s:
+        raise InvalidValue(f"{name}: expected at least {least}, got {text!r}")
     return seconds
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench_model import bench_model, model_file, runtime_of
-from hwbench.api.bench_request import ALL, BenchRequest, timing_of
+from hwbench.api.bench_model import BenchModel, bench_model, model_file, runtime_of
+from hwbench.api.bench_request import ALL, DEFAULT_RUNTIME, BenchRequest, longer_visits, timing_of
 from hwbench.api.bench_sustained import course_to_json, refuse_emulated, sustain
 from hwbench.api.listener import SILENT, Listener
 from hwbench.errors import CheckFailed, HwbenchError, InvalidFile, InvalidValue
@@ -152,9 +152,9 @@ def bench(request: BenchRequest, listener: Listener = SILENT, *, workspace: Work
     tell_missing_samples(stats, measured, request.samples, listener)
     result = BenchResult(request.model, model.precision, stats, measured)
     if request.profile:
-        result = replace(result, profile=_profiled(request, workspace, device, model.artifact, result, listener))
+        result = replace(result, profile=_profiled(request, workspace, device, model, result, listener))
     if request.sustained_s is not None:
-        result = replace(result, sustained=_sustained(request, workspace, device, model.artifact, result, listener))
+        result = replace(result, sustained=_sustained(request, workspace, device, model, result, listener))
     if request.trace is not None:
         _write_trace(request.trace, result, listener)
     return result
@@ -164,12 +164,12 @@ def _profiled(
     request: BenchRequest,
     workspace: Workspace,
     device: Device,
-    artifact: Artifact,
+    model: BenchModel,
     untraced: BenchResult,
     listener: Listener,
 ) -> FileProfile:
     """The operations of a file, over as many executions and seconds as the latency without a tracer."""
-    from hwbench.measure.file_profile import profile_artifact
+    from hwbench.measure.file_profile import keeps_modules, profile_artifact
 
     each = timing_of(request)
     timing = replace(
@@ -179,6 +179,7 @@ def _profiled(
         max_session_s=max(each.max_session_s, 2 * request.seconds),
         timeout_s=each.timeout_s + 4 * request.seconds,
     )
+    artifact = model.artifact
     profile = profile_artifact(
         artifact,
         device,
@@ -187,6 +188,9 @@ def _profiled(
         timing=timing,
         report=listener.say,
     )
+    if not model.from_user and not keeps_modules(artifact.path):
+        reason = f"the {artifact.runtime} runtime does not tell which module an operation comes from"
+        profile = replace(profile, unattributed=f"{reason}; --runtime {DEFAULT_RUNTIME} does")
     if profile.unattributed:
         listener.say(f"no times by block: {profile.unattributed}")
     median_s = untraced.stats.median_s
@@ -207,21 +211,23 @@ def _sustained(
     request: BenchRequest,
     workspace: Workspace,
     device: Device,
-    artifact: Artifact,
+    model: BenchModel,
     cool: BenchResult,
     listener: Listener,
 ) -> SustainedCourse:
     """The course of a file, beginning where its latency was measured."""
     from hwbench.measure.sustained_log import CourseFacts
 
-    if cool.precision is None:
+    if model.told_precision is None:
         listener.say("search --sustained does not use this course, since the file does not tell its precision")
-    facts = CourseFacts.of(cool.measurement.target, request.model, artifact.sha256, cool.precision, cool.stats)
+    facts = CourseFacts.of(
+        cool.measurement.target, request.model, model.artifact.sha256, model.told_precision, cool.stats
+    )
     assert request.sustained_s is not None
     return sustain(
         workspace,
         device,
-        artifact,
+        model.artifact,
         facts,
         limit_s=request.sustained_s,
         threads=request.threads,
@@ -280,13 +286,25 @@ def stats_of(
     elif measured.outcome is not Outcome.OK:
         broken = from_user and measured.outcome in (Outcome.LOAD, Outcome.CRASH)
         text = f"{artifact.path}: {measured.outcome}: {measured.reason}"
-        raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; run the command again")
+        raise InvalidFile(f"{text}; export it again") if broken else CheckFailed(f"{text}; {advice_for(measured)}")
     if shared := preempted_sessions(measured):
         listener.say(
             f"other programs kept taking the core: {shared} of {len(measured.sessions)} sessions count by processor "
             "time, which is some per cent more than a free core takes"
         )
     return LatencyStats.of(measured.sessions)
+
+
+def advice_for(failed: Measurement) -> str:
+    """What to do where a file gave no latency, in words."""
+    from hwbench.specs import Outcome
+
+    if failed.outcome is not Outcome.TIMEOUT:
+        return "run the command again"
+    return (
+        "leave the device alone and run the command again, or give a session longer: --seconds "
+        f"{longer_visits(failed.timing)}"
+    )
 
 
 def preempted_sessions(measured: Measurement) -> int:

@@ -19,18 +19,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BenchModel:
-    """What is measured: a file with its precision, and whether it is the user's own file."""
+    """What is measured.
+
+    Attributes:
+        artifact: The file.
+        precision: What the file tells, else what the user says; None where neither does.
+        told_precision: What the file, or the manifest beside it, tells; None where neither does.
+        from_user: Whether it is the user's own file.
+    """
 
     artifact: Artifact
     precision: str | None
+    told_precision: str | None
     from_user: bool
 
 
 def bench_model(workspace: Workspace, request: BenchRequest, path: Path | None, listener: Listener) -> BenchModel:
     """What MODEL stands for: the file at ``path``, or, without one, a network by name, which is built."""
     if path is not None:
-        return BenchModel(*artifact_of(path, request.runtime, request.precision), from_user=True)
-    return BenchModel(*_built(workspace, request, listener), from_user=False)
+        artifact, told = artifact_of(path, request.runtime, request.precision)
+        said = None if request.precision is None else artifact.workload.precision.value
+        return BenchModel(artifact, told or said, told, from_user=True)
+    artifact, built = _built(workspace, request, listener)
+    return BenchModel(artifact, built, built, from_user=False)
 
 
 def model_file(model: str) -> Path | None:
@@ -103,11 +114,10 @@ def artifact_of(path: Path, runtime: str | None, precision: str | None) -> tuple
     known = _precision_of(engine, path, sha256)
     if precision is not None and known is not None and precision != known:
         raise InvalidValue(f"{path} is in {known}, not in {precision}; leave --precision out")
-    precision = known or precision
     # The file says what is timed; of this workload only the precision is looked at.
-    assumed = Precision.parse(precision) if precision else Precision.FP32
+    assumed = Precision.parse(known or precision or Precision.FP32.value)
     unknown = Workload((BlockSpec("file", 1, 1),), TensorSpec(1, 1, 1, 1, 1), assumed)
-    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), precision
+    return Artifact(path, sha256, unknown, engine, engine_version(engine), DelegationReport(0)), known
 
 
 def _precision_of(engine: str, path: Path, sha256: str) -> str | None:

@@ -20,6 +20,9 @@ ROUNDS, MAX_ROUNDS = 5, 10
 MOST_SECONDS, MOST_SAMPLES = 86_400, 10_000_000
 DEFAULT_RUNTIME = "executorch"
 ALL = "all"
+# A visit may take so many times the seconds of one session beyond ``Timing.timeout_s``: the runner waits for a quiet
+# core for twice ``max_session_s``, and takes its samples after that.
+_VISIT_SESSIONS = 8
 # How long a file works at the most where nothing is said, and at the least.
 SUSTAINED, LEAST_SUSTAINED_S = "10min", 180.0
 
@@ -42,7 +45,9 @@ class BenchRequest:
         default=None,
         help="executorch (default), litert, onnx, openvino, torch, torchscript, or all; of a file it is known.",
     )
-    precision: str | None = option(default=None, help="fp32 (default), fp16, bf16 or int8; of a file it is known.")
+    precision: str | None = option(
+        default=None, help="fp32 (default), fp16, bf16 or int8; of a file that tells none it is what you say."
+    )
     streaming: bool = option(
         default=False, help="Of a network by name: one new frame of a stream, in causal form; of a file it is known."
     )
@@ -68,7 +73,8 @@ class BenchRequest:
         default=None,
         metavar="TIME",
         alone=SUSTAINED,
-        help=f"Work on until the latency settles, at most so long ({SUSTAINED}); search --sustained uses the ratio.",
+        help=f"Work on until the latency settles, at most so long: {SUSTAINED}, or another time of at least "
+        f"{LEAST_SUSTAINED_S / 60:g}min, since heat takes minutes; search --sustained uses the ratio.",
     )
     trace: Path | None = option(
         default=None,
@@ -99,10 +105,7 @@ class BenchRequest:
         """
         if self.sustained is None:
             return None
-        seconds = parse_duration(self.sustained, name="--sustained")
-        if seconds < LEAST_SUSTAINED_S:
-            raise InvalidValue(f"--sustained: heat takes minutes: expected at least 3min, got {self.sustained}")
-        return seconds
+        return parse_duration(self.sustained, name="--sustained", unit="min", least_s=LEAST_SUSTAINED_S)
 
 
 def timing_of(request: BenchRequest) -> Timing:
@@ -133,6 +136,12 @@ def session_timing(samples: int, seconds: float) -> Timing:
         max_session_s=max(Timing().max_session_s, 2 * each),
         min_rounds=ROUNDS,
         max_rounds=MAX_ROUNDS,
-        # The runner waits for a quiet core for twice ``max_session_s``, and takes its samples after that.
-        timeout_s=Timing().timeout_s + 8 * each,
+        timeout_s=Timing().timeout_s + _VISIT_SESSIONS * each,
     )
+
+
+def longer_visits(timing: Timing) -> int:
+    """The ``--seconds`` by which a visit may take twice as long as by this timing, in whole seconds."""
+    from hwbench.specs import Timing
+
+    return math.ceil(ROUNDS * (2 * timing.timeout_s - Timing().timeout_s) / _VISIT_SESSIONS)

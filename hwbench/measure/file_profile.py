@@ -161,9 +161,14 @@ def attributed(taken: OperationProfile, path: Path) -> FileProfile:
     return FileProfile(taken.total_s, tuple(operations), graph, placed)
 
 
+def keeps_modules(path: Path) -> bool:
+    """Whether files of this ending can tell which module an operation comes from."""
+    return path.suffix == ".pte"
+
+
 def _graph_of(path: Path) -> tuple[tuple[GraphNode, ...], str]:
     """What a file tells of its operations, or why it tells nothing."""
-    if path.suffix != ".pte":
+    if not keeps_modules(path):
         return (), f"{path.suffix} files do not keep which module an operation comes from"
     try:
         graph = read_record(path)

@@ -10,12 +10,16 @@ import pytest
 from micro_workspace import NETWORK, SPACE
 
 import hwbench
+from hwbench.api import bench as bench_module
 from hwbench.api.bench import stats_of, tell_missing_samples
-from hwbench.api.bench_model import artifact_of, model_file
+from hwbench.api.bench_model import BenchModel, artifact_of, model_file
+from hwbench.api.bench_request import session_timing
 from hwbench.cli.bench import _print_profile
-from hwbench.errors import DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
-from hwbench.measure import cache, on_device
+from hwbench.errors import CheckFailed, DeviceUnreachable, InvalidFile, InvalidValue, UnknownName
+from hwbench.measure import cache, file_profile, on_device
+from hwbench.measure.artifact_check import OperationProfile, OperationTime
 from hwbench.measure.cache import file_sha256
+from hwbench.measure.sustained_log import CourseFacts
 from hwbench.runtimes import suffixes
 from hwbench.runtimes.runners import choose_runner
 from hwbench.specs import Artifact, DelegationReport, LatencyStats, Outcome, Session
@@ -227,6 +231,67 @@ def test_a_latency_by_processor_time_is_told(result):
     talk.lines.clear()
     stats_of(replace(shared, sessions=(clean, clean)), artifact, listener=talk)
     assert talk.lines == []
+
+
+def test_a_session_that_took_too_long_says_how_to_give_it_longer(result):
+    artifact = Artifact(
+        Path("model.pte"), "0" * 64, result.measurement.workload, "executorch", "1.5.1", DelegationReport(1)
+    )
+    timing = session_timing(50, 1.5)
+    late = replace(result.measurement, outcome=Outcome.TIMEOUT, reason="took longer than 62 s", timing=timing)
+    with pytest.raises(CheckFailed, match=r"took longer than 62 s; leave the device alone .*--seconds [0-9]+$") as told:
+        stats_of(late, artifact)
+    seconds = int(str(told.value).rpartition(" ")[2])
+    assert session_timing(50, seconds).timeout_s == pytest.approx(2 * timing.timeout_s, rel=0.05)
+    with pytest.raises(CheckFailed, match=r"gone; run the command again$"):
+        stats_of(replace(late, outcome=Outcome.CRASH, reason="gone"), artifact)
+
+
+@pytest.mark.parametrize(
+    ("from_user", "reason"),
+    [
+        (True, ".onnx files do not keep which module an operation comes from"),
+        (
+            False,
+            "the onnx runtime does not tell which module an operation comes from; --runtime executorch does",
+        ),
+    ],
+)
+def test_why_there_are_no_times_by_block_is_told_of_what_was_named(workspace, result, monkeypatch, from_user, reason):
+    path, measured = Path("x.onnx"), result.measurement
+    artifact = Artifact(path, "0" * 64, measured.workload, "onnx", "1", DelegationReport(0))
+    operations = file_profile.attributed(OperationProfile(1.0, (OperationTime("Conv", 1.0, 1),)), path)
+    monkeypatch.setattr(bench_module, "bench_model", lambda *_: BenchModel(artifact, "fp32", "fp32", from_user))
+    monkeypatch.setattr(on_device, "measure_artifact", lambda *_, **__: measured)
+    monkeypatch.setattr(file_profile, "profile_artifact", lambda *_, **__: operations)
+    talk = Talk()
+    request = hwbench.BenchRequest(model=NETWORK, runtime="onnx", profile=True)
+    profile = hwbench.bench(request, talk, workspace=workspace).to_json()["profile"]
+    assert profile["unattributed"] == reason
+    assert f"no times by block: {reason}" in talk.lines
+
+
+def test_a_precision_that_only_the_user_says_is_shown_and_counts_for_no_search(workspace, result, monkeypatch):
+    courses = []
+
+    def sustain(workspace, device, artifact, facts, **options):
+        courses.append(facts)
+
+    monkeypatch.setattr(bench_module, "sustain", sustain)
+    monkeypatch.setattr(on_device, "measure_artifact", lambda *_, **__: result.measurement)
+    talk = Talk()
+    request = hwbench.BenchRequest(model=result.model, precision="int8", sustained="5min")
+    assert hwbench.bench(request, talk, workspace=workspace).precision == "int8"
+    assert isinstance(courses[0], CourseFacts)
+    assert courses[0].precision == ""
+    assert any("search --sustained does not use this course" in line for line in talk.lines)
+    manifest = Path(result.model).with_name("manifest.json")
+    manifest.write_text(json.dumps({"sha256": file_sha256(Path(result.model)), "precision": "int8"}))
+    try:
+        hwbench.bench(request, workspace=workspace)
+    finally:
+        manifest.unlink()
+    assert courses[1].precision == "int8"
 
 
 @pytest.mark.parametrize(("emulated", "told"), [(False, 1), (True, 0)])

@@ -156,8 +156,11 @@ def test_the_engine_of_a_file_is_told_before_its_lack_of_times(workspace, capsys
         (("--trace", "x"), "--trace DIR holds what --profile and --sustained see: add one of them"),
         (("--profile", "--runtime", "all"), "--profile is about one engine"),
         (("--sustained", "--runtime", "all"), "--sustained is about one engine"),
-        (("--sustained", "10"), '"10ms"'),
-        (("--sustained", "20s"), "expected at least 3min, got 20s"),
+        (("--sustained", "10"), 'write for example "10min"'),
+        (("--sustained", "2"), 'write for example "3min"'),
+        (("--sustained", "long"), 'such as "60min"'),
+        (("--sustained", "20s"), "expected at least 3min, got '20s'"),
+        (("--sustained", "0s"), "expected a finite time of at least 3min, got '0s'"),
         (("--sustained", "--cache", "flush"), "leave --cache flush out"),
     ],
 )
