@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hwbench.api.bench import BenchResult, stats_of, tell_missing_samples, undisturbed_before
+from hwbench.api.bench import BenchResult, advice_for, stats_of, tell_missing_samples, undisturbed_before
 from hwbench.api.bench_model import bench_model, model_file
 from hwbench.api.bench_request import ALL, BenchRequest, timing_of
 from hwbench.api.listener import SILENT, Listener, StageProgress
@@ -75,6 +75,16 @@ class BenchEnginesResult:
         return pd.DataFrame([engine.to_json() for engine in self.engines])
 
 
+class _OfEngine(Listener):
+    """Says of each line which engine it is about."""
+
+    def __init__(self, listener: Listener, runtime: str) -> None:
+        self._listener, self._runtime = listener, runtime
+
+    def say(self, message: str) -> None:
+        self._listener.say(f"{self._runtime}: {message}")
+
+
 def bench_engines(
     request: BenchRequest, listener: Listener = SILENT, *, workspace: Workspace | None = None
 ) -> BenchEnginesResult:
@@ -126,11 +136,13 @@ def bench_engines(
     results = []
     for artifact, one in zip(artifacts, measured, strict=True):
         if one.outcome in (Outcome.OK, Outcome.NOISY):
-            stats = stats_of(one, artifact, listener=listener)
-            tell_missing_samples(stats, one, request.samples, listener)
+            engine = _OfEngine(listener, artifact.runtime)
+            stats = stats_of(one, artifact, listener=engine)
+            tell_missing_samples(stats, one, request.samples, engine)
             results.append(BenchResult(request.model, precision.value, stats, one))
         else:
-            left_out.append(EngineFailure(artifact.runtime, f"{one.outcome}: {one.reason}"))
+            advice = f"; {advice_for(one)}" if one.outcome is Outcome.TIMEOUT else ""
+            left_out.append(EngineFailure(artifact.runtime, f"{one.outcome}: {one.reason}{advice}"))
     if not results:
         reasons = "; ".join(f"{one.runtime}: {one.reason}" for one in left_out)
         raise CheckFailed(f"no engine runs {request.model} in {precision}: {reasons}")
@@ -148,7 +160,7 @@ def engines_for(
         streaming: Whether they must build streams.
     """
     from hwbench.measure.device_runner import check_runtime
-    from hwbench.runtimes import get, names
+    from hwbench.runtimes import get, names, without_choice
 
     able, left_out = [], []
     for name in names():
@@ -161,7 +173,7 @@ def engines_for(
             runtime.version()
             able.append(name)
         except HwbenchError as error:
-            left_out.append(EngineFailure(name, str(error)))
+            left_out.append(EngineFailure(name, without_choice(error)))
     return able, left_out
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hwbench.errors import InvalidFile
-from hwbench.runtimes.base import DEFAULT, Runtime, check_ending, loading, runtimes, usable
+from hwbench.runtimes.base import DEFAULT, Runtime, check_ending, loading, runtimes, usable, without_choice
 from hwbench.runtimes.capabilities import Capabilities, FileFormat, ModuleForm, Quantiser
 
 # Where each runtime is defined. Importing its module registers it.
@@ -111,4 +111,5 @@ __all__ = [
     "runtimes",
     "suffixes",
     "usable",
+    "without_choice",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from hwbench.errors import InvalidValue, MissingDependency, UnsupportedModule
+from hwbench.errors import HwbenchError, InvalidValue, MissingDependency, UnsupportedModule
 from hwbench.registry import Registry, class_with, package_of
 from hwbench.runtimes.capabilities import Capabilities
 from hwbench.specs import STREAM, Artifact, Precision, Workload
@@ -189,9 +189,17 @@ def usable() -> dict[str, Capabilities]:
     return {name: one for name, one in known.items() if _of_same_ending(name, known) is None}
 
 
+_CHOOSE = "choose another engine: --runtime "
+
+
 def _choose(able: Sequence[str]) -> str:
     """What to type for an engine that can."""
-    return f"choose another engine: --runtime {' or '.join(able)}"
+    return f"{_CHOOSE}{' or '.join(able)}"
+
+
+def without_choice(error: HwbenchError) -> str:
+    """What a refusal says, without the engines to choose instead: for whoever asked for all engines."""
+    return str(error).partition(f"; {_CHOOSE}")[0]
 
 
 def check_ending(name: str) -> None:

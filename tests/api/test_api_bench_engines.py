@@ -1,6 +1,7 @@
 """``hwbench.bench_engines``: one network in every engine, in turn."""
 
 import contextlib
+import itertools
 import json
 from dataclasses import replace
 
@@ -8,12 +9,15 @@ import pytest
 from micro_workspace import NETWORK, SPACE
 
 import hwbench
+from hwbench.api import bench_engines
 from hwbench.api.bench_engines import differ, engines_for, ranked
+from hwbench.api.bench_model import BenchModel
 from hwbench.cli.main import main
 from hwbench.devices import load_device
 from hwbench.errors import DeviceError, DeviceLost, InvalidValue
 from hwbench.measure import bench, interleaved
 from hwbench.measure.device_runner import Installed
+from hwbench.measure.failures import MeasurementFailure
 from hwbench.runtimes.runners import Runner, choose_runner
 from hwbench.specs import (
     Artifact,
@@ -118,7 +122,7 @@ def test_engines_without_streams_are_left_out_before_anything_is_built(workspace
     able, left_out = engines_for(load_device(workspace, "local"), Precision.FP32, streaming=True)
     assert "executorch" in able
     assert "onnx" not in able
-    assert "builds no streams" in next(one.reason for one in left_out if one.runtime == "onnx")
+    assert "the onnx runtime builds no streams" in [one.reason for one in left_out]  # and advises no other engine
 
 
 def runners_but_of(runtime, error, monkeypatch):
@@ -153,6 +157,50 @@ def test_an_engine_without_a_runner_on_the_device_leaves_the_others(workspace, a
     runners_but_of("torchscript", DeviceLost("gone"), monkeypatch)
     with pytest.raises(DeviceLost):
         interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path)
+
+
+def test_what_is_told_of_an_engine_names_it(workspace, artifacts, monkeypatch):
+    taken = Session((0.01,) * 5, involuntary_switches=5)
+    shared = replace(timed("torchscript", 10.0).measurement, sessions=(taken,) * 5)
+    late = replace(shared, outcome=Outcome.TIMEOUT, reason="took longer than 62 s")
+    lines = []
+
+    class Talk(hwbench.Listener):
+        def say(self, message):
+            lines.append(message)
+
+    monkeypatch.setattr(bench_engines, "engines_for", lambda *_, **__: (["torchscript", "torch"], []))
+    models = iter(BenchModel(one, "fp32", "fp32", from_user=False) for one in artifacts)
+    monkeypatch.setattr(bench_engines, "bench_model", lambda *_: next(models))
+    monkeypatch.setattr(interleaved, "measure_interleaved", lambda *_, **__: [shared, late])
+    result = hwbench.bench_engines(hwbench.BenchRequest(model=NETWORK), Talk(), workspace=workspace)
+    assert any(line.startswith("torchscript: other programs kept taking the core: 5 of 5") for line in lines)
+    (left,) = result.left_out
+    assert left.runtime == "torch"
+    assert "timeout: took longer than 62 s; leave the device alone" in left.reason
+    assert "--seconds " in left.reason
+
+
+@pytest.mark.parametrize(("last", "outcome"), [(5, Outcome.OK), (4, Outcome.TIMEOUT)])
+def test_time_that_runs_out_in_a_session_too_many_takes_none_of_those_before(
+    workspace, artifacts, tmp_path, monkeypatch, last, outcome
+):
+    rounds = itertools.count(0.5, 0.5)  # of two engines; the other one needs all rounds
+
+    def visit(artifacts, *, on_session, **options):
+        (artifact,), at = artifacts, next(rounds)
+        if artifact.runtime == "torch" and at > last:
+            return [MeasurementFailure(BLOCK, Outcome.TIMEOUT, "took longer than 62 s")]
+        on_session(artifact, Session((0.01 if artifact.runtime == "torch" else 0.01 * at,) * 5))
+        return []
+
+    monkeypatch.setattr(interleaved, "measure_sessions", visit)
+    runners_but_of("none", None, monkeypatch)
+    timing = Timing(min_rounds=5, max_rounds=8)
+    device = load_device(workspace, "local")
+    _, torch = interleaved.measure_interleaved(artifacts, device, cache_dir=tmp_path, timing=timing)
+    assert torch.outcome is outcome
+    assert len(torch.sessions) == last
 
 
 def test_a_file_and_the_function_for_one_engine_are_refused_in_one_line(workspace, tmp_path):
