@@ -10,6 +10,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from hwbench.errors import InvalidFile
+from hwbench.studies.evaluators import get, judgement
 from hwbench.studies.ground_truth import JUDGED, GroundTruth
 from hwbench.studies.ranking import (
     Interval,
@@ -24,6 +25,7 @@ from hwbench.studies.ranking import (
 from hwbench.studies.scoreboard import FEWEST, Scoreboard, Standing, scoreboard, standing
 
 EPOCHS = 12
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
 def test_one_band_is_kendalls_tau_b() -> None:
@@ -278,3 +280,15 @@ def truth(tmp_path: Path) -> Path:
         json.dumps({"budget_ms": 1.0, "data": "synthetic", "classes": 8, "networks": networks})
     )
     return folder
+
+
+def test_what_is_known_against_evaluators_is_what_the_experiment_says() -> None:
+    board = {one.evaluator: one for one in scoreboard(GroundTruth.read(EXPERIMENTS / "031-recipes")).standings}
+    for name in ("entropy", "zero-cost", "supernet"):
+        doubt, one = judgement(get(name)), board[name]
+        assert doubt is not None
+        low, high = one.tau.low, one.tau.high
+        assert f"(tau {one.tau.value:.2f}, 95 % {low:.2f} to {high:.2f}, experiment 031); train" in doubt
+        assert ("no better than by chance" in doubt) == (not one.informative)
+    assert "half as well as by a second training" in str(judgement(get("supernet")))
+    assert board["supernet"].share == pytest.approx(0.5, abs=0.05)

@@ -83,7 +83,7 @@ class Evaluator(Protocol):
     """Made once for a study. ``unit`` says what a score is, for people.
 
     Optional: ``scoring``, the version of what scores mean (``scoring_of``), ``basis``, what a score rests on and costs,
-    in a few words, and ``judged``, what is known against it (``judgement``).
+    in a few words, and ``judged``, what is known against it and by what experiment (``judgement``).
     """
 
     name: ClassVar[str]
@@ -171,11 +171,11 @@ def describe(evaluator: type[Evaluator]) -> str:
 
 
 def judgement(evaluator: type[Evaluator]) -> str | None:
-    """What speaks against the scores of an evaluator, by experiment 018, for people; None: nothing that is known."""
+    """What speaks against the scores of an evaluator, for people; None: nothing that is known."""
     judged = getattr(evaluator, "judged", "")
     if not judged:
         return None
     return (
-        f"{evaluator.name}: {judged}, experiment 018; train what it finds (--finalists 4), or score by training "
+        f"{evaluator.name}: {judged}; train what it finds (--finalists 4), or score by training "
         "(--evaluator short-train --data DATA)"
     )
