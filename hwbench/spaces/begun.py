@@ -8,13 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hwbench.documents import read_json
 from hwbench.printable import printable
 
-# In the folder of a study: its trials, and the file that names the storage that keeps them instead.
+# In the folder of a study: its trials; or the file that names the storage that keeps them, and a copy of the settings.
 JOURNAL = "journal.log"
 MARKER = "storage.txt"
+SETTINGS_COPY = "settings.json"
 # The attribute of the study that has what it searches for.
 SETTINGS = "settings"
+# Stands for a budget that cannot be read, without which no search begins.
+_BUDGET = "BUDGET"
+# Settings that are options of the same name.
+_ALIKE = ("evaluator", "sampler", "objective", "data")
 
 
 def is_begun(folder: Path) -> bool:
@@ -42,16 +48,26 @@ def journal_settings(path: Path) -> object:
     return found
 
 
+def copied_settings(path: Path) -> object:
+    """The settings of a study that is kept elsewhere, by a copy in its folder; None: none, or it is damaged."""
+    try:
+        return read_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
 def going_on(folder: Path, spaces: Sequence[str]) -> str:
     """The beginning of the command that goes on with a study: what of its settings can be read, and its name.
+
+    A budget that cannot be read is a placeholder, ``--budget BUDGET``.
 
     Args:
         folder: Of the study; its name is that of the study.
         spaces: Names of spaces that ``--space`` takes; any other one is left out.
     """
-    stored = journal_settings(folder / JOURNAL)
-    options = dict(_options(stored, spaces)) if isinstance(stored, dict) else {}
     storage = _line(folder / MARKER)
+    stored = copied_settings(folder / SETTINGS_COPY) if storage else journal_settings(folder / JOURNAL)
+    options = dict(_options(stored if isinstance(stored, dict) else {}, spaces))
     if storage:
         options["storage"] = storage
     options["study"] = folder.name
@@ -75,8 +91,13 @@ def _options(stored: Mapping[str, object], spaces: Sequence[str]) -> Iterator[tu
     # A search for minutes keeps its budgets divided.
     if not stored.get("sustained") and all(isinstance(one, int | float) for one in budgets):
         yield "budget", ",".join(f"{one:.12g}ms" for one in budgets)
-    if isinstance(evaluator := stored.get("evaluator"), str):
-        yield "evaluator", evaluator
+    else:
+        yield "budget", _BUDGET
+    for name in _ALIKE:
+        if isinstance(value := stored.get(name), str) and value:
+            yield name, value
+    if isinstance(seed := stored.get("seed"), int):
+        yield "seed", str(seed)
 
 
 def _line(path: Path) -> str:

@@ -19,7 +19,7 @@ from hwbench.errors import HwbenchError, InvalidFile, InvalidValue
 from hwbench.printable import printable
 from hwbench.studies.settings import Settings
 from hwbench.studies.storage import MARKER, StudyStorage, check_marker
-from hwbench.studies.stored_settings import JOURNAL, SETTINGS, is_missing
+from hwbench.studies.stored_settings import JOURNAL, SETTINGS, SETTINGS_COPY, is_missing
 from hwbench.workspace import write_text, writing
 
 # Marks a closed trial whose network has no score; Optuna keeps such trials as failed.
@@ -63,6 +63,7 @@ def open_study(
                     study = _load(opened, folder.name, settings, sampler)
                     _agree(study, settings, folder.name)
                 if storage is not None:
+                    write_text(folder / SETTINGS_COPY, json.dumps(settings.as_dict(), indent=2) + "\n")
                     write_text(folder / MARKER, storage.shown + "\n")
                 with nullcontext() if storage else damage_told(folder / JOURNAL):
                     _reclaim(study, num_choices)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from hwbench.spaces.begun import JOURNAL as JOURNAL
 from hwbench.spaces.begun import MARKER as MARKER
 from hwbench.spaces.begun import SETTINGS as SETTINGS
+from hwbench.spaces.begun import SETTINGS_COPY as SETTINGS_COPY
 from hwbench.spaces.begun import journal_settings
 
 if TYPE_CHECKING:

@@ -137,9 +137,16 @@ def test_the_same_command_goes_on(run):
 @pytest.mark.parametrize(
     ("options", "written"),
     [
-        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms --evaluator entropy --study half"),
-        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms --evaluator entropy --study half"),
-        (("--storage", "sqlite:///half.db"), "hwbench search --storage sqlite:///{}/half.db --study half"),
+        ((), "--space x3d-tiny --device local --precision int8 --budget 4.2ms {usual} --seed 0 --study half"),
+        (("--budget", "4ms,4.2ms"), "--budget 4ms,4.2ms {usual} --seed 0 --study half"),
+        (
+            ("--sampler", "tpe", "--objective", "score,latency", "--seed", "3"),
+            "--evaluator entropy --sampler tpe --objective score,latency --seed 3 --study half",
+        ),
+        (
+            ("--storage", "sqlite:///half.db"),
+            "--budget 4.2ms {usual} --seed 0 --storage sqlite:///{root}/half.db --study half",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", [("report", "half"), ("train", "half:best"), ("bench", "half:best")])
@@ -151,11 +158,26 @@ def test_a_study_that_was_interrupted_goes_on(run, workspace, monkeypatch, comma
     status, out, err = run(*command)
     assert (status, out) == (2, "")
     assert "study 'half' has no result: its search has not finished" in err
-    assert err.rstrip().endswith(written.format(workspace.root))
-    if not options:
-        words = shlex.split(err.strip().partition("hwbench search")[2])
-        status, out, err = run("search", *words, "--trials", "2")
-        assert status == 0, err
+    usual = "--evaluator entropy --sampler thompson --objective score"
+    assert err.rstrip().endswith(written.format(root=workspace.root, usual=usual))
+    words = shlex.split(err.strip().partition("hwbench search")[2])
+    status, out, err = run("search", *words, "--trials", "2")
+    assert status == 0, err
+
+
+def test_a_study_kept_elsewhere_without_a_copy_of_its_settings_goes_on_with_a_budget(run, workspace):
+    folder = workspace.studies / "half"
+    folder.mkdir(parents=True)
+    (folder / "storage.txt").write_text("sqlite:///half.db\n")
+    for copy in (None, "{", "3"):
+        if copy is not None:
+            (folder / "settings.json").write_text(copy)
+        status, _, err = run("report", "half")
+        assert status == 2
+        assert err.rstrip().endswith(": hwbench search --budget BUDGET --storage sqlite:///half.db --study half")
+    (folder / "settings.json").write_text('{"budget_ms": 5, "evaluator": "short-train", "data": "my clips"}')
+    _, _, err = run("report", "half")
+    assert " --budget 5ms --evaluator short-train --data 'my clips' --storage " in err
 
 
 @pytest.mark.parametrize(
@@ -167,7 +189,7 @@ def test_a_study_whose_settings_cannot_be_read_goes_on_too(run, workspace, text)
     (folder / "journal.log").write_text(text)
     status, _, err = run("report", "half")
     assert status == 2
-    assert err.rstrip().endswith(": hwbench search --study half")
+    assert err.rstrip().endswith(": hwbench search --budget BUDGET --study half")
 
 
 @pytest.mark.parametrize(
