@@ -244,6 +244,7 @@ class _Inherited:
 
 
 def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listener) -> Scoreboard:
+    from hwbench.reports import commands
     from hwbench.reports.result import read_result
     from hwbench.reports.trained import finished_runs, raced_networks, study_scoreboard
 
@@ -260,8 +261,8 @@ def _of_study(workspace: Workspace, request: ScoreboardRequest, listener: Listen
     board = study_scoreboard(result, known)
     if board is None:
         raise NotMeasured(
-            f"study {request.source!r}: none of its networks has been trained; train some of them: "
-            "hwbench train ARCHITECTURE --data DATA, let the best race: hwbench search --finalists 8, or judge by a "
-            "folder of ground truth"
+            f"study {request.source!r}: none of its networks has been trained; train some of them: hwbench train "
+            f"ARCHITECTURE --data DATA, judge by a folder of ground truth, or let the best race: "
+            f"{commands.search(result, finalists=8)}"
         )
     return board

@@ -32,8 +32,13 @@ def validate(result: StoredResult, networks: int = 12) -> tuple[str, ...]:
     return (f"hwbench validate {place} --space {space} --networks {networks}{_form(result)}",)
 
 
-def search(result: StoredResult) -> str:
-    """Repeats the study: what is stored is not computed or measured again."""
+def search(result: StoredResult, *, finalists: int | None = None) -> str:
+    """Repeats the study: what is stored is not computed or measured again.
+
+    Args:
+        result: Of the study.
+        finalists: How many networks are to race; None: as in the study.
+    """
     s = result.settings
     limits = {s.device: s.front_ms} if s.smaller_budgets_ms else {name: (ms,) for name, ms in s.budgets_ms.items()}
     budgets = [asked_ms(limit, s.sustained.get(name, 1.0)) for name, several in limits.items() for limit in several]
@@ -72,7 +77,7 @@ def search(result: StoredResult) -> str:
     words.append(_filling(s.missing_rows))
     if not s.by_prediction:
         words.append(f"--confidence {s.confidence:g}")
-    words += _race(result)
+    words += _race(result) if finalists is None else [f"--finalists {finalists}"]
     return " ".join([*words, f"--study {shlex.quote(result.study)}"])
 
 

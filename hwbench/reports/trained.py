@@ -123,7 +123,7 @@ def _board(result: StoredResult, trained: Mapping[str, float]) -> Scoreboard:
     if board is None:
         raise HwbenchError(
             "no network of the study was trained, so what its score is worth is not known; let the best ones race: "
-            f"{commands.search(result)} --finalists 8"
+            f"{commands.search(result, finalists=8)}"
         )
     return board
 

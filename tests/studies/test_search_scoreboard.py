@@ -53,8 +53,10 @@ def test_an_evaluator_is_scored_and_kept(workspace: Workspace, folder: Path) -> 
 
 def test_of_a_study_those_count_that_were_trained(workspace: Workspace) -> None:
     found = search_by_law(workspace, "x3d-tiny", 5e-3, study="tried", trials=16)
-    with pytest.raises(NotMeasured, match="none of its networks has been trained"):
+    with pytest.raises(NotMeasured, match="none of its networks has been trained") as untrained:
         scoreboard(ScoreboardRequest(source="tried"), workspace=workspace)
+    for option in ("--space x3d-tiny", "--budget 5ms", "--seed 0", "--finalists 8", "--study tried"):
+        assert f" {option} " in f"{untrained.value} "
     history = sorted({one.architecture: one.score for one in found.history}.items(), key=lambda one: one[1])
     for index, (key, _) in enumerate(history):
         _run(workspace, f"n{index}", key, top1=index / 100)
