@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwbench.api.listener import SILENT, Listener, StageProgress
 from hwbench.api.reading import RGB
+from hwbench.api.score_plan import counted
 from hwbench.api.train_request import RAISE
 from hwbench.units import format_rate
 
@@ -262,6 +263,7 @@ def race_watch(listener: Listener) -> RaceWatch:
             counts = {name: sum(s.outcome == name for s in one.standings) for name in ("beaten", "halved", "failed")}
             out = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
             best = one.standings[0]
-            listener.say(f"{self.stage}: top-1 {best.top1:.3f} at best after {one.epochs} epochs; {out or 'none out'}")
+            after = counted(one.epochs, "epoch")
+            listener.say(f"{self.stage}: top-1 {best.top1:.3f} at best after {after}; {out or 'none out'}")
 
     return RaceProgress()

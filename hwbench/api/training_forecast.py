@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwbench.api.listener import Listener
-from hwbench.api.score_plan import ASHA, NO_PRUNER
+from hwbench.api.score_plan import ASHA, NO_PRUNER, counted
 from hwbench.api.search_request import SearchRequest
 from hwbench.api.study_data import StudyData
 from hwbench.errors import InvalidValue
@@ -108,8 +108,8 @@ class TrainingForecast:
         epochs = self.request.plan.epochs
         if fit < most and fit + known < _FEW and epochs > 1:
             listener.say(
-                f"{fit} trainings find little more than as many draws do: with another --study, --epochs {epochs // 2} "
-                "trains twice as many in this time, which finds more"
+                f"{counted(fit, 'training')} {'finds' if fit == 1 else 'find'} little more than as many draws do: "
+                f"with another --study, --epochs {epochs // 2} trains twice as many in this time, which finds more"
             )
         return self._told
 
@@ -132,7 +132,8 @@ class TrainingForecast:
         if clock is not None and (fit := clock.fit(self.request.workers)) is not None:
             self._told = min(networks, fit)
             listener.say(
-                f"{self._told} more trainings fit into what is left of --time {self.request.time}, by those of before"
+                f"{counted(self._told, 'more training')} {'fits' if self._told == 1 else 'fit'} into what is left of "
+                f"--time {self.request.time}, by those of before"
             )
             return self._told
         self._told = networks
@@ -144,8 +145,9 @@ class TrainingForecast:
         most = "about" if plan.pruner in _SHARES else "at most"
         seconds = math.ceil(networks / costs.workers) * costs.each_s
         listener.say(
-            f"{networks} trainings of {plan.epochs} epochs take {most} {format_duration(seconds)}"
-            f"{self._race(costs.race_s, ', and')}, by the first steps of {costs.timed} networks "
+            f"{counted(networks, 'training')} of {counted(plan.epochs, 'epoch')} "
+            f"{'takes' if networks == 1 else 'take'} {most} {format_duration(seconds)}"
+            f"{self._race(costs.race_s, ', and')}, by the first steps of {counted(costs.timed, 'network')} "
             f"({format_duration(costs.epoch_s)} for an epoch); {chosen}, --epochs and --finalists say how much is "
             "trained"
         )

@@ -212,6 +212,10 @@ def test_epochs_of_a_race():
         ({"workers": 8, "finalists": 0, "trials": 9}, "9 trainings of 12 epochs take about 4 min 06 s, by"),
         ({"evaluator": "curve", "finalists": 0}, "24 trainings of 12 epochs take about 48 min 00 s, by"),
         ({"pruner": "hyperband", "finalists": 0}, "24 trainings of 12 epochs take at most 1 h 04 min, by"),
+        (
+            {"trials": 1, "epochs": 1, "finalists": 0},
+            "1 training of 1 epoch takes about 13.3 s, by the first steps of 1 network (",
+        ),
         ({"budget": "4ms,5ms"}, "the race of the best 2 within each of 2 budgets at most 8 min 00 s"),
         ({"resolution_share": 0.5, "finalists": 2}, "and the race of the best 2 at most 16 min 00 s"),
     ],

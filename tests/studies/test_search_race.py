@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hwbench import Listener
-from hwbench.api.finalists import StudyFinalists, video_results
+from hwbench.api.finalists import StudyFinalists, race_watch, video_results
 from hwbench.api.study_data import Fidelity, StudyData
 from hwbench.data import SyntheticSpec
 from hwbench.data.synthetic import prepare
@@ -23,6 +23,7 @@ from hwbench.studies.paired import VideoResults, paired_differences
 from hwbench.studies.race import BEATEN, FAILED, GOES_ON, HALVED, WINS, FinalistRun, Race, RaceResult, judged
 from hwbench.studies.race_workers import RaceWorkers
 from hwbench.studies.worker_pool import Workers
+from hwbench.testing.listeners import Keeper
 from hwbench.training import load_checkpoint
 from hwbench.workspace import Workspace
 
@@ -40,12 +41,14 @@ def results(top1: float, *, videos: int = VIDEOS, seed: int | None = None, loss:
 class Trainer:
     """Top-1 by network and round; counts its calls."""
 
+    epochs = 3
+
     def __init__(self, table: dict[str, tuple[float | None, ...]], seed: int | None = None) -> None:
         self.table, self.seed, self.calls = table, seed, []
 
     @property
     def description(self):
-        return {"data": "synthetic", "score": "fp32", "epochs": 3}
+        return {"data": "synthetic", "score": "fp32", "epochs": self.epochs}
 
     def __call__(self, architecture, number, /):
         self.calls.append((architecture, number))
@@ -152,6 +155,13 @@ def test_what_cannot_be_trained_is_out_and_says_why():
     nobody = Race(2, Trainer({"a": (None,), "b": (None,)})).run(["a", "b"])
     assert (nobody.winner, nobody.told_apart, nobody.videos) == (None, False, 0)
     assert json.dumps(nobody.to_json(), allow_nan=False)
+
+
+def test_a_round_of_one_epoch_says_so():
+    keeper, trainer = Keeper(), Trainer({name: (0.60 - 0.005 * i,) for i, name in enumerate("abcd")}, seed=1)
+    trainer.epochs = 1
+    Race(4, trainer, watch=race_watch(keeper)).run(list("abcd"))
+    assert [line.partition(" at best after ")[2].partition(";")[0] for line in keeper.lines] == ["1 epoch", "2 epochs"]
 
 
 def test_a_single_network_is_not_trained():
