@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,6 +15,17 @@ from hwbench.spaces.walk import Floats
 from hwbench.units import rounded_up
 
 Mask = NDArray[np.bool_]
+
+
+def checked_share(share: float) -> float:
+    """A share of budgets that stand in their place.
+
+    Raises:
+        InvalidValue: It is not a finite number of 0 or more.
+    """
+    if not 0 <= share < math.inf:
+        raise InvalidValue(f"share of the budget: expected a finite number of 0 or more, such as 0.9, got {share:g}")
+    return share
 
 
 def written(value: float) -> str:
@@ -46,8 +58,12 @@ class Budget:
             raise InvalidValue(f"{self.name}: expected a budget above zero, got {self.limit:g}")
 
     def scaled(self, share: float) -> Budget:
-        """The same with a share of the limit."""
-        return replace(self, limit=share * self.limit)
+        """The same with a share of the limit.
+
+        Raises:
+            InvalidValue: The share is not a finite number above 0.
+        """
+        return replace(self, limit=checked_share(share) * self.limit)
 
 
 def typed(budgets: Sequence[Budget], limits: Sequence[float]) -> str:

@@ -93,8 +93,10 @@ def cost_sums(costs: Costs) -> SpaceSums:
         costs: By choice and value; infinity rules a value out.
 
     Raises:
-        InvalidValue: As ``CostSpace``; or a cost is not a number of 0 or more.
+        InvalidValue: As ``CostSpace``; the costs are no mapping, or a cost is not a number of 0 or more.
     """
+    if not isinstance(costs, Mapping):
+        raise InvalidValue(f"costs: expected numbers by choice and value, a dict of dicts, got {shown(costs, 60)}")
     for name, by_value in costs.items():
         if not isinstance(by_value, Mapping):
             raise InvalidValue(f"costs: {name!r}: expected a number by value, got {shown(by_value, 60)}")

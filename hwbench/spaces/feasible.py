@@ -22,6 +22,7 @@ from functools import cached_property
 import numpy as np
 
 from hwbench.errors import InfeasibleBudget, InvalidValue
+from hwbench.spaces.budgets import checked_share
 from hwbench.spaces.completions import Completions
 from hwbench.spaces.costs import Costs, CostSpace, common_unit, cost_budget, cost_sums, most_units, of_choices
 from hwbench.spaces.optimum import GridCosts, Optimiser
@@ -96,8 +97,8 @@ class FeasibleSet:
             budget: What they may cost together.
 
         Raises:
-            InvalidValue: A cost is not a number of 0 or more, the budget is not a finite one, values of one choice read
-                the same, or there are more combinations than a float counts.
+            InvalidValue: The costs are no mapping, a cost is not a number of 0 or more, the budget is not a finite one,
+                values of one choice read the same, or there are more combinations than a float counts.
             InfeasibleBudget: Nothing is that cheap; the message names the smallest sum.
         """
         sums = cost_sums(costs)
@@ -149,9 +150,10 @@ class FeasibleSet:
         """The members within a share of the budget.
 
         Raises:
+            InvalidValue: The share is not a finite number of 0 or more.
             InfeasibleBudget: There is none.
         """
-        return FeasibleSet(self.sums, share * self.budget_s, unit=self._unit)
+        return FeasibleSet(self.sums, checked_share(share) * self.budget_s, unit=self._unit)
 
     def smallest(self) -> tuple[float, Architecture]:
         """The smallest latency of any member and the member, without any grid."""

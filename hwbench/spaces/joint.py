@@ -75,7 +75,11 @@ class JointSet(FeasibleSet):
         self.space = self.sums.space
 
     def tightened(self, share: float) -> JointSet:
-        """The members within a share of each budget; there may be none. Peaks stay."""
+        """The members within a share of each budget; there may be none. Peaks stay.
+
+        Raises:
+            InvalidValue: The share is not a finite number above 0.
+        """
         tighter = JointSet.__new__(JointSet)
         tighter._take([budget.scaled(share) for budget in self.budgets], self.peaks)
         return tighter

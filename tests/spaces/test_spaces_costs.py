@@ -285,6 +285,22 @@ def test_values_without_costs_are_refused():
         FeasibleSet.of_costs({"a": [1, 2]}, 1)
 
 
+@pytest.mark.parametrize("costs", [[("a", {1: 1})], None, "a"])
+def test_costs_that_are_no_mapping_are_refused(costs):
+    with pytest.raises(InvalidValue, match="costs: expected numbers by choice and value, a dict of dicts, got "):
+        FeasibleSet.of_costs(costs, 1)
+    with pytest.raises(InvalidValue, match="costs: expected numbers by choice and value, a dict of dicts, got "):
+        JointSet.of_named_costs({"kg": costs}, {"kg": 1})
+
+
+@pytest.mark.parametrize("share", [math.nan, math.inf, -0.1])
+def test_a_share_of_the_budget_is_a_finite_number(share):
+    costs = {"a": {1: 1, 2: 2}}
+    for bag in (FeasibleSet.of_costs(costs, 2), JointSet.of_named_costs({"kg": costs, "l": costs}, {"kg": 2, "l": 2})):
+        with pytest.raises(InvalidValue, match="share of the budget: expected a finite number of 0 or more"):
+            bag.tightened(share)
+
+
 def test_more_combinations_than_can_be_counted_are_refused():
     with pytest.raises(InvalidValue, match="1100 choices have more combinations than can be counted"):
         FeasibleSet.of_costs({f"a{number}": {0: 0, 1: 1} for number in range(1100)}, 550)
