@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -14,6 +15,9 @@ from hwbench.spaces.joint_costs import JointCosts
 from hwbench.spaces.joint_grid import fewest_steps
 from hwbench.spaces.joint_shares import any_within, smallest_of, smallest_share, spent
 from hwbench.spaces.walk import Floats
+
+# Of a unit, by which sums of whole costs may miss what they are.
+_ROUNDING = 1e-6
 
 
 def band_is_empty(space: str, budgets: Sequence[Budget], band: tuple[float, float]) -> InfeasibleBudget:
@@ -81,7 +85,7 @@ def _one_larger(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Iterat
     if costs is None or len(budgets) == 1:
         return
     for number, budget in enumerate(budgets):
-        member = smallest_of(costs, number, 1.0 - _lost(costs) * (1.0 - costs.least.min(axis=0)))
+        member = smallest_of(costs, number, _sure_shares(budgets, costs))
         if member is not None:
             limits = [other.limit for other in budgets]
             limits[number] = _limits(budgets, costs, spent(costs, member))[number]
@@ -95,7 +99,7 @@ def _higher_peaks(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> Iter
 
         def fits(level: float, peak: PeakLimit = peak, others: Sequence[PeakLimit] = others) -> bool:
             costs = _costs(budgets, [*others, replace(peak, limit=level)])
-            return costs is not None and any_within(costs, 1.0 - _lost(costs) * (1.0 - costs.least.min(axis=0)))
+            return costs is not None and any_within(costs, _sure_shares(budgets, costs))
 
         levels = peak.levels()
         levels = levels[levels > peak.limit]
@@ -112,13 +116,40 @@ def _costs(budgets: Sequence[Budget], peaks: Sequence[PeakLimit]) -> JointCosts 
 
 def _limits(budgets: Sequence[Budget], costs: JointCosts, shares: Floats) -> list[float]:
     """Limits under which members that take these shares of the budgets are not lost to the grid."""
-    lost, low = _lost(costs), costs.least.min(axis=0)
-    return [limit * share for limit, share in zip([b.limit for b in budgets], (shares - lost * low) / (1.0 - lost))]
+    low, lost = costs.least.min(axis=0), _lost(costs)
+    limits: list[float] = []
+    for budget, share, least, safe in zip(budgets, shares, low, (shares - lost * low) / (1.0 - lost), strict=True):
+        units = _whole_units(budget, share, least, costs)
+        limits.append(safe * budget.limit if units is None else max(units, budget.limit))
+    return limits
+
+
+def _sure_shares(budgets: Sequence[Budget], costs: JointCosts) -> Floats:
+    """Shares of the budgets of which no member is lost to the grid."""
+    low = costs.least.min(axis=0)
+    is_whole = [_whole_units(one, 1.0, least, costs) is not None for one, least in zip(budgets, low, strict=True)]
+    sure: Floats = 1.0 - np.where(is_whole, 0.0, _lost(costs)) * (1.0 - low)
+    return sure
 
 
 def _lost(costs: JointCosts) -> float:
     """Of the room between the least and a budget, the share that the grid may lose."""
     return (len(costs.stages) + 1) / fewest_steps(costs)
+
+
+def _whole_units(budget: Budget, share: float, least: float, costs: JointCosts) -> float | None:
+    """A share of a budget of whole costs, in whole units; None: they are any numbers, or more than the grid has steps.
+
+    Args:
+        budget: Of one kind.
+        share: Of the budget.
+        least: That any member takes, as a share of the budget.
+        costs: Whose grid it is.
+    """
+    if budget.unit is None:
+        return None
+    units = math.floor(share * budget.limit / budget.unit + _ROUNDING)
+    return units * budget.unit if units - least * budget.limit / budget.unit <= fewest_steps(costs) else None
 
 
 def _listed(limits: Sequence[Budget | PeakLimit]) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import re
 from collections import Counter
 
 import numpy as np
@@ -280,6 +281,25 @@ def test_knapsacks_with_whole_weights_are_exact(rows, share):
     best = feasible.best(cost_sums(worth))
     assert best.score == max(sum(worth[f"c{i}"][v] for i, v in enumerate(values)) for values in members)
     assert tuple(feasible.space.params(best.architecture).values()) in members
+
+
+def test_whole_costs_are_answered_with_whole_budgets():
+    """More of one budget is the least that some member takes, and more of all is enough."""
+    rows = {"a": {1: 0, 2: 2, 3: 3}, "b": {1: 1, 2: 0, 3: 4}}
+    costs = {"kg": rows, "l": {name: dict(zip(row, reversed(row.values()))) for name, row in rows.items()}}
+    sums = [
+        tuple(sum(costs[name][choice][value] for choice, value in zip("ab", pair, strict=True)) for name in ("kg", "l"))
+        for pair in itertools.product((1, 2, 3), repeat=2)
+    ]
+    budgets = {"kg": 2, "l": 1}
+    with pytest.raises(InfeasibleBudget, match="try for example") as error:
+        JointSet.of_named_costs(costs, budgets)
+    for way in str(error.value).partition("try for example ")[2].split(", or "):
+        kg, litres = map(int, re.findall(r"= (\S+)", way))
+        assert JointSet.of_named_costs(costs, {"kg": kg, "l": litres}).count
+        if "alone" in way:
+            at, other = (0, 1) if "kg alone" in way else (1, 0)
+            assert (kg, litres)[at] == min(one[at] for one in sums if one[other] <= (2, 1)[other])
 
 
 def test_one_budget_is_the_set_of_one_budget():
