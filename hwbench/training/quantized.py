@@ -99,7 +99,7 @@ def _inputs(training: TrainingClips, seed: int) -> Iterator[torch.Tensor]:
     training.set_epoch(0)
     order = [[index] for index in shuffled(len(training), RANGE_CLIPS, seed=seed, epoch=0)[0]]
     for batch in Loader(training).batches(order):
-        for clip in torch.split(batch.clips, 1):
+        for clip in torch.split(batch.clips, 1) if len(batch) else ():
             yield frames_to_batch(clip).contiguous()
 
 

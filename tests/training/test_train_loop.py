@@ -13,8 +13,9 @@ from torch import nn
 
 import hwbench
 from hwbench.data import FailurePolicy, ScaleJitter, TestClips, TrainingClips
-from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, VideoError, WorkspaceError
+from hwbench.errors import CheckFailed, InvalidFile, InvalidValue, NotCalibrated, VideoError, WorkspaceError
 from hwbench.training import Fit, Recipe, Resources, TrainingProgress, fit
+from hwbench.training.quantized import calibrated
 
 Clips = tuple[TrainingClips, TestClips]
 CPU = Resources("cpu", threads=1)
@@ -240,6 +241,33 @@ def test_nothing_but_unreadable_videos_is_an_error(data_root: Path, tmp_path: Pa
     clips[0].videos = replace(clips[0].videos, paths=tuple(bad[i % 3] for i in range(24)))
     with pytest.raises(VideoError, match="no video"):
         run(clips)
+
+
+class Ranged:
+    """Stands for a network with rounding: keeps what its ranges are taken from."""
+
+    def calibrate(self, inputs: list[torch.Tensor]) -> None:
+        self.inputs = inputs
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.SKIP, FailurePolicy.REPLACE])
+def test_ranges_are_taken_from_the_videos_that_can_be_read(
+    data_root: Path, tmp_path: Path, policy: FailurePolicy
+) -> None:
+    (training, _), bad = broken_data(data_root, tmp_path, policy)
+    ranged = calibrated(Ranged(), training, 0)
+    replaced = 0 if policy is FailurePolicy.SKIP else len(bad)
+    assert [tuple(clip.shape) for clip in ranged.inputs] == [(4, 3, 16, 16)] * (21 + replaced)
+
+
+@pytest.mark.parametrize("policy", [FailurePolicy.SKIP, FailurePolicy.REPLACE])
+def test_no_ranges_are_taken_from_unreadable_videos_alone(
+    data_root: Path, tmp_path: Path, policy: FailurePolicy
+) -> None:
+    (training, _), bad = broken_data(data_root, tmp_path, policy)
+    training.videos = replace(training.videos, paths=tuple(bad[i % 3] for i in range(24)))
+    with pytest.raises(NotCalibrated, match=r"no video of .* could be read to take ranges from"):
+        calibrated(Ranged(), training, 0)
 
 
 def test_a_folder_that_cannot_be_written(clips: Clips, tmp_path: Path) -> None:
