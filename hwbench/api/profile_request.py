@@ -95,9 +95,9 @@ class ProfileRequest:
         if not self.spaces:
             raise InvalidValue(f"--space: expected the name of a space, or several with commas, got {self.space!r}")
         _ = self.precisions, self.budget_s, self.accuracy_share
-        choosing = changed(self, *_CHOOSES_ROWS) if self.refresh else ()
-        if choosing:
-            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(choosing)} out")
+        unread = (*changed(self, *_CHOOSES_ROWS), *(() if self.aa else ("--no-aa",))) if self.refresh else ()
+        if unread:
+            raise InvalidValue(f"--refresh measures a few whole networks alone; leave {' and '.join(unread)} out")
         if self.streaming and self.variants:
             raise InvalidValue("--streaming: a stream has one layout; leave --variants out")
         if self.budget is not None and self.networks_only:

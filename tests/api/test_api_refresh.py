@@ -23,7 +23,7 @@ from hwbench.testing.tables import space_table, work
 from hwbench.workspace import Workspace
 
 INT8 = Precision.INT8
-PROFILE = {"space": "micro", "precision": "int8", "classes": 8, "aa": False}
+PROFILE = {"space": "micro", "precision": "int8", "classes": 8}
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def fake(workspace, monkeypatch, tmp_path):
 
 
 def profile(workspace, listener=None, **options):
-    request = hwbench.ProfileRequest(**PROFILE | options)
+    request = hwbench.ProfileRequest(**PROFILE | {"aa": "refresh" in options} | options)
     return hwbench.profile(request, listener or Keeper(), workspace=workspace)
 
 
@@ -110,9 +110,9 @@ def test_a_refresh_measures_the_anchors_alone_and_moves_the_scale(workspace, fak
 
 def test_a_refresh_prints_what_it_did_and_nothing_without_a_value(workspace, fake, monkeypatch, capsys):
     monkeypatch.chdir(workspace.root)
-    command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8", "--no-aa"]
+    command = ["profile", "--space", "micro", "--precision", "int8", "--classes", "8"]
     printed = []
-    for further in (["--all-rows"], ["--refresh"]):
+    for further in (["--all-rows", "--no-aa"], ["--refresh"]):
         with pytest.raises(SystemExit) as end:
             main([*command, *further])
         assert not end.value.code
@@ -266,9 +266,11 @@ def test_what_cannot_be_refreshed_is_refused_in_one_line(workspace, fake):
         ({"accuracy": "5%"}, "--accuracy"),
         ({"retry": True}, "--retry"),
         ({"limit": 3, "retry": True}, "--limit and --retry"),
+        ({"aa": False}, "--no-aa"),
+        ({"limit": 3, "aa": False}, "--limit and --no-aa"),
     ],
 )
-def test_a_refresh_takes_no_option_that_chooses_rows(fields, named):
+def test_a_refresh_takes_no_option_that_it_does_not_read(fields, named):
     hwbench.ProfileRequest(**fields)
     with pytest.raises(InvalidValue, match=f"--refresh measures a few whole networks alone; leave {named} out"):
         hwbench.ProfileRequest(refresh=True, **fields)
