@@ -13,6 +13,7 @@ from hwbench.data.labelled import label_outside
 from hwbench.data.listings import DataListing, SplitVideo
 from hwbench.data.media import VideoSource
 from hwbench.data.readers import Part
+from hwbench.data.videos import one_class
 
 # Kind of a finding -> what it means. Those of FAILING make a data set unfit for training.
 KINDS: Mapping[str, str] = {
@@ -29,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "variable-rate": "frames that are unevenly apart",
     "odd-size": "an odd number of pixels on a side",
     "empty-class": "a class without a readable video",
+    "one-class": "nothing to tell apart: any network is right",
     "no-flow": "a video without its optical flow",
 }
 FAILING = frozenset({"layout", "missing", "unreadable", "no-frames", "outside", "leak", "group-leak", "no-flow"})
@@ -100,6 +102,8 @@ def findings_of(
             dropped.add(index)
     clean = tuple(video for index, video in enumerate(listing.videos) if index not in dropped)
     findings += _empty_classes(listing, clean)
+    if note := one_class(listing.classes, [video.listed for video in listing.videos]):
+        findings.append(DataFinding("one-class", listing.data, note))
     order = list(KINDS)
     findings.sort(key=lambda one: (order.index(one.kind), one.split, one.video))
     return FindingsOf(tuple(findings), clean)

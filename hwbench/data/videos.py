@@ -110,7 +110,9 @@ class VideoList:
 
 @dataclass(frozen=True)
 class Splits:
-    """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing."""
+    """Videos to train on and videos to validate on, with the same classes; ``notes`` are those of the listing, and
+    that there is one class only.
+    """
 
     train: VideoList
     val: VideoList
@@ -158,10 +160,21 @@ def splits_of(listing: Listing, path: Path, *, seed: int = 0) -> Splits:
     if len({isinstance(video.label, str) for video in (*train, *val)}) > 1:
         raise InvalidFile(f"{path}: some videos have one class and others a list of classes; expected one form")
     root = path if path.is_dir() else path.parent
+    note = one_class(classes, listing.train)
     return Splits(
         _listed(root, train, classes, directional=listing.directional),
         _listed(root, val, classes, directional=listing.directional),
-        listing.notes,
+        (*listing.notes, *([note] if note else [])),
+    )
+
+
+def one_class(classes: Sequence[str], videos: Listed) -> str:
+    """What is wrong with videos that all have one class, in one line; empty where there are several classes."""
+    if len(classes) != 1 or not all(isinstance(video.label, str) for video in videos):
+        return ""
+    return (
+        f"one class only, {classes[0]!r}: any network is right about it; give the folder that holds the folders of the "
+        "classes, or a list with all of them"
     )
 
 

@@ -99,6 +99,14 @@ def test_a_label_without_its_video_is_missing_and_its_class_empty(workspace: Wor
     assert not checked.ok
 
 
+def test_a_single_class_is_told_and_does_not_fail(workspace: Workspace, clips: Path) -> None:
+    for split in ("train", "val"):
+        shutil.rmtree(clips / split / "jump")
+    checked = check(workspace, clips)
+    assert (kinds(checked), checked.ok) == ([("one-class", clips.name)], True)
+    assert checked.findings[0].cause.startswith("one class only, 'run': any network is right about it")
+
+
 def test_a_copy_on_the_other_side_is_a_leak_and_the_validation_video_stays(workspace: Workspace, clips: Path) -> None:
     shutil.copy(clips / "val" / "run" / "val.mp4", clips / "train" / "run" / "again.mp4")
     checked = check(workspace, clips)
