@@ -12,6 +12,7 @@ from hwbench.errors import InvalidValue
 if TYPE_CHECKING:
     from hwbench.data import ClipSpec, Normalisation, PictureSpec, Reading
     from hwbench.models import PublishedWeights
+    from hwbench.models.hand_weights import HandWeights
     from hwbench.spaces.cards import Card
     from hwbench.specs import Network
     from hwbench.training import Checkpoint, Data, Recipe, StartingWeights
@@ -22,24 +23,42 @@ if TYPE_CHECKING:
 class GivenWeights:
     """Weights in a file, and the checkpoint that they are of; None: they were trained elsewhere."""
 
-    weights: PublishedWeights
+    weights: PublishedWeights | HandWeights
     checkpoint: Checkpoint | None
 
     @classmethod
-    def of(cls, path: Path, listener: Listener) -> GivenWeights:
-        """The weights in a file; ``listener`` hears what is strange about them.
+    def of(cls, path: Path, network: Network, listener: Listener) -> GivenWeights:
+        """The weights in a file that ``network`` should begin with; ``listener`` hears what is strange about them.
 
         Raises:
             InvalidFile: No such file, damaged, or weights of something else.
-            InvalidValue: A checkpoint that was trained with the rounding of int8.
+            InvalidValue: A checkpoint that was trained with the rounding of int8, or one of a model by hand for another
+                kind of network.
         """
+        from hwbench.models.by_hand import is_by_hand_network
+        from hwbench.models.hand_weights import HandWeights
         from hwbench.models.published import EXPECTED, read_published
-        from hwbench.training.checkpoint import find_checkpoint
+        from hwbench.training.checkpoint import find_checkpoint, load_checkpoint
 
         checkpoint = find_checkpoint(path, EXPECTED)
         if checkpoint is not None and checkpoint.quantization is not None:
             raise InvalidValue(
                 f"--weights: {path} was trained with the rounding of int8; give the checkpoint that it began from"
+            )
+        by_hand = is_by_hand_network(network.blocks)
+        if checkpoint is not None and is_by_hand_network(checkpoint.network.blocks) != by_hand:
+            kinds = ("is made of hwbench's own blocks", "is made by a function of yours")
+            raise InvalidValue(
+                f"--weights: {path} is of {checkpoint.network.name}, which {kinds[not by_hand]}, and {network.name} "
+                f"{kinds[by_hand]}; give a checkpoint of {network.name}"
+            )
+        if checkpoint is not None and by_hand:
+            weights = load_checkpoint(path)[1]
+            return cls(HandWeights(path, checkpoint.sha256, checkpoint.network.num_classes, weights), checkpoint)
+        if by_hand:
+            raise InvalidValue(
+                f"--weights: {path} is no checkpoint, and {network.name} is made by a function of yours; give a "
+                "checkpoint that hwbench train wrote of it, or let the function load its weights"
             )
         published = read_published(path)
         for doubt in published.doubts:
@@ -81,7 +100,8 @@ class GivenWeights:
         """The beginning of a run.
 
         Raises:
-            InvalidValue: The weights have another number of classes than the data.
+            InvalidValue: The weights have another number of classes than the data, or ``new_head`` is asked for and the
+                model by hand ends with no layer that is as wide.
             InvalidFile: They are those of another network.
         """
         from hwbench.training import StartingWeights

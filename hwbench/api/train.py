@@ -139,7 +139,9 @@ def _train(request: TrainRequest, listener: Listener, workspace: Workspace | Non
     from hwbench.workspace import Workspace
 
     workspace = workspace or Workspace.find()
-    load_named(request.made_by)
+    if request.made_by is not None:
+        for name in request.made_by.split(","):
+            load_named(name.strip())
     tuning = FineTuning.of(checkpoint_file(request.architecture), request.variant) if request.qat else None
     if tuning is not None:
         check_modality(request.modality, tuning.checkpoint)
@@ -222,7 +224,7 @@ def train_network(
         UnsupportedModule: A network without a causal form.
         VideoError: A video cannot be read, or no class is left.
         InvalidFile: The folder holds another run, or the weights are those of another network.
-        InvalidValue: The weights have another number of classes than the data.
+        InvalidValue: The weights have another number of classes than the data, or are of another kind of network.
     """
     from hwbench.data import FailurePolicy, Normalisation, PictureSpec, Reading
     from hwbench.spaces import load_card
@@ -240,7 +242,7 @@ def train_network(
             if weights == Path(PUBLISHED) and not weights.is_file():
                 weights = published_weights(workspace, architecture, listener)
             if weights is not None:
-                given = GivenWeights.of(weights, listener)
+                given = GivenWeights.of(weights, network, listener)
                 reading = given.reading(reading)
             network = (network.causal() if causal else network).with_channels(reading.channels)
             clip, card = _clip(network, span, stride), card_name(architecture)

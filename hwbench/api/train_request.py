@@ -104,7 +104,9 @@ class TrainRequest:
     )
     new_head: bool = option(default=False, help="Leave out the last layer of --weights, which has other classes.")
     made_by: str | None = option(
-        default=None, help="Of a checkpoint of your own model: package.module:function, which makes the model."
+        default=None,
+        help="Of a checkpoint of your own model, also of the --teacher: package.module:function, which makes the "
+        "model; several with commas.",
     )
     tensorboard: bool = option(default=False, help="Write the log for TensorBoard, too, in the folder of the run.")
     out: Path | None = option(default=None, help="Folder of the run; default: one below runs/.")

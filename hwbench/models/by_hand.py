@@ -443,7 +443,8 @@ def _unknown(blocks: Sequence[BlockSpec]) -> str:
         return f"{blocks[0].key}: made by another version of {current[0].name}, which has changed; profile it again"
     return (
         f"the network {label} is made by a function of yours, and no file names code to run; name the function on the "
-        "command line, as --made-by package.module:function with a checkpoint"
+        "command line, as --made-by package.module:function with a checkpoint; train takes several with commas, as for "
+        "a --teacher"
     )
 
 

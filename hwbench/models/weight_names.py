@@ -23,7 +23,16 @@ from hwbench.models.squeezetime_weights import (
     squeezetime_name,
     stem_in,
 )
-from hwbench.models.weights import Weights, WeightsForm, form_of, names_in, translated, without_shortcut_norm
+from hwbench.models.weights import (
+    Weights,
+    WeightsForm,
+    first_of,
+    form_of,
+    likely_names,
+    names_in,
+    translated,
+    without_shortcut_norm,
+)
 from hwbench.specs import Network
 
 Form = WeightsForm | ResnetForm | SqueezeTimeForm | MvitForm
@@ -209,13 +218,13 @@ def recognised(weights: Weights) -> Form:
         return mvit
     try:
         x3d = form_of(weights)
-    except InvalidValue as error:
+    except InvalidValue:
         if not count:
-            others = (
-                f"of a ResNet, such as {' or '.join(EXAMPLES)}, or of an MViT, such as {EXAMPLE}, "
-                f"or of a SqueezeTime, such as {' or '.join(SQUEEZETIME_EXAMPLES)}"
-            )
-            raise InvalidValue(f"{error}, or {others}") from None
+            raise InvalidValue(
+                f"no weights of an X3D, a ResNet, an MViT or a SqueezeTime: expected names {likely_names()}; of a "
+                f"ResNet such as {' or '.join(EXAMPLES)}; of an MViT such as {EXAMPLE}; of a SqueezeTime such as "
+                f"{' or '.join(SQUEEZETIME_EXAMPLES)}; got {first_of([*weights])}"
+            ) from None
         return resnet
     known = sum(own is not None for own in names_in(weights, x3d, _other(x3d)).values())
     return resnet if count >= known else x3d

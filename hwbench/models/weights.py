@@ -13,7 +13,7 @@ into the convolution of the shortcut, its shift into the last normalisation of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 import torch
@@ -76,10 +76,18 @@ def form_of(names: Iterable[str]) -> WeightsForm:
     counts = {form: sum(_place(name, form) is not None for name in names) for form in WeightsForm}
     best = max(WeightsForm, key=lambda form: counts[form])
     if not counts[best]:
-        given = ", ".join(names[:3]) or "no names at all"
-        expected = ", or ".join(_like(form) for form in WeightsForm)
-        raise InvalidValue(f"no weights of an X3D: expected names {expected}; got {given}")
+        raise InvalidValue(f"no weights of an X3D: expected names {likely_names()}; got {first_of(names)}")
     return best
+
+
+def likely_names() -> str:
+    """A name of each form, behind "expected names"."""
+    return ", or ".join(_like(form) for form in WeightsForm)
+
+
+def first_of(names: Sequence[str]) -> str:
+    """The first of the names in a file, behind "got"."""
+    return ", ".join(names[:3]) or "no names at all"
 
 
 def translated(weights: Weights, to: WeightsForm) -> dict[str, torch.Tensor]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from micro_workspace import NETWORK, VIDEOS, make, printed
 
 import hwbench
@@ -15,13 +16,16 @@ from hwbench.api.models import resolve_model
 from hwbench.api.train_request import QAT_EPOCHS, QAT_RATE
 from hwbench.data import FailurePolicy, Normalisation
 from hwbench.data.video_scores import load_scores
-from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UsageError
+from hwbench.errors import InvalidFile, InvalidValue, MissingDependency, UnsupportedModule, UsageError
 from hwbench.interpreter import python_environment
+from hwbench.models import by_hand
+from hwbench.models.hand_weights import HandWeights
 from hwbench.specs import TensorSpec
 from hwbench.testing.listeners import Keeper
 from hwbench.training import Resources, load_checkpoint, save_checkpoint
 from hwbench.training.quantized import Quantization
 from hwbench.training.recipe import LOSSES, OPTIMIZERS, PRECISIONS, Recipe
+from hwbench.training.run import initial
 from hwbench.training.teacher import Teacher
 from hwbench.workspace import Workspace
 
@@ -220,11 +224,129 @@ def test_a_run_from_a_checkpoint_sees_videos_as_its_training_did(
         hwbench.train(replace(request, out=tmp_path / "rounded"), workspace=workspace)
 
 
-def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: Workspace, tmp_path: Path) -> None:
-    for name in ("grow", "shrink"):
-        (tmp_path / "data" / name).mkdir(parents=True)
+OWN = """from torch import nn
+
+INPUT = 1, 3, 4, 32, 32
+
+def network(num_classes=8):
+    layers = nn.Conv3d(3, 8, (1, 3, 3), (1, 2, 2)), nn.ReLU(), nn.AdaptiveAvgPool3d(1), nn.Flatten()
+    return nn.Sequential(*layers, nn.Linear(8, num_classes))
+
+def normalised(num_classes=8):
+    return nn.Sequential(nn.BatchNorm3d(3), *network(num_classes))
+
+def cubic(num_classes=8):
+    layers = nn.AdaptiveAvgPool3d((1, 1, 1)), nn.Conv3d(3, num_classes, 1), nn.Flatten(), nn.ReLU()
+    return nn.Sequential(*layers)
+
+def mixed(num_classes=8):
+    return nn.Sequential(*cubic(num_classes), nn.Unflatten(1, (-1, 2)), nn.Linear(2, 2), nn.Flatten())
+
+network.input_shape = normalised.input_shape = cubic.input_shape = mixed.input_shape = INPUT
+"""
+
+
+@pytest.fixture
+def own(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The module of a user's functions."""
+    (workspace.root / "api_own_nets.py").write_text(OWN)
+    monkeypatch.syspath_prepend(workspace.root)
+    return "api_own_nets"
+
+
+def class_folders(workspace: Workspace, folder: Path, *names: str) -> str:
+    """A data set of some classes alone."""
+    for name in names:
+        (folder / name).mkdir(parents=True)
         for file in (workspace.root / VIDEOS / "train" / name).glob("*.mp4"):
-            (tmp_path / "data" / name / file.name).write_bytes(file.read_bytes())
+            (folder / name / file.name).write_bytes(file.read_bytes())
+    return str(folder)
+
+
+def test_a_run_begins_with_a_checkpoint_of_the_same_function(workspace: Workspace, own: str, tmp_path: Path) -> None:
+    request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "first")
+    first = hwbench.train(request, workspace=workspace).checkpoint
+    digest, before = load_checkpoint(first)[0].sha256, load_checkpoint(first)[1]
+    still = replace(request, weights=first, lr=1e-12, settings=("weight_decay=0", "ema_decay=0"))
+    after = load_checkpoint(hwbench.train(replace(still, out=tmp_path / "second"), workspace=workspace).checkpoint)
+    assert after[0].facts["weights"] == f"sha256 {digest}"
+    assert all(torch.allclose(after[1][name], tensor, atol=1e-6) for name, tensor in before.items())
+    fewer = replace(still, data=class_folders(workspace, tmp_path / "data", "grow", "shrink"), out=tmp_path / "third")
+    with pytest.raises(InvalidValue, match=r"has 8 classes, .* has 2; add --new-head"):
+        hwbench.train(fewer, workspace=workspace)
+    result = hwbench.train(replace(fewer, new_head=True), workspace=workspace)
+    weights = load_checkpoint(result.checkpoint)[1]
+    assert weights["4.weight"].shape == (2, 8)
+    assert torch.allclose(weights["0.weight"], before["0.weight"], atol=1e-6)
+
+
+def test_weights_of_another_function_or_kind_are_refused_in_one_line(
+    workspace: Workspace, trained: Trained, own: str, tmp_path: Path
+) -> None:
+    def said(error: type[Exception], **fields: object) -> str:
+        with pytest.raises(error) as caught:
+            hwbench.train(replace(request, **fields), workspace=workspace)
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "first")
+    first = hwbench.train(request, workspace=workspace).checkpoint
+    request = replace(request, out=tmp_path / "second", weights=first)
+    other = said(InvalidFile, architecture=f"{own}:normalised")
+    assert (
+        "missing: 0.running_mean and 6 more; not of this network: 4.weight and 1 more; other shape: 0.weight" in other
+    )
+    assert "is made by a function of yours, and" in said(InvalidValue, architecture=NETWORK)
+    block = said(InvalidValue, weights=trained[0].checkpoint)
+    assert "is made of hwbench's own blocks, and api_own_nets:network is made by a function of yours" in block
+    torch.save(load_checkpoint(first)[1], tmp_path / "plain.pt")
+    assert "is no checkpoint" in said(InvalidValue, weights=tmp_path / "plain.pt")
+
+
+@pytest.mark.parametrize(("name", "left"), [("network", {"0.weight", "0.bias"}), ("cubic", set()), ("mixed", None)])
+def test_the_head_of_a_model_by_hand_is_the_layer_that_a_clip_passes_last(
+    workspace: Workspace, own: str, name: str, left: set[str] | None
+) -> None:
+    network = resolve_model(workspace, f"{own}:{name}", 8)
+    weights = {key: value + 1 for key, value in initial(network, Recipe()).state_dict().items()}
+    given = HandWeights(Path("own.pt"), "", 8, weights)
+    assert given.of(network).keys() == weights.keys()
+    if left is None:
+        with pytest.raises(InvalidValue, match=r"as wide as its 8 classes, the last one is '5' of width 2; leave"):
+            given.of(network, head=False)
+    else:
+        assert given.of(network, head=False).keys() == left
+
+
+@pytest.mark.slow
+def test_a_teacher_of_another_function_is_named_beside_the_checkpoint(
+    workspace: Workspace, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student, teacher = (
+        hwbench.train(
+            replace(REQUEST, architecture=f"{own}:{name}", epochs=1, out=tmp_path / name), workspace=workspace
+        ).checkpoint
+        for name in ("network", "normalised")
+    )
+    monkeypatch.setattr(by_hand, "_loaded", {})  # as in another process, which was told no name
+    request = replace(REQUEST, data=None, architecture=str(student), qat=True, teacher=teacher, epochs=1)
+    one = replace(request, made_by=f"{own}:network", out=tmp_path / "tuned")
+    with pytest.raises(UnsupportedModule, match="train takes several with commas, as for a --teacher"):
+        hwbench.train(one, workspace=workspace)
+    both = replace(one, made_by=f"{own}:network, {own}:normalised")
+    assert hwbench.train(both, workspace=workspace).epochs == 1
+
+
+def test_a_single_class_is_told(workspace: Workspace, own: str, tmp_path: Path) -> None:
+    heard = Keeper()
+    data = class_folders(workspace, tmp_path / "data", "grow")
+    request = replace(REQUEST, architecture=f"{own}:network", epochs=1, out=tmp_path / "run", data=data)
+    assert hwbench.train(request, heard, workspace=workspace).top1 == 1
+    assert any(line.startswith("one class only, 'grow': any network is right") for line in heard.lines)
+
+
+def test_another_seed_that_validates_on_what_the_weights_saw_is_told(workspace: Workspace, tmp_path: Path) -> None:
+    class_folders(workspace, tmp_path / "data", "grow", "shrink")
     request = replace(REQUEST, data=str(tmp_path / "data"), epochs=1, batch_size=4, out=tmp_path / "first")
     first = hwbench.train(request, workspace=workspace)
     said = []

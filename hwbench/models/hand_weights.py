@@ -1,0 +1,83 @@
+"""Weights of a model by hand to begin another training with: they fit by name and shape, as its function makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from hwbench.errors import InvalidFile, InvalidValue
+from hwbench.models import by_hand
+from hwbench.models.published import diff
+from hwbench.specs import Network
+
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+@dataclass(frozen=True)
+class HandWeights:
+    """Weights of a model by hand as a checkpoint has them.
+
+    Attributes:
+        path: The checkpoint; ``sha256`` is its digest.
+        num_classes: Width of its logits.
+        weights: Name in the model -> tensor, on the CPU.
+    """
+
+    path: Path
+    sha256: str
+    num_classes: int
+    weights: Mapping[str, torch.Tensor]
+
+    def of(self, network: Network, *, head: bool = True) -> dict[str, torch.Tensor]:
+        """The weights, all that the network has and nothing else.
+
+        Args:
+            network: Whose weights they should be.
+            head: Without it those of the last layer are left out, whose width is the number of classes.
+
+        Raises:
+            InvalidFile: Names or shapes do not fit; the first ones are named.
+            InvalidValue: Without ``head``: the last layer is none that gives the logits.
+            UnsupportedModule: The function of the network was not loaded.
+        """
+        with torch.random.fork_rng():
+            module = by_hand.trainable(network)
+        last = None if head else _last_layer(module, network)
+        expected, given = (
+            {name: tensor for name, tensor in weights.items() if last is None or name.rpartition(".")[0] != last}
+            for weights in (module.state_dict(), self.weights)
+        )
+        if difference := diff(
+            *({name: str(tuple(value.shape)) for name, value in w.items()} for w in (expected, given))
+        ):
+            raise InvalidFile(
+                f"{self.path}: weights of another network than {network.name}: {difference.brief}; give a checkpoint "
+                "of the same function, or leave --weights out"
+            )
+        return given
+
+
+def _last_layer(module: nn.Module, network: Network) -> str:
+    """The name of the linear layer or convolution that a clip passes last.
+
+    Raises:
+        InvalidValue: There is none, or its width is not the number of classes.
+    """
+    passed: list[tuple[str, int]] = []
+    for name, layer in module.named_modules():
+        if isinstance(layer, _LAYERS):
+            at = name, layer.weight.shape[0]
+            layer.register_forward_hook(lambda *_, at=at: passed.append(at))
+    by_hand.answer(network.name, module, by_hand.clip_of(network.name, network.input))
+    name, width = passed[-1] if passed else ("", 0)
+    if width != network.num_classes:
+        found = f"the last one is {name!r} of width {width}" if passed else "it has none"
+        raise InvalidValue(
+            f"--new-head: {network.name} should end with a linear layer or convolution as wide as its "
+            f"{network.num_classes} classes, {found}; leave --weights and --new-head out"
+        )
+    return name
