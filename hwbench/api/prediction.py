@@ -138,7 +138,14 @@ def table_predictor(
         listener.say(f"{share:.1%} of {len(parts)} rows of the space were not measured: {table.how}")
     moment = datetime.now(UTC)
     tell_day(table, moment, of_day or listener)
-    predictor = AdditivePredictor.fit(table, space=space, emulated=allow_emulated, members=staged.size(), moment=moment)
+    predictor = AdditivePredictor.fit(
+        table,
+        space=space,
+        emulated=allow_emulated,
+        members=staged.size(),
+        moment=moment,
+        classes=num_classes,
+    )
     return predictor, num_classes
 
 

@@ -264,6 +264,8 @@ def _profile_spaces(
         left = None if request.limit is None else request.limit - len(result.measurements) + len(result.skipped)
         if left == 0:
             speaking.say(f"--limit {request.limit} reached, the same command goes on")
+            unmeasured = _Profiling(request, workspace, campaign, speaking, space)
+            accuracies += [replace(unmeasured.accuracy(path), space=space.name) for path in tables]
             continue
         fresh = frozenset(row.workload for row in result.ok)
         profiling = _Profiling(replace(request, limit=left), workspace, campaign, speaking, space, fresh)
@@ -328,7 +330,7 @@ class _Profiling:
             self.publish()
             raise
         end_occasion(*place, time.monotonic() - started, self.request.precisions, watch, self.request.variant)
-        return result, tuple(self._accuracy(path) for path in self.publish())
+        return result, tuple(self.accuracy(path) for path in self.publish())
 
     def publish(self) -> tuple[Path, ...]:
         """The tables as the store has them now."""
@@ -363,7 +365,7 @@ class _Profiling:
             self.campaign.reopen([one for one in within if one not in self.fresh][:left])
         return result.plus(self._measure(within, left))
 
-    def _accuracy(self, path: Path) -> TableAccuracy:
+    def accuracy(self, path: Path) -> TableAccuracy:
         """How good a table is whose rows were not chosen, by its calibration networks."""
         from hwbench.latency import LatencyTable, rows_of_space
         from hwbench.studies.profiling_walk import StopReason, whole_accuracy

@@ -107,12 +107,12 @@ class FilledTable(LatencyTable):
         together, apart = sum(off) ** 2, sum(value**2 for value in off)
         return (self.common_share * together + (1 - self.common_share) * apart) / total**2 if total else 0.0
 
-    def explain(self, workload: Workload, space: str | None = None) -> str:
+    def explain(self, workload: Workload, space: str | None = None, classes: int | None = None) -> str:
         """Why there is no latency for a workload, and what to type."""
         why = self._refused.get(workload.key)
         if why is None:
-            return super().explain(workload, space)
+            return super().explain(workload, space, classes)
         return (
             f"{workload.key} was not measured on {self.target} and is too unlike what was: {why}; "
-            f"measure it: {self.command(space, workload)}"
+            f"measure it: {self.command(space, workload, classes)}"
         )

@@ -84,9 +84,9 @@ class AdditivePredictor:
     """The prediction of a network is what its blocks cost in context, calibrated (``Calibration``), on the scale of the
     day that the table speaks of (``Scale``).
 
-    Made by ``fit``; ``space`` only serves the command in messages. ``occasion`` is the uncertainty that all networks
-    share: that of the scale, and of what another occasion changes where networks are to run on another. ``day`` is the
-    scale; None: that of the rows.
+    Made by ``fit``; ``space`` and ``classes`` only serve the command in messages. ``occasion`` is the uncertainty that
+    all networks share: that of the scale, and of what another occasion changes where networks are to run on another.
+    ``day`` is the scale; None: that of the rows.
     """
 
     table: LatencyTable
@@ -95,6 +95,7 @@ class AdditivePredictor:
     space: str | None = None
     occasion: Uncertainty = CERTAIN
     day: Scale | None = None
+    classes: int | None = None
 
     @classmethod
     def fit(
@@ -107,6 +108,7 @@ class AdditivePredictor:
         members: int | None = None,
         left_out: Collection[Workload] = (),
         moment: datetime | None = None,
+        classes: int | None = None,
     ) -> AdditivePredictor:
         """Learns boundaries from the chains of a table and the calibration from its networks.
 
@@ -118,6 +120,7 @@ class AdditivePredictor:
             members: Number of networks of the space; of fewer than three no more can be asked for.
             left_out: Networks that take no part, so that they can be predicted like any other.
             moment: When networks are to run, which may be another occasion than that of the table; None: the same one.
+            classes: Of the networks that are predicted, named in messages; None: those of the table.
 
         Raises:
             NotMeasured: Fewer than three calibration networks, or fewer than the space has, have a latency and rows for
@@ -142,12 +145,14 @@ class AdditivePredictor:
             plain = (row.workload for row in table if row.workload.variant == table.variant)
             head = next((workload for workload in plain if workload.blocks[-1].role.gives_logits), None)
             failed = any(row.role is Role.NETWORK and row.stats is None for row in table)
+            command = table.command(space, None if classes else head, classes) + (" --retry" if failed else "")
             raise NotMeasured(
                 f"the table of {table.target} in {table.precision} has {len(networks)} calibration networks, at least "
-                f"{least} are needed; measure them: {table.command(space, head)}{' --retry' if failed else ''}"
+                f"{least} are needed; measure them: {command}"
             )
         calibration = Calibration.of(networks, nominal) if len(networks) > 1 else Calibration.alone(networks[0])
-        return cls(table, boundary, calibration, space, occasion_uncertainty(table.scale, moment), table.scale)
+        occasion = occasion_uncertainty(table.scale, moment)
+        return cls(table, boundary, calibration, space, occasion, table.scale, classes)
 
     def on_day(self, day: Scale) -> AdditivePredictor:
         """The same rows and calibration on another scale, for networks that run on its occasion."""
@@ -207,7 +212,7 @@ class AdditivePredictor:
         """
         stats = self.table.latency(part)
         if stats is None:
-            command = self.table.command(self.space, part)
+            command = self.table.command(self.space, part, self.classes)
             raise NotMeasured(f"{part.key} was not measured on {self.table.target}: {command}")
         return self.scale * self.calibration.cost(part, _in_context(self.boundary, part, stats.median_s, position))
 
@@ -269,7 +274,8 @@ class AdditivePredictor:
         if missing:
             others = "".join(f", {part.key}" for part in missing[1:])
             raise NotMeasured(
-                f"{len(missing)} of {len(parts)} rows are missing: {self.table.explain(missing[0], self.space)}"
+                f"{len(missing)} of {len(parts)} rows are missing: "
+                f"{self.table.explain(missing[0], self.space, self.classes)}"
                 f"{'; also missing: ' + others[2:] if others else ''}"
             )
         return [(part, self.row_cost(part, Position.of(at, len(parts)))) for at, part in enumerate(parts)]

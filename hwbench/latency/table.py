@@ -220,25 +220,25 @@ class LatencyTable:
         found = [(distance(workload, row.workload), row.workload.key) for row in self if row.stats]
         return [key for away, key in heapq.nsmallest(count, found) if away < math.inf]
 
-    def explain(self, workload: Workload, space: str | None = None) -> str:
+    def explain(self, workload: Workload, space: str | None = None, classes: int | None = None) -> str:
         """Why there is no latency for a workload, and what to type."""
         row = self._rows.get(workload.key)
         if row is not None:
             return (
                 f"{workload.key}: measuring it on {self.target} ended as {row.outcome}: {row.reason}; "
-                f"try again: {self.command(space, workload)} --retry"
+                f"try again: {self.command(space, workload, classes)} --retry"
             )
         near = self.nearest(workload)
         return (
             f"{workload.key} was not measured on {self.target}; nearest rows: {', '.join(near) or 'none'}; "
-            f"measure it: {self.command(space, workload)}"
+            f"measure it: {self.command(space, workload, classes)}"
         )
 
-    def command(self, space: str | None = None, workload: Workload | None = None) -> str:
-        """The command that fills this table, with heads of ``num_classes``; with a workload, with the options that take
-        it in.
+    def command(self, space: str | None = None, workload: Workload | None = None, classes: int | None = None) -> str:
+        """The command that fills this table, with heads of ``classes`` (default: ``num_classes``); with a workload,
+        with the options that take it in.
         """
-        return profile_command(self.target, self.precision, space, workload, self.variant, self.num_classes)
+        return profile_command(self.target, self.precision, space, workload, self.variant, classes or self.num_classes)
 
     @property
     def text(self) -> str:

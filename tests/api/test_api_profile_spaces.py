@@ -64,6 +64,8 @@ def test_a_limit_is_for_all_spaces_together(workspace, fake):
     profile = hwbench.profile(hwbench.ProfileRequest(**REQUEST, limit=5), ears, workspace=workspace).devices[0]
     assert profile.ok == 5
     assert f"{NAMES[1]}: --limit 5 reached, the same command goes on" in ears.lines
+    of_spaces = [(one.space, one.stopped, one.rows < one.rows_of_space) for one in profile.accuracies]
+    assert of_spaces == [(name, "limit", True) for name in NAMES]
     whole = hwbench.profile(hwbench.ProfileRequest(**REQUEST), workspace=workspace).devices[0]
     assert whole.ok + 5 == len(table_of(workspace))
 

@@ -180,6 +180,12 @@ def test_all_missing_rows_are_named_with_the_command(device, target):
         predictor.predict(network)
     with pytest.raises(NotMeasured, match="--space x3d-tiny"):
         predictor.row_cost(PARTS[1], Position.INNER)
+    asked = AdditivePredictor.fit(lacking, space="x3d-tiny", classes=20)
+    for wrong in (lambda: asked.predict(deep), lambda: asked.row_cost(PARTS[1], Position.INNER)):
+        with pytest.raises(NotMeasured, match="--precision int8 --classes 20"):
+            wrong()
+    with pytest.raises(NotMeasured, match=r"are needed; measure them: .* --classes 20"):
+        AdditivePredictor.fit(device.table(PARTS, CHAINS, NETWORKS[:2]), space="x3d-tiny", classes=20)
 
 
 def test_without_calibration_networks_nothing_is_promised(device):
