@@ -71,6 +71,7 @@ def test_classes_may_be_called_like_sides(tmp_path: Path) -> None:
 
 def test_what_lies_beside_the_sides_is_told(tmp_path: Path) -> None:
     touch(tmp_path, "train/a/x.mp4", "val/a/y.mp4", "test/a/z.mp4", "train_more/a/v.mp4", "extra/a/w.mp4", "docs/a.txt")
+    touch(tmp_path, "train/b/x.mp4")
     assert read_splits(tmp_path).notes == (f"{tmp_path}: extra/, train_more/ left out beside train/ and val/",)
 
 
