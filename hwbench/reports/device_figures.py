@@ -141,25 +141,26 @@ def network_order(groups: Sequence[Group], finished: Mapping[str, str]) -> go.Fi
         finished: When each was measured (ISO 8601), by the key of its workload; the others are left out.
     """
     figure = blank(height=320)
-    times = [finished[w.key] for group in groups for w in group.workloads if w.key in finished]
-    place = {at: number for number, at in enumerate(sorted(times), start=1)}
+    measured = {w.key for group in groups for w in group.workloads if w.key in finished}
+    # Two may have ended in the same moment: each has a place of its own.
+    place = {key: number for number, key in enumerate(sorted(measured, key=lambda key: (finished[key], key)), start=1)}
     for group in groups:
-        known = [(finished[w.key], c) for w, c in zip(group.workloads, group.comparisons) if w.key in finished]
+        known = [(w.key, c) for w, c in zip(group.workloads, group.comparisons) if w.key in finished]
         color, symbol = _MARKS.get(group.name, (SKY, "cross"))
         figure.add_trace(
             go.Scatter(
-                x=[place[at] for at, _ in known],
+                x=[place[key] for key, _ in known],
                 y=[100 * c.error for _, c in known],
                 mode="markers",
                 name=plain(group.name),
                 marker={"color": color, "symbol": symbol, "size": 8},
-                customdata=[f"{at[:19]} UTC: {c.error:+.2%}<br>{plain(c.name)}" for at, c in known],
+                customdata=[f"{finished[key][:19]} UTC: {c.error:+.2%}<br>{plain(c.name)}" for key, c in known],
                 hovertemplate=TEMPLATE,
                 showlegend=True,
             )
         )
     figure.add_hline(y=0, line={"color": GREY, "width": 1})
-    figure.update_xaxes(title_text="network, in the order measured", **_whole(len(times)))
+    figure.update_xaxes(title_text="network, in the order measured", **_whole(len(place)))
     figure.update_yaxes(title_text="error of the prediction (%)")
     return figure
 

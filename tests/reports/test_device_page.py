@@ -4,18 +4,21 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 
 from hwbench.cli.main import main
 from hwbench.errors import NotMeasured, UnknownName
-from hwbench.latency import LatencyRow, LatencyTable, Role, SelfCheck, table_path
+from hwbench.latency import Comparison, LatencyRow, LatencyTable, Role, SelfCheck, table_path
 from hwbench.measure.campaign import Campaign
 from hwbench.measure.store import MeasurementStore
 from hwbench.measure.store_types import fingerprint
 from hwbench.reports import device_page, gather_device, write_device
+from hwbench.reports.comparisons import Group
+from hwbench.reports.device_figures import network_order
 from hwbench.spaces import load_space
-from hwbench.specs import AUTO, STREAM, Outcome, Precision, Repeatability, Target, Timing, Workload
+from hwbench.specs import AUTO, STREAM, Estimate, Outcome, Precision, Repeatability, Target, Timing, Workload
 from hwbench.testing.fakes import FakeDevice
 from hwbench.testing.tables import CLASSES, space_table, stats_of_law, work
 from hwbench.workspace import Workspace, shipped
@@ -192,6 +195,15 @@ def test_networks_are_compared_and_put_into_their_order(shown):
     places = [shown.trace("t0-errors-int8", name)["x"] for name in ("calibration", "held out")]
     assert sorted(place for several in places for place in several) == list(range(1, 7))
     assert "hwbench validate --device board --space x3d-tiny --precision fp32 --networks 12" in shown.text
+
+
+def test_networks_that_ended_in_the_same_moment_have_places_of_their_own():
+    space = load_space(Workspace(shipped()), "x3d-tiny")
+    networks = [space.network(one, CLASSES) for one in islice(space.architectures(), 3)]
+    compared = tuple(Comparison(one.name, Estimate(1e-3, 9e-4, 1.1e-3), 1e-3) for one in networks)
+    group = Group("calibration", "", compared, tuple(one.workload(Precision.INT8) for one in networks))
+    ended = dict.fromkeys([one.key for one in group.workloads], "2026-01-31T00:00:00.000")
+    assert sorted(network_order([group], ended).data[0].x) == [1, 2, 3]
 
 
 def test_the_course_of_measuring_is_shown(shown, made):
