@@ -8,7 +8,7 @@ import argparse
 import json
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,15 +129,20 @@ def best_known(at: str) -> Compared:
     return max((one for one in pool(at) if len(one.trainings) > 1), key=lambda one: one.top1)
 
 
-def judged_fresh(at: str, winners: Sequence[Compared]) -> dict[str, Any]:
-    """Winners of an hour beside the best random network, by seeds that chose none of them."""
+def judged_fresh(at: str, winners: Sequence[Compared], shapes: Mapping[str, Compared]) -> dict[str, Any]:
+    """Winners of an hour beside the best random network, by seeds that chose none of them; and beside other shapes."""
     ours, other = [one for one in winners if len(one.fresh) == len(FRESH)], best_known(at)
     if not ours or len(other.fresh) < len(FRESH):
         return {}
+    winning = [hits(one.fresh) for one in ours]
     return {
         "studies": {one.name: [row["top1"] for row in one.fresh] for one in ours},
+        "mean": statistics.fmean(row["top1"] for one in ours for row in one.fresh),
         "best random": {other.name: [row["top1"] for row in other.fresh]},
-        "search better by": before.apart([hits(one.fresh) for one in ours], hits(other.fresh)),
+        "search better by": {
+            "best random": before.apart(winning, hits(other.fresh)),
+            **{role: before.apart(winning, one.hits) for role, one in shapes.items()},
+        },
     }
 
 
@@ -170,7 +175,11 @@ def summary() -> None:
                 if k <= len(guesses)
             },
             "best of those with two trainings": best_known(at).top1,
-            "an hour, by fresh seeds": judged_fresh(at, [one for one in trained if one.role == "hour"]),
+            "an hour, by fresh seeds": judged_fresh(
+                at,
+                [one for one in trained if one.role == "hour"],
+                {role: one for role, one in others.items() if role in ("x3d", "entropy")},
+            ),
             "others": {
                 role: {
                     "name": one.name,
