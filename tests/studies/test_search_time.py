@@ -233,7 +233,7 @@ def test_the_time_goes_with_trainings_and_is_a_duration(workspace, make_search, 
         hwbench.search(SearchRequest(budget="4.2ms", time="1h"), workspace=workspace)
 
 
-def tested(self, network, seed, report):
+def train_telling_epochs(self, network, seed, report):
     """A training of 0.05 s that is tested after each of its epochs."""
     for epoch in range(self.fidelity.epochs):
         score = Sleep(0.05 / self.fidelity.epochs)(network, seed)
@@ -245,7 +245,7 @@ def tested(self, network, seed, report):
 def search(workspace, make_search, monkeypatch):
     """``hwbench.search`` with trainings of 0.05 s, as is foretold."""
     monkeypatch.setattr(StudyData, "top1", lambda self, network, seed: Sleep(0.05)(network, seed))
-    monkeypatch.setattr(StudyData, "tested", tested)
+    monkeypatch.setattr(StudyData, "tested", train_telling_epochs)
     monkeypatch.setattr(StudyData, "epoch_s", lambda self, network, seed, threads=None: 0.05 / self.fidelity.epochs)
     monkeypatch.setattr(StudyData, "test_share", lambda self, network, seed: 0.0)
     monkeypatch.setattr(hwbench.api.search, "measuring", lambda *_, **__: make_search().measure)
