@@ -1,0 +1,189 @@
+"""Whether the network that the quickstart finds is among the best of random ones within its budget. See README.md.
+
+python experiments/035-quickstart-winner/run.py draw        # networks.json: in a workspace, after `hwbench quickstart`
+python experiments/035-quickstart-winner/run.py train       # rows/: as many processes as there are cores share the work
+python experiments/035-quickstart-winner/run.py summary     # results.json, in seconds
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import kendalltau
+
+import hwbench
+from hwbench import TestRequest, TrainRequest
+from hwbench.api import quickstart
+from hwbench.api.prediction import installed_target, table_predictor
+from hwbench.data import generation
+from hwbench.data.synthetic import SyntheticSpec
+from hwbench.spaces import StagedSpace, load_space, read_space
+from hwbench.spaces.feasible import FeasibleSet
+from hwbench.specs import Architecture
+from hwbench.studies.evaluators.base import Context
+from hwbench.studies.evaluators.entropy import Entropy
+from hwbench.studies.latencies import space_latencies
+from hwbench.testing.experiments import neighbour
+from hwbench.workspace import Workspace, shipped
+
+HERE = Path(__file__).resolve().parent
+ROWS, NETWORKS, RESULTS = HERE / "rows", HERE / "networks.json", HERE / "results.json"
+SEEDS, RANDOM = (0, 1, 2, 3, 4), 15
+# Validation videos of each of the eight classes, for the judge; the quickstart has 16.
+JUDGED = SyntheticSpec(val_per_class=256)
+
+truth = neighbour(HERE.parent / "018-ground-truth")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training as the quickstart makes it."""
+
+    name: str
+    architecture: str
+    seed: int
+
+    @property
+    def row(self) -> Path:
+        return ROWS / f"{self.name}-seed{self.seed}.json"
+
+    @property
+    def folder(self) -> Path:
+        folder: Path = Workspace.find().root / "runs" / "035" / self.row.stem
+        return folder
+
+
+def draw(budget_ms: float) -> None:
+    """Random networks within the budget less the reserve, and what the quickstart found there by seed."""
+    workspace = Workspace.find()
+    within_s = budget_ms * (1 - quickstart.RESERVE) / 1e3
+    target = installed_target("local", quickstart.RUNTIME, quickstart.THREADS)
+    predictor, classes = table_predictor(workspace, target, quickstart.INT8, quickstart.SPACE)
+    latencies = space_latencies(load_space(workspace, quickstart.SPACE), predictor, quickstart.INT8, classes)
+    feasible, rng = FeasibleSet(latencies, within_s), np.random.default_rng(35)
+    random = {f"random-{number:02}": str(feasible.draw(rng)) for number in range(RANDOM)}
+    found = {}
+    for path in sorted(workspace.studies.glob(f"quickstart-{1e3 * within_s:.4g}ms-*/result.json")):
+        result = json.loads(path.read_text())
+        found[str(result["settings"]["seed"])] = result["best"]["architecture"]
+    truth.write(NETWORKS, {"budget_ms": budget_ms, "random": random, "found": found})
+
+
+def jobs() -> Iterator[Job]:
+    known = json.loads(NETWORKS.read_text())
+    for seed in SEEDS:
+        if winner := known["found"].get(str(seed)):
+            yield Job("winner", winner, seed)
+        yield from (Job(name, architecture, seed) for name, architecture in known["random"].items())
+
+
+def train(until: float) -> None:
+    start, judged = time.monotonic(), str(generation.generate(Workspace.find(), JUDGED))
+    for job in jobs():
+        if time.monotonic() - start > until:
+            return
+        with truth.claimed(job.folder) as ours:
+            if ours and not job.row.exists():
+                row = trained(job, judged)
+                truth.write(job.row, row)
+                print(job.row.stem, {key: row[key] for key in ("top1", "judged", "cpu_s")}, flush=True)
+
+
+def trained(job: Job, judged: str) -> dict[str, Any]:
+    """Top-1 on the videos of the quickstart and on those of the judge."""
+    cpu, out = time.process_time(), job.folder / "run"
+    made = hwbench.train(
+        TrainRequest(
+            architecture=job.architecture,
+            data=quickstart.DATA,
+            epochs=quickstart.EPOCHS,
+            seed=job.seed,
+            out=out,
+            threads=1,
+            workers=0,
+            device="cpu",
+            fresh=True,
+        )
+    )
+    cpu = time.process_time() - cpu
+    test = TestRequest(checkpoint=made.checkpoint, data=judged, clips=1, crops=1, threads=1, workers=0, device="cpu")
+    tested = hwbench.test(test)
+    metrics = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    curve = [round(one["top1"], 4) for one in metrics if one["event"] == "epoch" and "top1" in one]
+    return {
+        "name": job.name,
+        "architecture": job.architecture,
+        "seed": job.seed,
+        "top1": made.top1,
+        "judged": tested.top1,
+        "videos": tested.videos,
+        "curve": curve,
+        "cpu_s": round(cpu, 1),
+    }
+
+
+def summary() -> None:
+    """By seed, the place of the winner among the random networks that were trained with that seed."""
+    drawn = json.loads(NETWORKS.read_text())["random"]
+    rows = [json.loads(path.read_text()) for path in sorted(ROWS.glob("*.json"))]
+    by_seed = {seed: {one["name"]: one for one in rows if one["seed"] == seed} for seed in SEEDS}
+    seeds = {seed: place(of) for seed, of in by_seed.items() if {"winner", *drawn} <= of.keys()}
+    space = read_space(shipped() / "search_spaces" / f"{quickstart.SPACE}.toml")
+    scores = {name: entropy(space, architecture) for name, architecture in drawn.items()}
+    complete = [of for seed, of in by_seed.items() if seed in seeds]
+    means = {name: statistics.fmean(of[name]["judged"] for of in complete) for name in drawn}
+    results = {
+        "seeds": seeds,
+        "upper quarter": sum(one["upper quarter"] for one in seeds.values()),
+        "random, mean over seeds": dict(sorted(means.items(), key=lambda one: -one[1])),
+        "tau of entropy": round(float(kendalltau(list(scores.values()), list(means.values()))[0]), 3),
+        "cpu_s": round(sum(one["cpu_s"] for one in rows)),
+    }
+    truth.write(RESULTS, results)
+    print(json.dumps(results, indent=1))
+
+
+def place(of: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """How the winner stands by the judge's videos, and by the few of the quickstart."""
+    winner, others = of["winner"], [one for name, one in of.items() if name != "winner"]
+    better = sum(one["judged"] > winner["judged"] for one in others)
+    return {
+        "winner": winner["judged"],
+        "random": sorted((one["judged"] for one in others), reverse=True),
+        "better": better,
+        "upper quarter": better < len(others) / 4,
+        "by 128 videos": {"winner": winner["top1"], "better": sum(one["top1"] > winner["top1"] for one in others)},
+    }
+
+
+def entropy(space: StagedSpace, architecture: str) -> float:
+    return Entropy(Context(0, lambda count: [])).score(space.network(Architecture.parse(architecture), 8))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    drawing = commands.add_parser("draw")
+    drawing.add_argument("--budget-ms", type=float, required=True)
+    training = commands.add_parser("train")
+    training.add_argument("--until", type=float, default=float("inf"), help="seconds after which no training is begun")
+    commands.add_parser("summary")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    if given.command == "draw":
+        draw(given.budget_ms)
+    elif given.command == "train":
+        train(given.until)
+    else:
+        summary()
+
+
+if __name__ == "__main__":
+    main()
